@@ -38,7 +38,7 @@ t.test('two instances that start at once agree on the tenant; BIN-01: it has one
   );
 });
 
-t.test('BOOT-01 BOOT-04 BOOT-06: the first call claims, and its token is let in', async (t) => {
+t.test('BOOT-01 BOOT-04 BOOT-06: the first call claims the server, and its token is accepted', async (t) => {
   const { a, tenantId, clock } = await newWorld(t);
   const device = newDevice();
   const sent = random(80);
@@ -61,14 +61,14 @@ t.test('BOOT-01 BOOT-04 BOOT-06: the first call claims, and its token is let in'
   t.same(a.told, [tenantId]);
 });
 
-t.test('TOKEN-10: a token lives as long as it was told', async (t) => {
+t.test('TOKEN-10: a token is valid until TOKEN_TTL_DAYS have passed, to the millisecond', async (t) => {
   const { a, tenantId, clock } = await newWorld(t);
   const { token } = await a.bootstrap.claim(tenantId, bootstrapBody(newDevice()));
   t.type(a.tokens.verify(token, clock.now() + 30 * DAY_MS - 1), 'object');
   t.equal(a.tokens.verify(token, clock.now() + 30 * DAY_MS), 'expired_token');
 });
 
-t.test('BOOT-02 BOOT-03: of any number of callers on two instances one wins', async (t) => {
+t.test('BOOT-02 BOOT-03: of any number of concurrent claims on two instances exactly one wins', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId } = world;
   const claims = [a, b, a, b, a, b, a, b].map((instance) => () => {
@@ -86,7 +86,7 @@ t.test('BOOT-02 BOOT-03: of any number of callers on two instances one wins', as
   }
 });
 
-t.test('BOOT-05: with BOOTSTRAP_TOKEN a stranger claims nothing', async (t) => {
+t.test('BOOT-05: with BOOTSTRAP_TOKEN a missing or wrong claim token is refused and nothing is claimed', async (t) => {
   const { a, tenantId } = await newWorld(t, { bootstrapToken: 'a long operator token' });
   for (const claimToken of [undefined, null, '', 'a long operator tokem', 'a long operator token ']) {
     t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { claimToken }))), 'forbidden');
@@ -96,7 +96,7 @@ t.test('BOOT-05: with BOOTSTRAP_TOKEN a stranger claims nothing', async (t) => {
   t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice()))), 'bootstrap_already_done');
 });
 
-t.test('a tenant with a claim token of its own is claimed with that, which is spent', async (t) => {
+t.test('a tenant with its own claim token is claimed with that token only, which is then cleared', async (t) => {
   const { a, tenantId } = await newWorld(t);
   await a.pool.query("UPDATE tenants SET claim_token_hash = sha256('right'::bytea)");
   t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice()))), 'forbidden');
@@ -105,7 +105,7 @@ t.test('a tenant with a claim token of its own is claimed with that, which is sp
   t.equal(await valueOf(a.pool, 'SELECT claim_token_hash AS value FROM tenants'), null);
 });
 
-t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes what lets anybody in', async (t) => {
+t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes devices, pair sessions, password and recovery key', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId, clock } = world;
   const recovery = nodeSodium.signKeyPair(randomBytes(32));
@@ -136,18 +136,18 @@ t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes what lets anybody in', async (t
   t.equal(await refusal(a.reauth.answer(tenantId, one)), 'forbidden');
   t.equal(await valueOf(a.pool, 'SELECT recovery_pubkey AS value FROM tenants'), null);
 
-  // The same device id again: nothing of its earlier life may work.
+  // The same device id claims again: nothing issued before the restart may work.
   const again = await a.bootstrap.claim(tenantId, bootstrapBody(device));
-  t.notOk(await a.admits(tenantId, token, clock.now()), 'an old token stays dead');
-  t.equal(await refusal(a.reauth.answer(tenantId, two)), 'forbidden', 'and so does an old challenge');
+  t.notOk(await a.admits(tenantId, token, clock.now()), 'an old token stays invalid');
+  t.equal(await refusal(a.reauth.answer(tenantId, two)), 'forbidden', 'an old challenge stays invalid');
   t.ok(await a.admits(tenantId, again.token, clock.now()));
   await a.passwords.set(tenantId, { password: 'old' });
   const proof = a.tickets.passwordProof(ticket, tenantId, device.publicKey);
-  t.equal((await a.accounts.recoveryState(tenantId, proof))?.passwordShown, false, 'an old ticket too');
+  t.equal((await a.accounts.recoveryState(tenantId, proof))?.passwordShown, false, 'an old ticket proves nothing');
   t.equal(await refusal(a.bootstrap.restart(ulid())), 'tenant_not_found');
 });
 
-t.test('BOOT-08: an old token is dead after any number of restarts and revocations', async (t) => {
+t.test('BOOT-08: a token from before a restart stays invalid after any number of restarts', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId, clock } = world;
   const [first] = await claimedWorld(world);
@@ -178,7 +178,7 @@ t.test('BOOT-10: a restart keeps items and bins', async (t) => {
   );
 });
 
-t.test('DEV-20: a name has something to see in it, and nothing that hides', async (t) => {
+t.test('DEV-20: a name has a visible character, and no line separators, tags or zero-width fillers', async (t) => {
   const { a, tenantId } = await newWorld(t);
   const claim = (name: string): Promise<unknown> => a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { name }));
   const tags = Array.from('hello', (letter) => String.fromCodePoint(0xe0000 + (letter.codePointAt(0) ?? 0))).join('');
@@ -193,7 +193,7 @@ t.test('DEV-20: a name has something to see in it, and nothing that hides', asyn
   await claim('👨‍👩‍👧 🏴󠁧󠁢󠁳󠁣󠁴󠁿');
 });
 
-t.test('DEV-09 DEV-14: names are shown to people, certificates are optional, keys must be usable', async (t) => {
+t.test('DEV-09 DEV-14: bad names and unusable keys are refused; a certificate is optional', async (t) => {
   const { a, tenantId } = await newWorld(t);
   const claim = (more: object): Promise<unknown> => a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), more));
   for (const name of ['', 'a\u0000b', 'a\nb', 'a\u202eb', 'a\u2066b', '\ud800', 'x'.repeat(65)]) {
@@ -215,7 +215,7 @@ t.test('DEV-09 DEV-14: names are shown to people, certificates are optional, key
   await claim({ name: 'ｘ'.repeat(63) + '😀' });
 });
 
-t.test('DEV-01 DEV-02 DEV-03: the list shows all there is to say', async (t) => {
+t.test('DEV-01 DEV-02 DEV-03: the list has every field, `online` by socket and `current` for the caller', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId, clock } = world;
   const [first, second] = await claimedWorld(world, 1);
@@ -241,7 +241,7 @@ t.test('DEV-01 DEV-02 DEV-03: the list shows all there is to say', async (t) => 
   t.match(gone, { id: second?.id, online: false, revokedAt: clock.now() }, 'a revoked device is not online');
 });
 
-t.test('DEV-04 DEV-08: a patch changes what it names, and counts when it changes something', async (t) => {
+t.test('DEV-04 DEV-08: a patch changes the fields it names, and a change raises the generation', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId } = world;
   const [first] = await claimedWorld(world);
@@ -253,7 +253,7 @@ t.test('DEV-04 DEV-08: a patch changes what it names, and counts when it changes
   t.equal(base64(device.cert ?? new Uint8Array()), cert);
   t.equal(await generationOf(a.pool, tenantId), before + 1);
   await a.devices.patch(tenantId, id, { name: 'Desk' });
-  t.equal(await generationOf(a.pool, tenantId), before + 1, 'nothing changed');
+  t.equal(await generationOf(a.pool, tenantId), before + 1, 'a patch without a change does not raise the generation');
   t.equal((await a.devices.patch(tenantId, id, { cert: null })).device.cert, null);
   t.equal((await a.devices.patch(tenantId, id, {})).device.name, 'Desk');
   t.equal(await refusal(a.devices.patch(tenantId, ulid(), { name: 'x' })), 'device_not_found');
@@ -265,7 +265,7 @@ t.test('DEV-04 DEV-08: a patch changes what it names, and counts when it changes
   t.equal(await generationOf(a.pool, tenantId), generation + 1, 'the same patch twice at once is one change');
 });
 
-t.test('DEV-05 TOKEN-11 TOKEN-12 TOKEN-13: revoking kills the tokens of that device, everywhere', async (t) => {
+t.test("DEV-05 TOKEN-11 TOKEN-12 TOKEN-13: a revocation kills that device's tokens, on every instance", async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId, clock } = world;
   const device = newDevice();
@@ -288,14 +288,18 @@ t.test('DEV-05 TOKEN-11 TOKEN-12 TOKEN-13: revoking kills the tokens of that dev
 
   clock.advance(5);
   const generation = await generationOf(a.pool, tenantId);
-  t.equal((await b.devices.revoke(tenantId, second.id)).device.revokedAt, revoked.revokedAt, 'again: nothing changes');
+  t.equal(
+    (await b.devices.revoke(tenantId, second.id)).device.revokedAt,
+    revoked.revokedAt,
+    'a second revocation changes nothing',
+  );
   t.equal(await generationOf(a.pool, tenantId), generation);
   t.equal(await refusal(a.devices.revoke(tenantId, ulid())), 'device_not_found');
   t.equal(await refusal(a.devices.revoke(ulid(), device.id)), 'device_not_found');
   t.equal(await refusal(a.devices.revoke(tenantId, device.id)), 'last_device');
 });
 
-t.test('DEV-06 DEV-07: two that revoke each other, or themselves, leave one', async (t) => {
+t.test('DEV-06 DEV-07: two devices that revoke each other, or the last one itself, leave one device', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId } = world;
   let [standing] = (await claimedWorld(world)) as [TestDevice];
@@ -311,11 +315,11 @@ t.test('DEV-06 DEV-07: two that revoke each other, or themselves, leave one', as
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices WHERE revoked_at IS NULL'), 1);
   t.equal(await refusal(a.devices.revoke(tenantId, standing.id, standing.id)), 'last_device');
   const other = await pairOne(world, standing);
-  t.equal(await refusal(a.devices.revoke(tenantId, standing.id, standing.id)), undefined, 'signing out');
+  t.equal(await refusal(a.devices.revoke(tenantId, standing.id, standing.id)), undefined, 'it signs out');
   t.equal((await a.directory.load(tenantId))?.devices.find(({ id }) => id === other.id)?.revoked, false);
 });
 
-t.test('DEV-15: a device that was revoked a moment ago revokes nobody', async (t) => {
+t.test('DEV-15: a device that was just revoked cannot revoke another one', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId } = world;
   const [first, second, third] = await claimedWorld(world, 2);
@@ -324,7 +328,7 @@ t.test('DEV-15: a device that was revoked a moment ago revokes nobody', async (t
   t.equal(await refusal(a.devices.revoke(tenantId, third?.id ?? '', first?.id)), undefined);
 });
 
-t.test('DEV-15: a device that is revoked while its change of a device waits changes nothing', async (t) => {
+t.test('DEV-15: a device that is revoked while its change of a device is waiting changes nothing', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId } = world;
   const [first, second] = (await claimedWorld(world, 1)) as [TestDevice, TestDevice];
@@ -343,11 +347,11 @@ t.test('DEV-15: a device that is revoked while its change of a device waits chan
   t.equal(
     await refusal(a.devices.patch(tenantId, first.id, { name: 'x' }, ulid())),
     'device_revoked',
-    'nor an unknown one',
+    'an unknown device changes nothing',
   );
 });
 
-t.test('sightings that a standing database does not take are bounded, the oldest go', async (t) => {
+t.test('sightings that wait for a hanging database are bounded; the oldest are dropped', async (t) => {
   const clock = new TestClock();
   const written: string[] = [];
   const store = {
@@ -361,20 +365,20 @@ t.test('sightings that a standing database does not take are bounded, the oldest
   });
   for (let n = 0; n < 260_000; n++) devices.touch('tenant', { id: String(n) });
   await devices.close();
-  t.ok(written.length <= 250_000, `${written.length} were kept`);
+  t.ok(written.length <= 250_000, `at most 250,000 are kept: ${written.length}`);
   t.ok(written.length >= 246_000);
   t.equal(written.at(-1), '259999');
   t.notOk(written.includes('0'));
 });
 
-t.test('sightings that come while others are written wait for their own time', async (t) => {
+t.test('sightings that arrive during a write wait for the next interval', async (t) => {
   const clock = new TestClock();
   const writes: number[] = [];
   const devices: Devices = new Devices({
     store: {
       touch: (seen: readonly Sighting[]) => {
         writes.push(seen.length);
-        // A crowd: with every statement come others.
+        // Under load, new sightings arrive during every statement.
         devices.touch('tenant', { id: `after ${writes.length}` });
         return Promise.resolve();
       },
@@ -392,7 +396,7 @@ t.test('sightings that come while others are written wait for their own time', a
   t.same(writes, [4_000, 1_000, 2]);
 });
 
-t.test('sightings of a reconnect storm are written a part at a time, the oldest first', async (t) => {
+t.test('sightings of a reconnect storm are written in portions, the oldest first', async (t) => {
   const clock = new TestClock();
   const writes: string[][] = [];
   const devices = new Devices({
@@ -424,11 +428,11 @@ t.test('sightings of a reconnect storm are written a part at a time, the oldest 
   }
   t.ok(rounds < 50, `within three minutes: ${rounds} writes`);
   await devices.close();
-  t.equal(writes.flat().length, 20_000, 'the end writes what is left');
+  t.equal(writes.flat().length, 20_000, 'close() writes the rest');
   t.equal(clock.waiting, 0);
 });
 
-t.test('sightings: the end in the middle of a write leaves no timer, and of two the later one is stored', async (t) => {
+t.test('sightings: close() during a write leaves no timer, and the later of two is stored', async (t) => {
   const clock = new TestClock();
   const writes: Sighting[][] = [];
   let go = (): void => undefined;
@@ -455,11 +459,11 @@ t.test('sightings: the end in the middle of a write leaves no timer, and of two 
     writes.map(({ length }) => length),
     [500, 100],
   );
-  t.equal(writes[1]?.at(-1)?.at, clock.now(), 'the later one of two');
+  t.equal(writes[1]?.at(-1)?.at, clock.now(), 'the later sighting of the two is stored');
   t.equal(clock.waiting, 0);
 });
 
-t.test('sightings are written rarely and together, and a lost one harms nothing', async (t) => {
+t.test('sightings are written at most once a minute and together; a failed write is only reported', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId, clock } = world;
   const [first] = await claimedWorld(world);
@@ -481,7 +485,7 @@ t.test('sightings are written rarely and together, and a lost one harms nothing'
   a.devices.touch(tenantId, device);
   await a.devices.flush();
   t.equal(await seen(), start + 61_000);
-  t.equal(await generationOf(a.pool, tenantId), generation, 'nothing is checked again for it');
+  t.equal(await generationOf(a.pool, tenantId), generation, 'a sighting does not raise the generation');
   t.same(a.faults, []);
   await b.pool.end();
   b.pool.end = () => Promise.resolve();

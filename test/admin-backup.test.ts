@@ -19,7 +19,7 @@ import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.j
 const itemsIn = async (url: string): Promise<number> =>
   Number((await runSql(url, 'SELECT count(*) AS n FROM items'))[0]?.['n']);
 
-t.test('OPER-15: a backup of a server that runs, and what refuses to be one', async (t) => {
+t.test('OPER-15: `backup` works beside a running server, and `verify FILE` refuses a damaged file', async (t) => {
   const scene = await Scene.start(t);
   for (let n = 0; n < 5; n++) await scene.written();
   const env = { DATABASE_URL: scene.server.databaseUrl };
@@ -31,22 +31,22 @@ t.test('OPER-15: a backup of a server that runs, and what refuses to be one', as
   const { size, mode } = await stat(file);
   t.match(made.data, { file, size, rows: { items: 5, devices: 2, tenants: 1 } });
   t.equal(mode & 0o777, 0o600);
-  t.match(made.stderr, /secrets/, 'what is not in it is said');
+  t.match(made.stderr, /secrets/, 'stderr mentions the secrets, which are not in the file');
   t.match(await call.json('backup', file), { code: EXIT.usage, error: { message: /exists/, hint: /--force/ } });
   t.match(await call.json('backup', folder, '--force'), { code: EXIT.usage });
   t.match(await call.json('backup', join(folder, 'no', 'where')), { code: EXIT.usage });
   const plain = await call.plain('backup', file, '--force');
   t.match(plain.stdout, /one\.tar\.gz: 1 tenant, 2 devices, 5 items \(deleted ones too\); [\d.]+ [KM]iB/);
-  t.same(await readdir(folder), ['one.tar.gz'], 'nothing else is left');
+  t.same(await readdir(folder), ['one.tar.gz'], 'no other file is left');
   const away = await admin(t, {});
-  t.match(await away.json('verify', file), { code: EXIT.ok, data: { whole: true } }, 'needs no database');
+  t.match(await away.json('verify', file), { code: EXIT.ok, data: { whole: true } }, '`verify FILE` needs no database');
   const bytes = await readFile(file);
   await writeFile(file, bytes.subarray(0, bytes.length - 30));
   t.match(await away.json('verify', file), { code: EXIT.untrusted, error: { code: 'damaged' } });
   t.match(await away.json('verify', join(folder, 'none')), { code: EXIT.failure, error: { code: 'enoent' } });
 });
 
-t.test('OPER-16 OPER-17: a restore verifies first, replaces nothing unasked, and not under a server', async (t) => {
+t.test('OPER-16 OPER-17: a restore verifies the file, replaces data only after a yes, without a server', async (t) => {
   const scene = await Scene.start(t);
   const { server, wire, first } = scene;
   const url = server.databaseUrl;
@@ -63,7 +63,7 @@ t.test('OPER-16 OPER-17: a restore verifies first, replaces nothing unasked, and
   });
   wire.close();
   await server.stop();
-  // Its backends end a moment after it: one of them only while the command looks.
+  // The backends of a stopped server end a moment later: here one ends only while the command looks for them.
   const lingering = new pg.Client({ connectionString: url, application_name: 'service-commit' });
   await lingering.connect();
   const restoring = call.json('restore', file);
@@ -77,14 +77,14 @@ t.test('OPER-16 OPER-17: a restore verifies first, replaces nothing unasked, and
   await lingering.end();
   t.match(await restoring, { code: EXIT.refused, error: { code: 'not_empty' } });
   t.match(await call.json('restore', file), { code: EXIT.refused, error: { code: 'not_empty', message: /6 items/ } });
-  t.match(await call.json('restore', file, '--force'), { code: EXIT.usage }, 'nobody can be asked');
+  t.match(await call.json('restore', file, '--force'), { code: EXIT.usage }, 'no terminal to confirm at');
   t.match(await call.answering(/Replace all/, 'no', 'restore', file, '--force'), { code: EXIT.failure });
   const bytes = await readFile(file);
   const bad = join(folder, 'bad.tar.gz');
   const half = bytes.length >> 1;
   await writeFile(bad, Buffer.concat([bytes.subarray(0, half), Buffer.from('damage'), bytes.subarray(half + 6)]));
   t.match(await call.json('restore', bad, '--force', '--yes'), { code: EXIT.untrusted, error: { code: 'damaged' } });
-  t.equal(await itemsIn(url), 6, 'as it was');
+  t.equal(await itemsIn(url), 6, 'the data is unchanged');
   t.match(await call.answering(/Replace all/, 'yes', 'restore', file, '--force'), { code: EXIT.ok });
   t.equal(await itemsIn(url), 5);
 
@@ -99,7 +99,7 @@ t.test('OPER-16 OPER-17: a restore verifies first, replaces nothing unasked, and
   t.not(me.text('epoch'), epoch);
 });
 
-t.test('OPER-18: a backup of another schema is refused with what to do', async (t) => {
+t.test('OPER-18: a backup whose schema the database cannot be brought to is refused, with what to do', async (t) => {
   const { url } = await testDatabase(t);
   const call = await admin(t, { DATABASE_URL: url });
   const folder = await temporaryFolder(t);
@@ -113,14 +113,14 @@ t.test('OPER-18: a backup of another schema is refused with what to do', async (
     error: { code: 'schema', message: /which this version \(schema \d+\) cannot read$/, hint: /99\.0\.0/ },
   });
   await runSql(url, 'UPDATE migrations SET number = number + 1 WHERE number = (SELECT max(number) FROM migrations)');
-  t.match(await call.json('backup', join(folder, 'no.tar.gz')), { code: EXIT.refused }, 'nor is one made');
+  t.match(await call.json('backup', join(folder, 'no.tar.gz')), { code: EXIT.refused }, 'no backup is made either');
   t.match(await call.json('restore', file), {
     code: EXIT.refused,
     error: { code: 'schema', message: /older schema/, hint: /without tables/ },
   });
 });
 
-/** A database of an older schema with the rows of another one, as far as that schema has their tables and columns. */
+/** A database of an older schema with the rows of `from`, as far as that schema has their tables and columns. */
 async function olderDatabase(t: Test, upTo: number, from: string): Promise<string> {
   const { url } = await testDatabase(t, 'empty');
   await migrate({ url, folder: SQL_FOLDER, upTo });
@@ -137,7 +137,7 @@ async function olderDatabase(t: Test, upTo: number, from: string): Promise<strin
   return url;
 }
 
-t.test('BACKUP-09: a backup of an older schema', async (t) => {
+t.test('BACKUP-09: a backup of an older schema is restored whole; one with wrong figures is refused', async (t) => {
   const scene = await Scene.start(t);
   for (let n = 0; n < 5; n++) await scene.written();
   await scene.wire.delete(`/items/${(await scene.written()).id}`, scene.as('a'));
@@ -164,10 +164,10 @@ t.test('BACKUP-09: a backup of an older schema', async (t) => {
     const done = await call.json('restore', file);
     t.match(done, { code: EXIT.ok, data: { items: 5, devices: 2, schema: upTo } }, done.stderr);
     t.match(await call.json('verify'), { code: EXIT.ok, data: { discrepancies: [] } });
-    t.match(await call.json('migrate', '--dry-run'), { data: { applied: [] } }, 'the present schema');
+    t.match(await call.json('migrate', '--dry-run'), { data: { applied: [] } }, 'the database has the present schema');
     const server = await runServer(t, { database: fresh });
     const reply = await server.wire.get('/items?since=0', { token: first.token });
-    t.same(reply.list('items'), rows, `schema ${upTo}: every row`);
+    t.same(reply.list('items'), rows, `schema ${upTo}: every row is restored`);
     await mustWrite(server.wire, first, newItem(scene.ids));
     await server.stop();
 
@@ -179,7 +179,7 @@ t.test('BACKUP-09: a backup of an older schema', async (t) => {
   }
 });
 
-t.test('OPER-19: the embedded database, with its server running and without', async (t) => {
+t.test('OPER-19: with the embedded database the commands work beside its server and without it', async (t) => {
   const server = await spawnServer(t, { embedded: true });
   const { dataDir } = server;
   const device = await claim(server.wire);
@@ -192,7 +192,7 @@ t.test('OPER-19: the embedded database, with its server running and without', as
   server.wire.close();
   t.equal(await server.end('SIGTERM'), 0);
   t.match(await call.json('tenants', 'list'), { code: EXIT.ok, data: { tenants: [{ items: 3 }] } });
-  t.notOk(existsSync(join(dataDir, 'postgres', 'postmaster.pid')), 'stopped again');
+  t.notOk(existsSync(join(dataDir, 'postgres', 'postmaster.pid')), 'the command stops the database again');
   const elsewhere = await admin(t, { DATA_DIR: join(folder, 'new') });
   t.match(await elsewhere.json('restore', file), { code: EXIT.ok, data: { items: 3 } });
   t.match(await elsewhere.json('verify'), { code: EXIT.ok, data: { items: 3, discrepancies: [] } });

@@ -1,4 +1,4 @@
-/** The reference's page on operating, held against `service-admin` itself. */
+/** The reference's page on operating, compared with `service-admin` itself. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
@@ -36,7 +36,7 @@ t.test('OPER-20: the reference names every command with its arguments, every opt
     t.ok(page.includes(`\`${[path, ...usage].join(' ')}\``), path);
     const row = page.split('\n').find((line) => line.startsWith(`| \`${path}`)) ?? '';
     for (const flag of flagsOf(command)) t.ok(new RegExp(`\`${flag}[\` ]`).test(row), `${path} ${flag}`);
-    t.ok(command.summary(), `${path}: a summary`);
+    t.ok(command.summary(), `${path} has a summary`);
   }
   for (const flag of flagsOf(program)) t.ok(page.includes(`\`${flag}\``), flag);
   for (const code of Object.values(EXIT)) t.ok(page.includes(`| ${code} |`), `exit code ${code}`);

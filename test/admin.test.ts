@@ -11,7 +11,7 @@ import { Scene } from './support/scene.js';
 import { runServer, runSql, type Running } from './support/server.js';
 import { named, Wire } from './support/wire.js';
 
-/** Asks until the answer is the wanted one: instances hear of the operator within seconds. */
+/** Repeats the request until it gives the wanted answer: instances notice an operator's change within seconds. */
 async function answers(ask: () => Promise<string>, wanted: string): Promise<void> {
   await until(wanted, async () => (await ask()) === wanted);
 }
@@ -20,7 +20,7 @@ interface Hosted {
   readonly server: Running;
   readonly at: (slug: string) => Wire;
   readonly call: Admin;
-  /** Signs up; gives the claim token. */
+  /** Signs up and returns the claim token. */
   readonly signUp: (subdomain: string) => Promise<string>;
 }
 
@@ -40,7 +40,7 @@ async function hosted(t: WithTeardown): Promise<Hosted> {
 }
 
 t.test(
-  'OPER-09: a wrong call, a wrong configuration and a database out of reach end with their exit codes',
+  'OPER-09: wrong calls, a wrong configuration and an unreachable database end with their exit codes',
   async (t) => {
     const { url } = await testDatabase(t);
     const call = await builtAdmin(t, { DATABASE_URL: url });
@@ -55,13 +55,13 @@ t.test(
     away.password = 'do-not-show-this';
     const down = await (await admin(t, { DATABASE_URL: away.href })).json('tenants', 'list');
     t.match(down, { code: EXIT.unavailable, error: { code: 'unavailable', hint: /DATABASE_URL/ } });
-    t.notMatch(down.stderr, /do-not-show-this|\n {4}at /, 'no password, no stack');
+    t.notMatch(down.stderr, /do-not-show-this|\n {4}at /, 'neither password nor stack is shown');
     const nowhere = await (await admin(t, {})).json('tenants', 'list');
-    t.match(nowhere, { code: EXIT.notFound, error: { code: 'no_database' } }, 'and no new database is made');
+    t.match(nowhere, { code: EXIT.notFound, error: { code: 'no_database' } }, 'no new database is made');
   },
 );
 
-t.test('OPER-10: tenants are listed by pages, suspended, active again, and deleted by their name', async (t) => {
+t.test('OPER-10: tenants are listed in pages, suspended, activated, and deleted by repeating the name', async (t) => {
   const { at, call, signUp } = await hosted(t);
   const anna = at('anna');
   const device = await claim(anna, { claimToken: await signUp('anna') });
@@ -89,26 +89,26 @@ t.test('OPER-10: tenants are listed by pages, suspended, active again, and delet
       code: EXIT.notFound,
       error: { code: 'tenant_not_found' },
     });
-  t.match(await call.json('tenants', 'suspend'), { code: EXIT.notFound }, 'no tenant without a name in multi mode');
+  t.match(await call.json('tenants', 'suspend'), { code: EXIT.notFound }, 'in multi mode a tenant must be named');
 
   t.match(await call.json('tenants', 'delete', 'nobody', '--confirm', 'nobody'), { code: EXIT.notFound });
-  t.match(await call.json('tenants', 'delete', 'anna'), { code: EXIT.usage }, 'nobody can be asked');
+  t.match(await call.json('tenants', 'delete', 'anna'), { code: EXIT.usage }, 'no terminal to confirm at');
   t.match(await call.json('tenants', 'delete', 'anna', '--confirm', 'berta'), { error: { code: 'declined' } });
   t.match(await call.answering(/Type its name/, 'yes', 'tenants', 'delete', 'anna'), { code: EXIT.failure });
-  t.equal(await writing(), '200', 'nothing was done');
+  t.equal(await writing(), '200', 'the tenant is unchanged');
   t.match(await call.answering(/Type its name/, 'anna', 'tenants', 'delete', 'anna'), { code: EXIT.ok });
   await answers(async () => (await anna.get('/service/status')).outcome, '404 tenant_not_found');
   t.match(await call.json('tenants', 'delete', 'berta', '--confirm', 'berta'), { data: { deleted: true } });
   t.match((await call.plain('tenants', 'list')).stdout, 'No tenants.');
 });
 
-t.test('OPER-11: a new claim link claims the tenant, the one before does not; a claimed one gets none', async (t) => {
+t.test('OPER-11: a new claim link replaces the one before; a claimed tenant gets none', async (t) => {
   const { at, call, signUp } = await hosted(t);
   const lost = await signUp('anna');
   const printed = await call.plain('claim-token', 'anna');
   const [, token = ''] = /^https:\/\/anna\.sync\.test:8443\/#claim=([\w-]{43})\n$/.exec(printed.stdout) ?? [];
   t.equal(token.length, 43);
-  t.notMatch(printed.stderr, token, 'on standard output only');
+  t.notMatch(printed.stderr, token, 'the token is on standard output only');
   const knock = { name: 'x', glyph: 'globe', pubkey: Buffer.alloc(32, 9), claimToken: lost };
   t.equal((await at('anna').post('/devices/bootstrap', knock)).outcome, '403 forbidden');
   await claim(at('anna'), { claimToken: token });
@@ -117,11 +117,11 @@ t.test('OPER-11: a new claim link claims the tenant, the one before does not; a 
   t.match(await call.json('bootstrap-restart', '--yes'), { code: EXIT.refused, error: { code: 'multi_mode' } });
 });
 
-t.test('OPER-12: the password is removed, the server unclaimed again, the history begun anew', async (t) => {
+t.test('OPER-12: password-reset, bootstrap-restart and a new epoch work beside a running server', async (t) => {
   const scene = await Scene.start(t);
   const { wire, server } = scene;
   const call = await admin(t, { DATABASE_URL: server.databaseUrl });
-  t.match(await call.json('claim-token', 'anna'), { code: EXIT.usage }, 'claim links are of multi mode');
+  t.match(await call.json('claim-token', 'anna'), { code: EXIT.usage }, 'claim links exist in multi mode only');
   await wire.post('/password/set', { password: 'a-long-password' }, scene.as('a'));
   t.match(await call.json('password-reset'), { code: EXIT.ok, data: { tenant: null, password: false } });
   t.equal((await wire.get('/password/exists')).at('exists'), false);
@@ -129,13 +129,13 @@ t.test('OPER-12: the password is removed, the server unclaimed again, the histor
 
   const socket = await scene.watch();
   const { data } = await call.json('epoch', 'new');
-  t.equal((await socket.closed).code, 1012, 'sockets begin anew');
+  t.equal((await socket.closed).code, 1012, 'sockets are closed with 1012');
   await answers(async () => {
     const reply = await wire.get('/service/status');
     return reply.status === 200 ? reply.text('epoch') : '';
   }, String(data['epoch']));
 
-  t.match(await call.json('bootstrap-restart'), { code: EXIT.usage }, 'nobody can be asked');
+  t.match(await call.json('bootstrap-restart'), { code: EXIT.usage }, 'no terminal to confirm at');
   t.match(await call.answering(/unclaimed\? \[y\/N\]/, 'no', 'bootstrap-restart'), { code: EXIT.failure });
   t.equal((await wire.get('/me', scene.as('a'))).status, 200);
   t.match(await call.answering(/unclaimed\? \[y\/N\]/, 'yes', 'bootstrap-restart'), { code: EXIT.ok });
@@ -144,7 +144,7 @@ t.test('OPER-12: the password is removed, the server unclaimed again, the histor
   t.equal((await wire.get('/me', { token: again.token })).status, 200);
 });
 
-t.test('OPER-13: purge does what the night would, under the same lock', async (t) => {
+t.test('OPER-13: purge runs the nightly jobs under the same lock as the nightly run', async (t) => {
   const scene = await Scene.start(t);
   const { wire, server } = scene;
   const item = await scene.written();
@@ -157,15 +157,15 @@ t.test('OPER-13: purge does what the night would, under the same lock', async (t
   const done = await call.json('purge');
   t.equal(done.code, EXIT.ok, done.stderr);
   t.match(done.data, { jobs: [{ name: 'empty deleted items', rows: 1 }, {}, {}, {}, {}, {}, {}, {}] });
-  t.equal((await server.sql('SELECT 1 FROM job_runs')).length, 1, 'the night is done');
+  t.equal((await server.sql('SELECT 1 FROM job_runs')).length, 1, 'the nightly run is recorded as done');
   await server.sql('ALTER FUNCTION clear_expired RENAME TO gone');
   const failed = await call.json('purge');
   t.equal(failed.code, EXIT.failure);
-  t.match(failed.data, { jobs: { length: 8 } }, 'the others ran all the same');
+  t.match(failed.data, { jobs: { length: 8 } }, 'the other jobs ran all the same');
   t.match((await call.plain('purge')).stdout, /empty deleted items +0/);
 });
 
-t.test('OPER-14: verify finds what does not fit, and migrate says what it would do', async (t) => {
+t.test('OPER-14: verify reports figures that do not match, and migrate --dry-run what it would apply', async (t) => {
   const scene = await Scene.start(t);
   await scene.written();
   const call = await admin(t, { DATABASE_URL: scene.server.databaseUrl });

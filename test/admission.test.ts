@@ -1,4 +1,4 @@
-/** Letting sockets in by what the database can answer: the window, who waits and who is told to come back. */
+/** Admitting sockets at the pace of the database: the window, the queue, and sockets that are turned away. */
 import t from 'tap';
 import { Admission, TurnedAway } from '../src/server/realtime/admission.js';
 import { ServiceError, unavailable } from '../src/protocol/errors.js';
@@ -12,7 +12,7 @@ const settle = async (): Promise<void> => {
 
 type Outcome = 'in' | 'failed' | TurnedAway;
 
-/** A database that answers when it is told to. */
+/** An admission in front of a database that answers when the test says so. */
 function world() {
   const clock = new TestClock();
   const admission = new Admission({ clock, random: () => 0.5 });
@@ -29,7 +29,7 @@ function world() {
       () => outcomes.set(owner, 'failed'),
     );
   };
-  /** Answers everything that is asked, after so long. */
+  /** Answers all pending queries after `ms`; returns how many there were. */
   const answer = async (ms: number, error?: Error): Promise<number> => {
     clock.advance(ms);
     const now = asked.splice(0);
@@ -45,14 +45,14 @@ function world() {
   return { clock, admission, asked, outcomes, come, answer, away, drainAll };
 }
 
-t.test('ADMIT-01: a window is let in at once, and each answer lets the next one in', async (t) => {
+t.test('ADMIT-01: a window of sockets is admitted at once, and each answer admits the next one', async (t) => {
   const { asked, outcomes, come, answer, admission } = world();
   for (let n = 0; n < 70; n++) come(`tenant-${n}`, '1');
-  t.equal(asked.length, 64, 'at once');
+  t.equal(asked.length, 64, 'a whole window is admitted at once');
   t.equal(admission.waiting, 6);
   asked.shift()?.answer();
   await settle();
-  t.equal(asked.at(-1)?.owner, 'tenant-64/1', 'the next one, in the order they came');
+  t.equal(asked.at(-1)?.owner, 'tenant-64/1', 'the next socket is admitted, in order of arrival');
   t.equal(admission.waiting, 5);
   t.equal(await answer(5), 64);
   t.equal(asked.length, 5);
@@ -60,10 +60,10 @@ t.test('ADMIT-01: a window is let in at once, and each answer lets the next one 
   t.equal([...outcomes.values()].filter((one) => one === 'in').length, 70);
   t.equal(admission.waiting, 0);
   come('late', '1');
-  t.equal(asked.length, 1, 'and nobody waits after a crowd');
+  t.equal(asked.length, 1, 'once the queue is empty a socket does not wait');
 });
 
-t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half as many', async (t) => {
+t.test('ADMIT-02: quick answers widen the window by a step; slow answers and failures halve it', async (t) => {
   const { asked, come, answer } = world();
   let next = 0;
   const more = (count: number): void => {
@@ -75,27 +75,27 @@ t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half
     sizes.push(asked.length);
     await answer(50);
   }
-  t.same(sizes, [64, 96, 128, 160], 'by the same step each time');
+  t.same(sizes, [64, 96, 128, 160], 'the step is the same each time');
   const before = asked.length;
   await answer(900);
-  t.equal(asked.length, Math.floor(before / 2), 'a slow answer');
+  t.equal(asked.length, Math.floor(before / 2), 'a slow answer halves the window');
   await answer(50, unavailable());
-  t.equal(asked.length, Math.floor(before / 4), 'no answer');
+  t.equal(asked.length, Math.floor(before / 4), 'a failure halves the window');
   await answer(50, new ServiceError('tenant_not_found'));
-  t.equal(asked.length, Math.floor(before / 4) + 32, 'a refusal is an answer');
+  t.equal(asked.length, Math.floor(before / 4) + 32, 'a refusal counts as an answer');
   for (let window = 0; window < 20 && asked.length > 0; window++) await answer(600);
   more(100);
-  t.equal(asked.length, 16, 'never below a bound');
+  t.equal(asked.length, 16, 'the window never falls below 16');
 });
 
-t.test('ADMIT-02: what was let in before the window was halved does not halve it again', async (t) => {
+t.test('ADMIT-02: sockets admitted before the window was halved do not halve it again', async (t) => {
   const { asked, come, answer, clock } = world();
   for (let n = 0; n < 500; n++) come(`tenant-${n}`, '1');
   const slow = asked.splice(0);
   clock.advance(600);
   slow.shift()?.answer();
   await settle();
-  t.equal(asked.length, 0, 'no other one before there is room in half of it');
+  t.equal(asked.length, 0, 'no socket is admitted before the halved window has room');
   clock.advance(600);
   for (const one of slow.splice(0, 20)) one.answer();
   await settle();
@@ -104,7 +104,7 @@ t.test('ADMIT-02: what was let in before the window was halved does not halve it
   await settle();
   t.equal(asked.length, 32);
   await answer(600);
-  t.equal(asked.length, 16, 'what was let in since does, also where the clock was set back');
+  t.equal(asked.length, 16, 'sockets admitted since then do halve it, even if the clock was set back');
 });
 
 t.test('ADMIT-02: a window that has room does not grow', async (t) => {
@@ -117,7 +117,7 @@ t.test('ADMIT-02: a window that has room does not grow', async (t) => {
   t.equal(asked.length, 64);
 });
 
-t.test('ADMIT-03 ADMIT-04: whom the queue does not hold is told when to come back, each at another time', async (t) => {
+t.test('ADMIT-03 ADMIT-04: sockets beyond the queue are turned away with different times to come back', async (t) => {
   const { come, away, answer, outcomes, drainAll, clock, admission } = world();
   come('early', '1');
   await answer(5);
@@ -125,7 +125,7 @@ t.test('ADMIT-03 ADMIT-04: whom the queue does not hold is told when to come bac
   for (let n = 0; n < 12_064; n++) come(`tenant-${n}`, '1');
   await settle();
   const turned = away();
-  // Five seconds at 1,000 a second wait; the others are promised the times after that.
+  // Sockets for five seconds at 1,000 a second wait; the others get the times after those.
   t.equal(turned.length, 7_000);
   t.ok(turned.every(([, { code }]) => code === 1013));
   const seconds = turned.map(([, one]) => one.seconds);
@@ -134,12 +134,12 @@ t.test('ADMIT-03 ADMIT-04: whom the queue does not hold is told when to come bac
   for (let second = 6; second <= 11; second++)
     t.ok(Math.abs(seconds.filter((each) => each === second).length - 1_000) <= 2, `a thousand after ${second} s`);
   await answer(50);
-  t.ok(admission.rate > 1_000, 'of the minute before the rate knows nothing');
+  t.ok(admission.rate > 1_000, 'the idle minute before does not lower the rate');
   await drainAll(50);
-  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 5_065, 'those that waited are all in');
+  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 5_065, 'all sockets that waited are admitted');
 });
 
-t.test('ADMIT-03: however quick the database is, no more than 5,000 wait: requests need the other calls', async (t) => {
+t.test('ADMIT-03: at most 5,000 wait, however quick the database is: requests need the other calls', async (t) => {
   const { come, away, admission, answer } = world();
   let next = 0;
   for (let round = 0; round < 100; round++) {
@@ -154,7 +154,7 @@ t.test('ADMIT-03: however quick the database is, no more than 5,000 wait: reques
   t.equal(admission.waiting, 5_000);
 });
 
-t.test('ADMIT-05: who does not keep to the time gets no other one, and moves nobody', async (t) => {
+t.test("ADMIT-05: a device that comes back early keeps its time, and changes no other device's time", async (t) => {
   const { clock, come, away, outcomes, answer, drainAll, asked } = world();
   come('first', '1');
   for (let n = 0; n < 5_100; n++) come(`tenant-${n}`, '1');
@@ -165,20 +165,20 @@ t.test('ADMIT-05: who does not keep to the time gets no other one, and moves nob
   for (let n = 0; n < 1_000; n++) come(tenantId, '1');
   await settle();
   const again = outcomes.get(impatient);
-  t.ok(again instanceof TurnedAway && Math.ceil(again.seconds) === told.seconds, 'the same moment');
+  t.ok(again instanceof TurnedAway && Math.ceil(again.seconds) === told.seconds, 'its time to come back is unchanged');
   come('late', '1');
   await settle();
   const late = outcomes.get('late/1');
-  t.ok(late instanceof TurnedAway && late.seconds <= told.seconds + 1, 'as if he had come once');
+  t.ok(late instanceof TurnedAway && late.seconds <= told.seconds + 1, 'the retries count as one attempt');
   await answer(50);
   await drainAll(50);
   clock.advance(told.seconds * 1_000);
   await settle();
   come(tenantId, '1');
-  t.equal(asked.at(-1)?.owner, impatient, 'at its time it is let in');
+  t.equal(asked.at(-1)?.owner, impatient, 'at its time the device is admitted');
 });
 
-t.test('ADMIT-05: a promise that was made before the clock was set back keeps nobody out', async (t) => {
+t.test('ADMIT-05: a time given before the clock was set back keeps no device out', async (t) => {
   const { clock, come, away, asked, drainAll } = world();
   for (let n = 0; n < 5_100; n++) come(`tenant-${n}`, '1');
   await settle();
@@ -186,31 +186,31 @@ t.test('ADMIT-05: a promise that was made before the clock was set back keeps no
   await drainAll(50);
   clock.setBy(-3_600_000);
   come(owner.split('/')[0] ?? '', '1');
-  t.equal(asked.at(-1)?.owner, owner, 'it is let in');
+  t.equal(asked.at(-1)?.owner, owner, 'the device is admitted');
 });
 
 t.test('ADMIT-06: a tenant has a quarter of the queue, and tenants are served in turn', async (t) => {
   const { come, away, answer, asked, outcomes, admission } = world();
   come('first', '1');
   for (let n = 0; n < 3_000; n++) come('crowd', String(n));
-  t.equal(admission.waiting, 1_250, 'a quarter of five seconds');
+  t.equal(admission.waiting, 1_250, 'a tenant has a quarter of a queue of five seconds');
   t.ok(away().every(([owner]) => owner.startsWith('crowd/')));
   come('small', '1');
   await answer(50);
   t.ok(
     asked.some(({ owner }) => owner === 'small/1'),
-    'before the others of the crowd',
+    'the small tenant is served before the rest of the large one',
   );
   for (let n = 0; n < 6_000; n++) come(`tenant-${n}`, '1');
   await settle();
   const out = [...outcomes].filter(([owner, one]) => owner.startsWith('tenant-') && one instanceof TurnedAway);
   const waiting = admission.waiting;
-  t.ok(waiting <= 5_000 && waiting >= 4_800, `${waiting} wait`);
-  t.ok(out.length < 2_500, 'the crowd gave way first');
+  t.ok(waiting <= 5_000 && waiting >= 4_800, `the queue stays full: ${waiting} wait`);
+  t.ok(out.length < 2_500, 'the large tenant gives way first');
 });
 
 t.test(
-  'ADMIT-07: while the database hangs newcomers are told to come back, and nobody waits without end',
+  'ADMIT-07: while the database hangs new sockets are turned away at once, and none waits without end',
   async (t) => {
     const { clock, come, outcomes, admission } = world();
     come('stuck', '1');
@@ -222,7 +222,7 @@ t.test(
   },
 );
 
-t.test('ADMIT-08: a database that hardly answers makes the promises long, up to ten minutes', async (t) => {
+t.test('ADMIT-08: while the database hardly answers the times to come back grow, up to ten minutes', async (t) => {
   const { come, answer, away, admission, asked } = world();
   for (let n = 0; n < 3_000; n++) come(`tenant-${n}`, '1');
   for (let round = 0; round < 30 && asked.length > 0; round++) await answer(4_000);
@@ -233,7 +233,7 @@ t.test('ADMIT-08: a database that hardly answers makes the promises long, up to 
   t.ok(seconds.length > 20_000 && Math.max(...seconds) <= 600 && Math.min(...seconds) >= 1);
 });
 
-t.test('ADMIT-09: sockets of tenants that are known here pass while others wait', async (t) => {
+t.test('ADMIT-09: sockets of tenants that are loaded on the instance are admitted while others wait', async (t) => {
   const loads: (() => void)[] = [];
   const { port, actor } = await frontOf(t, {
     services: {
@@ -255,7 +255,7 @@ t.test('ADMIT-09: sockets of tenants that are known here pass while others wait'
   await slow;
 });
 
-t.test('ADMIT-03: on the wire a socket that is not let in is opened and closed with 1013 and the time', async (t) => {
+t.test('ADMIT-03: a socket that is not admitted is opened and closed with 1013 and a time', async (t) => {
   const loads: (() => void)[] = [];
   const { port, clock, actor } = await frontOf(t, {
     services: {
@@ -275,7 +275,7 @@ t.test('ADMIT-03: on the wire a socket that is not let in is opened and closed w
     t.equal(await away.closed(), 1013);
     t.match(away.closeReason, /^retry-after=\d+$/);
   }
-  t.equal(loads.length, 1, 'the database was not asked');
+  t.equal(loads.length, 1, 'the database was not queried again');
   t.equal(actor.sessions.length, 0);
   loads[0]?.();
   t.match(await stuck, { status: 404 });

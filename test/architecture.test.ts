@@ -1,4 +1,4 @@
-/** The structure, held against the source: who may import whom, no cycles, one home per library. */
+/** The structure of the source: which folder may import which, no cycles, one home per library. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import t from 'tap';
@@ -6,14 +6,14 @@ import { PROJECT_ROOT } from '../src/root.js';
 
 const SRC = join(PROJECT_ROOT, 'src');
 
-/** What every subject of the server stands on. */
+/** What every subject of the server may import. */
 const BELOW_SUBJECTS = ['protocol', 'crypto', 'server/tenant', 'server/http', 'server/storage'] as const;
-/** What every program of a device stands on. */
+/** What every program of a device may import. */
 const BELOW_PROGRAMS = ['protocol', 'files', 'terminal', 'crypto', 'sdk', 'device'] as const;
 
 /**
- * Each package, and each room of the server: what it may import beside itself. What stands below in this list imports
- * from above only. A package is a folder of `src`; a room is a folder of `src/server`.
+ * What each package, and each room of the server, may import beside itself: only entries that this list has before it.
+ * A package is a folder of `src`; a room is a folder of `src/server`.
  */
 const MAY: Readonly<Record<string, readonly string[]>> = {
   '.': [],
@@ -26,7 +26,7 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   cli: ['.', ...BELOW_PROGRAMS],
   mcp: ['.', ...BELOW_PROGRAMS],
   load: ['.', 'protocol', 'files', 'terminal', 'crypto', 'sdk'],
-  // Its build is a program of Node; what is bundled for browsers is held by WEB-13.
+  // Its build is a program of Node; WEB-13 checks what is bundled for browsers.
   web: ['.', 'protocol', 'crypto', 'sdk'],
   docs: ['protocol'],
   'server/config': ['protocol', 'files'],
@@ -40,16 +40,16 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   'server/bins': BELOW_SUBJECTS,
   'server/blobs': ['files', ...BELOW_SUBJECTS],
   'server/hosting': BELOW_SUBJECTS,
-  // What is billed is a hosted tenant.
+  // Only hosted tenants are billed.
   'server/billing': ['server/hosting', ...BELOW_SUBJECTS],
   'server/ops': ['protocol', 'server/storage'],
   'server/app': [
-    // Of the reference the build alone: a server reads what was written.
+    // Of `docs` only the build: a server reads the pages that were written.
     ...['.', 'docs', ...BELOW_SUBJECTS, 'server/config', 'server/realtime', 'server/items', 'server/devices'],
     ...['server/pairing', 'server/bins', 'server/blobs', 'server/hosting', 'server/billing', 'server/ops'],
   ],
   server: ['.', 'protocol', 'server/config', 'server/http', 'server/storage', 'server/app'],
-  // The operator's program works on the server's parts, without a server.
+  // The operator's program uses the server's parts, without a server.
   'server/admin': [
     ...['.', 'protocol', 'files', 'terminal', 'server/config', 'server/storage', 'server/devices', 'server/blobs'],
     ...['server/hosting', 'server/ops', 'server/app'],
@@ -118,7 +118,7 @@ function importsOf(file: string): Import[] {
   }));
 }
 
-/** Its package, or its room in the server. */
+/** The file's package, or its room in the server. */
 const folderOf = (file: string): string => {
   const [first = '', second = '', third] = relative(SRC, file).split('/');
   if (second === '') return '.';
@@ -140,7 +140,7 @@ const files = filesIn(SRC);
 const imports = files.flatMap(importsOf);
 const shown = (entry: Import): string => `${relative(SRC, entry.from)} -> ${entry.target}`;
 
-t.test('ARCH-01 ARCH-06: a folder imports what its subject stands on, and itself', (t) => {
+t.test('ARCH-01 ARCH-06: a folder imports only itself and what its subject stands on', (t) => {
   const wrong = imports.filter(isRelative).filter((entry) => {
     const from = folderOf(entry.from);
     const to = folderOf(resolved(entry));
@@ -151,7 +151,7 @@ t.test('ARCH-01 ARCH-06: a folder imports what its subject stands on, and itself
   t.end();
 });
 
-t.test('ARCH-02: no circle of packages and rooms', (t) => {
+t.test('ARCH-02: packages and rooms form no cycle', (t) => {
   const order = Object.keys(MAY);
   const upwards = order.flatMap((from) =>
     (MAY[from] ?? []).filter((to) => order.indexOf(to) >= order.indexOf(from)).map((to) => `${from} -> ${to}`),
@@ -160,12 +160,12 @@ t.test('ARCH-02: no circle of packages and rooms', (t) => {
   t.same(
     [...new Set(files.map(folderOf))].filter((folder) => MAY[folder] === undefined),
     [],
-    'every folder has its place',
+    'every folder is in the list',
   );
   t.end();
 });
 
-t.test('ARCH-02: no import cycle, types counted', (t) => {
+t.test('ARCH-02: files form no import cycle, type imports included', (t) => {
   const graph = new Map(files.map((file) => [file, importsOf(file).filter(isRelative).map(resolved)]));
   const state = new Map<string, 'open' | 'done'>();
   const cycles: string[] = [];
@@ -184,10 +184,10 @@ t.test('ARCH-02: no import cycle, types counted', (t) => {
   t.end();
 });
 
-/** What the package gives to others: there an entry has to stand, and only there (package.json, `exports`). */
+/** The files that the package exports (package.json, `exports`): entries that re-export, as no other file may. */
 const ENTRIES: ReadonlySet<string> = new Set(['sdk/node.ts', 'sdk/browser.ts', 'sdk/exports.ts']);
 
-t.test('ARCH-03: no barrel file beside the entries of the package', (t) => {
+t.test('ARCH-03: no file is a barrel, except the entries of the package', (t) => {
   const barrels = files.filter((file) => {
     if (ENTRIES.has(relative(SRC, file))) return false;
     const source = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, '');
@@ -204,7 +204,7 @@ t.test('ARCH-03: no barrel file beside the entries of the package', (t) => {
   const fromEntry = imports
     .filter((entry) => isRelative(entry) && !ENTRIES.has(relative(SRC, entry.from)))
     .filter((entry) => ENTRIES.has(relative(SRC, resolved(entry))));
-  t.same(fromEntry.map(shown), [], 'nobody inside imports from an entry');
+  t.same(fromEntry.map(shown), [], 'no file inside imports from an entry');
   t.same(
     files.filter((file) => file.endsWith('/index.ts')),
     [],
@@ -212,7 +212,7 @@ t.test('ARCH-03: no barrel file beside the entries of the package', (t) => {
   t.end();
 });
 
-t.test('ARCH-04: each library with side effects has one home', (t) => {
+t.test('ARCH-04: each library with side effects is imported only in its home', (t) => {
   const strays = imports
     .filter((entry) => !isRelative(entry) && !entry.typeOnly)
     .filter((entry) => {
@@ -230,7 +230,7 @@ t.test('ARCH-05: the protocol imports no library and does no input or output', (
   t.end();
 });
 
-t.test('ARCH-06: the shared part of the client has no Node built-ins, and no files', (t) => {
+t.test('ARCH-06: the shared part of the client imports neither Node built-ins nor the folder `files`', (t) => {
   const nodeOnly = /\/(node-[a-z-]+|[a-z-]+-node)\.ts$/;
   const builtIns = imports.filter(
     (entry) =>
@@ -242,7 +242,7 @@ t.test('ARCH-06: the shared part of the client has no Node built-ins, and no fil
   t.end();
 });
 
-t.test('ARCH-08: shapes are known at the edge, and where frames become text, only', (t) => {
+t.test('ARCH-08: only the edge, and the code that turns frames into text, knows shapes', (t) => {
   const allowed = [
     'protocol',
     'docs',
@@ -254,7 +254,7 @@ t.test('ARCH-08: shapes are known at the edge, and where frames become text, onl
     'server/tenant',
     'server/app',
   ].concat(
-    ['server/http', 'server/realtime', 'server/items', 'server/devices', 'server/blobs'], // where bodies and replies are
+    ['server/http', 'server/realtime', 'server/items', 'server/devices', 'server/blobs'], // which read and write bodies
   );
   const strays = files.filter((file) => {
     if (allowed.includes(folderOf(file))) return false;
@@ -267,11 +267,11 @@ t.test('ARCH-08: shapes are known at the edge, and where frames become text, onl
   t.end();
 });
 
-/** Readers and writers of the store, in order: a queue of its own kind. */
+/** The store orders its readers and writers: a queue of another kind. */
 const OWN_CHAINS: ReadonlySet<string> = new Set(['sdk/store/level-store.ts']);
 
-t.test('WORK-07: nobody chains promises by hand to do one thing at a time', (t) => {
-  // `this.x = this.x.then(`, also by way of a variable, and `x ??= work().finally(`: what Serial and SingleFlight do.
+t.test('WORK-07: no file chains promises by hand to do one thing at a time', (t) => {
+  // `this.x = this.x.then(`, also through a variable, and `x ??= work().finally(`: what Serial and SingleFlight do.
   const chain =
     /(\w+) = (this\.\w+)\.then\([^;]*;\s*\2 = \1\b|(this\.\w+) = \3\.(?:then|finally)\(|\?\?=[^;]*\.finally\(/;
   const strays = files
@@ -281,7 +281,7 @@ t.test('WORK-07: nobody chains promises by hand to do one thing at a time', (t) 
   t.end();
 });
 
-t.test("ARCH-09: the service's name stands in one constant", (t) => {
+t.test("ARCH-09: the service's name comes from one constant", (t) => {
   const literal = /'service\/v1|'service-(?!device|admin|mcp|load)[a-z-]+-v1'/;
   const strays = files.filter(
     (file) => !file.endsWith('protocol/limits.ts') && literal.test(readFileSync(file, 'utf8')),

@@ -1,4 +1,4 @@
-/** The archive's bytes: what comes back, and what is refused. */
+/** The archive's bytes: what is read back, and what is refused. */
 import fc from 'fast-check';
 import t from 'tap';
 import { ArchiveWriter, readArchive } from '../src/sdk/archive/archive.js';
@@ -19,7 +19,7 @@ import { refusal, wiretap } from './support/client-world.js';
 import { archiveCheck } from './vectors/check-archive.js';
 import { vectors } from './vectors/check.js';
 
-/** Real but for Argon2id, which the vectors prove. */
+/** Real except for Argon2id, which the vectors test. */
 const sodium = wiretap().platform.sodium;
 const seed = sodium.random(64);
 const manifest: ArchiveRecord = {
@@ -56,7 +56,7 @@ async function read(bytes: Uint8Array, by: Sodium = sodium): Promise<ArchiveReco
 
 const codeOf = async (bytes: Uint8Array): Promise<string> => (await refusal(read(bytes))).code ?? 'no code';
 
-t.test('ARCHIVE-01: both bindings read the archives of the vectors, and write their bytes', async (t) => {
+t.test('ARCHIVE-01: both bindings read the archives of the vectors, and write the same bytes', async (t) => {
   for (const binding of [nodeSodium, await loadBrowserSodium()]) {
     for (const { comment, input, expected } of vectors('archive').slice(0, 4)) {
       const archive = new Uint8Array(Buffer.from(String(input['archive']), 'hex'));
@@ -65,7 +65,7 @@ t.test('ARCHIVE-01: both bindings read the archives of the vectors, and write th
   }
 });
 
-t.test('ARCHIVE-02: any records come back as they were, over any number of chunks', async (t) => {
+t.test('ARCHIVE-02: any records are read back as they were written, over any number of chunks', async (t) => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.record({ name: fc.string({ minLength: 1 }), emoji: fc.string() }), { maxLength: 5 }),
@@ -77,7 +77,7 @@ t.test('ARCHIVE-02: any records come back as they were, over any number of chunk
         );
         const all = [manifest, ...bins, ...items];
         const back = await read(await written(all));
-        // As JSON keeps them: a negative zero has no sign there.
+        // Compared as JSON, in which a negative zero has no sign.
         return JSON.stringify(back) === JSON.stringify(all);
       },
     ),
@@ -86,7 +86,7 @@ t.test('ARCHIVE-02: any records come back as they were, over any number of chunk
   t.pass('all came back');
 });
 
-t.test('ARCHIVE-02: 50,000 items pass through in pieces of one chunk', async (t) => {
+t.test('ARCHIVE-02: 50,000 items are written and read one chunk at a time', async (t) => {
   let largest = 0;
   const { sink, written: all } = bytesSink();
   const writer = await ArchiveWriter.create(sodium, seed, (bytes) => {
@@ -107,15 +107,15 @@ t.test('ARCHIVE-02: 50,000 items pass through in pieces of one chunk', async (t)
   };
   for await (const record of readArchive(sodium, seed, counted)) if (record.record === 'item') items++;
   t.equal(items, 50_000);
-  t.ok(largest <= 64 * 1024 + 64, `written ${largest} bytes at once`);
-  t.ok(asked <= 64 * 1024 + 64, `read ${asked} bytes at once`);
+  t.ok(largest <= 64 * 1024 + 64, `at most one chunk is written at once: ${largest} bytes`);
+  t.ok(asked <= 64 * 1024 + 64, `at most one chunk is read at once: ${asked} bytes`);
 });
 
-t.test('ARCHIVE-03: an archive that is cut anywhere is refused', async (t) => {
+t.test('ARCHIVE-03: an archive that is truncated anywhere is refused', async (t) => {
   const whole = await written([manifest, itemOf({ text: 'one' })]);
   const codes = new Set<string>();
   for (let length = 0; length < whole.length; length++) codes.add(await codeOf(whole.subarray(0, length)));
-  t.same([...codes].sort(), ['not_archive', 'truncated'], 'never read, at whatever length it ends');
+  t.same([...codes].sort(), ['not_archive', 'truncated'], 'the archive is refused at whatever length it ends');
   const large = await written([manifest, ...Array.from({ length: 8 }, () => itemOf({ text: 'y'.repeat(50_000) }))]);
   const chunk = 5 + 64 * 1024 + 16;
   for (let chunks = 0; chunks * chunk + 88 < large.length; chunks++)
@@ -123,7 +123,7 @@ t.test('ARCHIVE-03: an archive that is cut anywhere is refused', async (t) => {
 });
 
 t.test(
-  'ARCHIVE-03: an archive in which any bit is changed is refused, as one with something behind its end',
+  'ARCHIVE-03: an archive with any one bit changed, or with one more byte after its end, is refused',
   async (t) => {
     const whole = await written([manifest, itemOf({ text: 'one' })]);
     for (let at = 0; at < whole.length; at++) {
@@ -137,24 +137,24 @@ t.test(
     t.equal(await codeOf(longer), 'damaged');
     const other = await written([manifest, itemOf({ text: 'one' })]);
     const mixed = new Uint8Array(Buffer.concat([whole.subarray(0, 88), other.subarray(88)]));
-    t.equal(await codeOf(mixed), 'damaged', 'a chunk of another archive under the same words');
+    t.equal(await codeOf(mixed), 'damaged', 'chunks of another archive under the same recovery phrase are refused');
   },
 );
 
-t.test('ARCHIVE-03: chunks in another order, twice or left out are refused', async (t) => {
+t.test('ARCHIVE-03: chunks that are swapped, repeated or left out are refused', async (t) => {
   const large = await written([manifest, ...Array.from({ length: 6 }, () => itemOf({ text: 'y'.repeat(50_000) }))]);
   const chunk = 5 + 64 * 1024 + 16;
   const part = (n: number): Uint8Array => large.subarray(88 + n * chunk, 88 + (n + 1) * chunk);
   const tail = large.subarray(88 + 3 * chunk);
   const head = large.subarray(0, 88);
   const made = (...parts: Uint8Array[]): Uint8Array => new Uint8Array(Buffer.concat([head, ...parts, tail]));
-  t.equal((await read(made(part(0), part(1), part(2)))).length, 7, 'as it was');
+  t.equal((await read(made(part(0), part(1), part(2)))).length, 7, 'the original order is read');
   t.equal(await codeOf(made(part(1), part(0), part(2))), 'damaged');
   t.equal(await codeOf(made(part(0), part(0), part(1), part(2))), 'damaged');
   t.equal(await codeOf(made(part(0), part(2))), 'damaged');
 });
 
-t.test('ARCHIVE-20: twice the memory and passes of an export are taken, more are not, before any work', async (t) => {
+t.test('ARCHIVE-20: twice the memory and passes of an export are accepted; more is refused at once', async (t) => {
   const whole = await written([manifest]);
   const costs: { readonly ops: number; readonly memoryBytes: number }[] = [];
   const noting: Sodium = {
@@ -171,7 +171,7 @@ t.test('ARCHIVE-20: twice the memory and passes of an export are taken, more are
     view.setUint32(16, memoryKib);
     return (await refusal(read(changed, noting))).code;
   };
-  t.equal(await asks(6, 128 * 1024), 'wrong_words', 'tried, and its tag does not fit');
+  t.equal(await asks(6, 128 * 1024), 'wrong_words', 'the key is derived, and the tag does not match');
   t.match(costs, [{ ops: 6, memoryBytes: 128 * 1024 * 1024 }]);
   for (const [ops, memory] of [
     [7, 65_536],
@@ -186,7 +186,7 @@ t.test('ARCHIVE-20: twice the memory and passes of an export are taken, more are
 });
 
 t.test(
-  'ARCHIVE-04: a header that asks for too much, or is of another version, is refused before any work',
+  'ARCHIVE-04: a header that requests too much, or is of another version, is refused before any work',
   async (t) => {
     const whole = await written([manifest]);
     let worked = 0;
@@ -219,13 +219,13 @@ t.test(
 );
 
 t.test(
-  'ARCHIVE-03: records out of order, of no known form or with a wrong count are refused, without quoting them',
+  'ARCHIVE-03: records that are out of order or of unknown form are refused, without quoting their content',
   async (t) => {
     const item = itemOf({ text: 'one' });
     const writer = await ArchiveWriter.create(sodium, seed, bytesSink().sink);
-    t.match(await refusal(writer.add(item)), { code: 'bad_record' }, 'no manifest');
+    t.match(await refusal(writer.add(item)), { code: 'bad_record' }, 'no record comes before the manifest');
     await writer.add(manifest);
-    t.match(await refusal(writer.add(manifest)), { code: 'bad_record' }, 'a second one');
+    t.match(await refusal(writer.add(manifest)), { code: 'bad_record' }, 'there is no second manifest');
     const bad: readonly (readonly [name: string, value: unknown])[] = [
       ['no object', 7],
       ['no kind', { ...item, record: 'secret' }],

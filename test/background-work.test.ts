@@ -1,4 +1,4 @@
-/** The classes that all background work stands on: one task at a time, one run for many, one batch for many. */
+/** The classes that all background work is built on: one task at a time, one run for many, one batch for many. */
 import fc from 'fast-check';
 import t from 'tap';
 import { Batcher } from '../src/protocol/batcher.js';
@@ -8,17 +8,17 @@ import { repeated } from '../src/server/app/lifecycle.js';
 import { TestClock } from './support/clock.js';
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-/** How a piece of work ends: at once or when the test says so, well or not; `reenter` asks for itself on the way. */
+/** How a run ends: at once or when released, with a value or an error; `reenter` requests another run from within. */
 const END = fc.constantFrom('value', 'throw', 'reject', 'held', 'held-reject', 'reenter');
 type End = 'value' | 'throw' | 'reject' | 'held' | 'held-reject' | 'reenter';
 
-/** Pieces of work that end as planned, and what is known of them. */
+/** Runs that end as planned, and what was observed of them. */
 class Stage {
   private readonly held: (() => void)[] = [];
   private runs = 0;
   underWay = 0;
   overlaps = 0;
-  /** By run: when it began, in steps of the test. */
+  /** When each run began, in steps of the test. */
   readonly began: number[] = [];
 
   constructor(
@@ -26,13 +26,13 @@ class Stage {
     private readonly now: () => number,
   ) {}
 
-  /** The number of the run; it rejects, or throws, with the same number. */
+  /** Returns the number of the run, or rejects or throws with it. */
   perform(again: () => void): number | Promise<number> {
     const run = this.runs++;
     const end = this.plan[run % this.plan.length] ?? 'value';
     this.began.push(this.now());
     if (++this.underWay > 1) this.overlaps++;
-    // Of the last runs none asks for another one: there has to be an end.
+    // From the 40th run on none requests another one, else there is no end.
     if (end === 'reenter' && run < 40) again();
     if (end === 'throw') {
       this.underWay--;
@@ -48,7 +48,7 @@ class Stage {
     return run;
   }
 
-  /** Lets what is held go on. */
+  /** Lets the held runs go on. */
   release(): void {
     for (const go of this.held.splice(0)) go();
   }
@@ -59,7 +59,7 @@ const numberOf = (outcome: Promise<number>): Promise<number> =>
 
 const STEPS = fc.array(fc.constantFrom('join', 'fresh', 'fresh', 'release', 'turn', 'microtask'), { maxLength: 40 });
 
-t.test('WORK-02: of one flight there is one run at a time, and a fresh one begins after its call', async (t) => {
+t.test('WORK-02: a flight has one run at a time, and a fresh one begins after its call', async (t) => {
   await fc.assert(
     fc.asyncProperty(STEPS, fc.array(END, { minLength: 1, maxLength: 8 }), async (steps, plan) => {
       let at = 0;
@@ -89,10 +89,10 @@ t.test('WORK-02: of one flight there is one run at a time, and a fresh one begin
     }),
     { numRuns: 2_000 },
   );
-  t.pass('every call is answered by its run, and none is made that nobody asked for');
+  t.pass('every call is answered by its run, and no run is made without a call');
 });
 
-t.test('WORK-02: calls share: those during a run the next one, with the arguments of the first', async (t) => {
+t.test('WORK-02: calls during a run share the next one, with the arguments of the first of them', async (t) => {
   const made: string[] = [];
   let end: (() => void) | undefined;
   const flight = new SingleFlight<string, [string]>(async (name) => {
@@ -114,13 +114,13 @@ t.test('WORK-02: calls share: those during a run the next one, with the argument
   t.notOk(flight.busy);
 });
 
-t.test('WORK-02: a run that ends in the very step that asks again leaves nobody out', async (t) => {
+t.test('WORK-02: a call around the very end of a run is not left out', async (t) => {
   let wanted = 0;
   let done = 0;
   const flight = new SingleFlight(() => {
     done = wanted;
   });
-  // Each call comes in another microtask around the end of the run before it.
+  // Each call is made in another microtask around the end of the run before it.
   for (let gap = 0; gap < 12; gap++) {
     for (let n = 0; n < 3; n++) {
       wanted++;
@@ -128,11 +128,11 @@ t.test('WORK-02: a run that ends in the very step that asks again leaves nobody 
       for (let tick = 0; tick < gap; tick++) await Promise.resolve();
     }
     await flight.idle();
-    t.equal(done, wanted, `${gap} microtasks apart`);
+    t.equal(done, wanted, `calls ${gap} microtasks apart are all served`);
   }
 });
 
-t.test('WORK-02: keys are for themselves, and one that fails at once is not stuck', async (t) => {
+t.test('WORK-02: each key has runs of its own, and one that throws synchronously is not stuck', async (t) => {
   let made = 0;
   const flight = new KeyedFlight<string, number>((key) => {
     made++;
@@ -143,11 +143,11 @@ t.test('WORK-02: keys are for themselves, and one that fails at once is not stuc
   t.ok(flight.underWay('one') === both[0]);
   t.same(await Promise.all([...both, flight.join('two')]), [1, 1, 2]);
   for (const _ of [1, 2]) await t.rejects(flight.join('bad'), { message: 'at once' });
-  t.equal(made, 4, 'asked anew each time');
+  t.equal(made, 4, 'a failed run is not kept');
   t.equal(flight.underWay('bad'), undefined);
 });
 
-t.test('WORK-01: tasks run one after the other in the order of the calls, whatever they end with', async (t) => {
+t.test('WORK-01: tasks run one after the other in the order of the calls, however they end', async (t) => {
   const STEP = fc.constantFrom('run', 'run', 'release', 'turn', 'microtask');
   await fc.assert(
     fc.asyncProperty(
@@ -187,10 +187,10 @@ t.test('WORK-01: tasks run one after the other in the order of the calls, whatev
     ),
     { numRuns: 1_000 },
   );
-  t.pass('each caller got the end of its own task');
+  t.pass('each caller gets the result of its own task');
 });
 
-t.test('WORK-01: a task beyond the bound is refused and not run, and room that is free again is used', async (t) => {
+t.test('WORK-01: a task beyond the bound is refused and not run, and freed room is used again', async (t) => {
   const serial = new Serial({ maxWaiting: 2, refuse: () => new Error('full') });
   const ran: number[] = [];
   let end: (() => void) | undefined;
@@ -207,7 +207,7 @@ t.test('WORK-01: a task beyond the bound is refused and not run, and room that i
   t.same(ran, [2, 3, 5]);
 });
 
-/** What a batch ends with. */
+/** How a batch ends. */
 const ANSWER = fc.constantFrom('right', 'right', 'reject', 'throw', 'short', 'long', 'nothing', 'held', 'pause-fails');
 
 t.test('WORK-03: every call of a batcher is answered, by a batch that began after it', async (t) => {
@@ -269,26 +269,26 @@ t.test('WORK-03: every call of a batcher is answered, by a batch that began afte
     ),
     { numRuns: 1_000 },
   );
-  t.pass('whatever the batches end with');
+  t.pass('every call is answered, however the batches end');
 });
 
-t.test('WORK-02: what is done every few seconds is not begun beside itself, and its stop waits for it', async (t) => {
+t.test('WORK-02: repeated work does not overlap itself, and its stop waits for the run under way', async (t) => {
   const clock = new TestClock();
   const ends: (() => void)[] = [];
   const stop = repeated(clock, 1_000, () => new Promise((resolve) => ends.push(resolve)));
   clock.advance(3_000);
   await turn();
-  t.equal(ends.length, 1, 'the first has not ended');
+  t.equal(ends.length, 1, 'no second run begins while the first has not ended');
   ends[0]?.();
   await turn();
   clock.advance(1_000);
   await turn();
   t.equal(ends.length, 2);
   const stopped = stop();
-  t.equal(await Promise.race([stopped.then(() => 'stopped'), turn()]), undefined, 'one is under way');
+  t.equal(await Promise.race([stopped.then(() => 'stopped'), turn()]), undefined, 'a run is under way');
   ends[1]?.();
   await stopped;
   clock.advance(10_000);
   await turn();
-  t.equal(ends.length, 2, 'no other begins');
+  t.equal(ends.length, 2, 'no other run begins');
 });

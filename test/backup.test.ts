@@ -42,7 +42,7 @@ async function restore(url: string, path: string): Promise<void> {
   await restoreDatabase(url, readArchive(path, manifest, nothing));
 }
 
-/** Whether gunzip makes the same of both: there are bits in a gzip file that mean nothing. */
+/** Whether gunzip gives the same bytes for both: some bits of a gzip file have no meaning. */
 function isSame(one: Buffer, other: Buffer): boolean {
   try {
     return gunzipSync(one).equals(gunzipSync(other));
@@ -67,7 +67,7 @@ t.test('BACKUP-07: every table is in the backup, or left out by name', async (t)
   t.same(rows.map((row) => row['relname']).sort(), [...DUMPED_TABLES, ...LEFT_OUT_TABLES].sort());
 });
 
-t.test('BACKUP-01 BACKUP-02 BACKUP-03 BACKUP-06: there and back, while a server writes', async (t) => {
+t.test('BACKUP-01 BACKUP-02 BACKUP-03 BACKUP-06: a backup made during writes is restored as a snapshot', async (t) => {
   const scene = await Scene.start(t);
   const { server, wire, first } = scene;
   const folder = await temporaryFolder(t);
@@ -75,7 +75,7 @@ t.test('BACKUP-01 BACKUP-02 BACKUP-03 BACKUP-06: there and back, while a server 
   for (let n = 0; n < 30; n++) await scene.written();
   await wire.delete(`/items/${(await scene.written()).id}`, scene.as('a'));
   await wire.post('/bins', { id: 'second', meta: Buffer.alloc(40, 7) }, scene.as('a'));
-  // Larger than a part, so that there are several; and bytes that COPY must escape.
+  // More than one part's worth of rows, with bytes that COPY must escape.
   for (let n = 0; n < 60; n++) await mustWrite(wire, first, scene.item({ ct: Buffer.alloc(60_000, `\\t\n\r\\N${n}`) }));
   let writing = true;
   const writer = (async () => {
@@ -84,7 +84,7 @@ t.test('BACKUP-01 BACKUP-02 BACKUP-03 BACKUP-06: there and back, while a server 
   await backup(server.databaseUrl, path);
   writing = false;
   await writer;
-  t.same(await readdir(folder), ['one.tar.gz'], 'nothing else is left');
+  t.same(await readdir(folder), ['one.tar.gz'], 'no other file is left');
   t.equal((await stat(path)).mode & 0o777, 0o600);
   const manifest = await verifyArchive(path, nothing);
   t.ok(manifest.parts.filter((part) => part.table === 'items').length > 1);
@@ -93,12 +93,12 @@ t.test('BACKUP-01 BACKUP-02 BACKUP-03 BACKUP-06: there and back, while a server 
   await restore(fresh.url, path);
   const restored = await runServer(t, { database: fresh });
   const me = await restored.wire.get('/me', { token: first.token });
-  t.equal(me.status, 200, 'tokens still count: TOKEN_SECRET is the same');
+  t.equal(me.status, 200, 'tokens are still valid: TOKEN_SECRET is the same');
   t.ok(me.number('server.itemCount') >= 90);
   const head = me.number('headVersion');
   t.not(me.text('epoch'), (await scene.me()).text('epoch'));
   const ahead = await restored.wire.get(`/items?since=${head + 100}`, { token: first.token });
-  t.equal(ahead.at('reset'), true, 'a device that is ahead begins anew');
+  t.equal(ahead.at('reset'), true, 'a device that is ahead is reset');
   const socket = await restored.wire.connect({ token: scene.second.token });
   socket.ws.send(JSON.stringify({ type: 'hello', since: head, epoch: (await scene.me()).text('epoch') }));
   t.match(await socket.next(), { type: 'reset' });
@@ -110,10 +110,10 @@ t.test('BACKUP-01 BACKUP-02 BACKUP-03 BACKUP-06: there and back, while a server 
   await backup(server.databaseUrl, twice);
   const other = await testDatabase(t);
   await restore(other.url, twice);
-  t.same(await contents(other.url), await contents(server.databaseUrl), 'byte for byte');
+  t.same(await contents(other.url), await contents(server.databaseUrl), 'every row is restored byte for byte');
 });
 
-t.test('BACKUP-04 BACKUP-05: what is damaged touches nothing', async (t) => {
+t.test('BACKUP-04 BACKUP-05: a damaged backup or a failed restore leaves the database as it was', async (t) => {
   const scene = await Scene.start(t);
   for (let n = 0; n < 5; n++) await scene.written();
   await scene.server.stop();
@@ -145,17 +145,17 @@ t.test('BACKUP-04 BACKUP-05: what is damaged touches nothing', async (t) => {
   const manifest = await verifyArchive(path, nothing);
   const wrong = { ...manifest, tables: { ...manifest.tables, items: { columns: ['tenant_id', 'no_such'] } } };
   await t.rejects(restoreDatabase(url, readArchive(path, wrong, nothing)));
-  t.same(await contents(url), before, 'as it was');
+  t.same(await contents(url), before, 'the database is as it was');
   const { items: _left, ...others } = manifest.tables;
   for (const tables of [{}, others, { items: manifest.tables['items'] ?? { columns: [] }, ...others }])
     await t.rejects(
       restoreDatabase(url, readArchive(path, { ...manifest, tables }, nothing)),
       Object.keys(tables).join(),
     );
-  // Sound by its checksums, and yet it would empty the database.
+  // Its checksums are right, and yet it would empty the database.
   const empty = { ...manifest, tables: {}, parts: [] };
   await t.rejects(restoreDatabase(url, readArchive(path, empty, nothing)), { name: 'RestoreError', message: /lacks/ });
-  t.same(await contents(url), before, 'nor does a table go missing');
+  t.same(await contents(url), before, 'a backup that lacks a table changes nothing');
   await writeFile(bad, good);
   const half = readArchive(bad, manifest, nothing);
   await t.rejects(
@@ -173,10 +173,10 @@ t.test('BACKUP-04 BACKUP-05: what is damaged touches nothing', async (t) => {
     ),
     { name: 'RestoreError', message: /figures do not fit/ },
   );
-  t.same(await contents(url), before, 'nor where rows are missing');
+  t.same(await contents(url), before, 'a backup that lacks rows changes nothing');
 });
 
-t.test('BACKUP-06: a backup that fails leaves nothing', async (t) => {
+t.test('BACKUP-06: a backup that fails leaves no file', async (t) => {
   const { url } = await testDatabase(t);
   const folder = await temporaryFolder(t);
   const failing = dumpDatabase(url, async ({ about, bytes, read }) =>
@@ -200,7 +200,7 @@ t.test('BACKUP-06: a backup that fails leaves nothing', async (t) => {
   t.same(await readdir(folder), []);
 });
 
-t.test('BACKUP-06: a file that appears while it is made is not replaced', async (t) => {
+t.test('BACKUP-06: a file that appears while the backup is made is not replaced', async (t) => {
   const { url } = await testDatabase(t);
   const folder = await temporaryFolder(t);
   const path = join(folder, 'backup.tar.gz');
@@ -211,11 +211,11 @@ t.test('BACKUP-06: a file that appears while it is made is not replaced', async 
   t.same(await readdir(folder), ['backup.tar.gz']);
 });
 
-t.test('BACKUP-08: what would be migrated', async (t) => {
+t.test('BACKUP-08: a dry run of migrate says what it would apply without applying it', async (t) => {
   const { url } = await testDatabase(t, 'empty');
   const would = await migrate({ url, folder: SQL_FOLDER, dryRun: true });
   t.ok(would.applied.length >= 8);
-  t.same(await runSql(url, `SELECT 1 FROM pg_class WHERE relname = 'migrations'`), [], 'nothing was made');
+  t.same(await runSql(url, `SELECT 1 FROM pg_class WHERE relname = 'migrations'`), [], 'nothing is applied');
   t.same((await migrate({ url, folder: SQL_FOLDER, upTo: 3 })).applied, would.applied.slice(0, 3));
   t.same((await migrate({ url, folder: SQL_FOLDER })).applied, would.applied.slice(3));
 });

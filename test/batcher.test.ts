@@ -6,10 +6,10 @@ import { refusal } from './support/accounts.js';
 import { KeyedFlight } from '../src/protocol/single-flight.js';
 import { until } from './support/events.js';
 
-/** Callers that may wait. */
+/** The most callers that may wait. */
 const BOUND = 50_000;
 
-t.test('ERR-15: callers beyond the bound are refused at once, those who wait are served', async (t) => {
+t.test('ERR-15: callers beyond the bound are refused at once, and those that wait are served', async (t) => {
   let go: (() => void) | undefined;
   const stands = new Promise<void>((resolve) => (go = resolve));
   const batcher = new Batcher<number, number>(10_000, async (keys) => {
@@ -26,11 +26,11 @@ t.test('ERR-15: callers beyond the bound are refused at once, those who wait are
     Array.from({ length: BOUND }, (_, key) => key * 10),
   );
   for (const end of ends.slice(BOUND)) t.ok(end.status === 'rejected' && end.reason instanceof ServiceError);
-  t.equal(await batcher.ask(9), 90, 'and it goes on');
+  t.equal(await batcher.ask(9), 90, 'further calls are served');
 });
 
 t.test(
-  'a crowd shares its reads: after a large batch the next one waits for more, after a small one not',
+  'after a large batch the next one waits for more callers to share it, after a small one it does not',
   async (t) => {
     const batches: number[] = [];
     const pauses: (() => void)[] = [];
@@ -50,17 +50,17 @@ t.test(
     await ask(3);
     const [one, other] = [ask(5), ask(6)];
     await new Promise((resolve) => setImmediate(resolve));
-    t.same(batches, [2, 2, 3], 'nothing goes out meanwhile');
+    t.same(batches, [2, 2, 3], 'no batch begins during the pause');
     pauses.shift()?.();
     await Promise.all([one, other]);
     t.same(batches, [2, 2, 3, 11]);
     pauses.shift()?.();
     await ask(1);
-    t.same(batches, [2, 2, 3, 11, 1], 'and then at once again');
+    t.same(batches, [2, 2, 3, 11, 1], 'after the pause the next batch begins at once');
   },
 );
 
-t.test('who is in a hurry ends the pause, and skips the next one where a batch is under way', async (t) => {
+t.test('`hurry` ends the pause, and skips the next one where a batch is under way', async (t) => {
   const batches: number[] = [];
   const ends: (() => void)[] = [];
   let pauses = 0;
@@ -86,7 +86,7 @@ t.test('who is in a hurry ends the pause, and skips the next one where a batch i
   await until('a pause', () => pauses === 1);
   batcher.hurry();
   await until('the next batch, in the pause', () => ends.length === 1);
-  t.same(batches, [1, 2], 'all that wait go with it');
+  t.same(batches, [1, 2], 'the batch has all waiting calls');
   const another = batcher.ask(4);
   batcher.hurry();
   ends.shift()?.();
@@ -94,7 +94,7 @@ t.test('who is in a hurry ends the pause, and skips the next one where a batch i
   await until('one without a pause before it', () => ends.length === 1);
   ends.shift()?.();
   await another;
-  // As the registry asks: a turn of the microtasks after it was called.
+  // As in the registry: the batcher is called one turn of the microtasks after `join`.
   const flight = new KeyedFlight((key: string) => batcher.ask(Number(key)));
   const last = flight.join('5');
   batcher.hurry();
@@ -103,18 +103,18 @@ t.test('who is in a hurry ends the pause, and skips the next one where a batch i
   t.equal(await last, 5);
   const later = batcher.ask(6);
   for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
-  t.same(batches, [1, 2, 1, 1], 'the hurry is over: the next one waits');
+  t.same(batches, [1, 2, 1, 1], '`hurry` has no lasting effect: the next batch waits');
   batcher.hurry();
   await until('the next', () => ends.length === 1);
   ends.shift()?.();
   await later;
 });
 
-t.test('REPLAY-04: a question that comes while a statement is under way is answered by a later one', async (t) => {
+t.test('REPLAY-04: a call made while a statement is under way is answered by a later statement', async (t) => {
   const ends: (() => void)[] = [];
   let head = 1;
   const batcher = new Batcher<string, number>(10, async (keys) => {
-    // What a statement reads is what is there when it begins.
+    // A statement reads what is there when it begins.
     const found = keys.map(() => head);
     await new Promise<void>((resolve) => ends.push(resolve));
     return found;
@@ -129,5 +129,5 @@ t.test('REPLAY-04: a question that comes while a statement is under way is answe
   await until('the next statement', () => ends.length === 2);
   ends[1]?.();
   t.same(await Promise.all(late), [2, 2]);
-  t.equal(ends.length, 2, 'those that waited share one');
+  t.equal(ends.length, 2, 'the calls that waited share one statement');
 });

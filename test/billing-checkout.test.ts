@@ -12,7 +12,7 @@ import type { Reply } from './support/wire.js';
 const DAY_MS = 86_400_000;
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 
-/** The address that the last checkout returns to, as a path. */
+/** The path to which the last checkout returns. */
 function returnOf(server: Billed): string {
   const page = server.stripe.checkouts.at(-1)?.form['success_url'] ?? '';
   if (!page.startsWith(`https://${BASE}/signup/done?return=`)) throw new Error(`not our page: ${page}`);
@@ -22,7 +22,7 @@ function returnOf(server: Billed): string {
 const idOf = async (server: Billed, slug: string): Promise<string> =>
   (await server.at(slug).get('/service/status')).text('tenantId');
 
-t.test('BILL-03: a signup that costs something', async (t) => {
+t.test('BILL-03: a signup with billing is pending and answers the URL of a checkout', async (t) => {
   const server = await billed(t);
   const reply = await signUp(server.apex, 'anna');
   t.equal(reply.status, 200);
@@ -61,7 +61,7 @@ t.test('BILL-03: a signup that costs something', async (t) => {
   t.ok(b.text('checkout_url'));
 });
 
-t.test('BILL-05: the page after checkout', async (t) => {
+t.test('BILL-05: after the payment the page shows the claim link to its holder, for seven days', async (t) => {
   const clock = new TestClock();
   const server = await billed(t, { clock });
   const { apex } = server;
@@ -69,7 +69,7 @@ t.test('BILL-05: the page after checkout', async (t) => {
   const sent = await apex.ask('POST', '//signup', { ...form, body: 'email=anna%40example.com&subdomain=anna' });
   t.equal(sent.status, 200);
   t.match(sent.raw, /<a href="https:\/\/checkout\.stripe\.test\/c\/cs_test_1">/);
-  t.notMatch(sent.raw, /claim=/, 'nothing to claim with before the payment');
+  t.notMatch(sent.raw, /claim=/, 'no claim link is shown before the payment');
   const path = returnOf(server);
   const page = async (target = path): Promise<Reply> => apex.get(target);
   const waiting = await page();
@@ -81,7 +81,7 @@ t.test('BILL-05: the page after checkout', async (t) => {
   await mustDeliver(apex, stripe.checkoutDone(payer, clock.now()), clock.now());
   const shown = /https:\/\/anna\.sync\.test\/#claim=([A-Za-z0-9_-]{43})</.exec((await page()).raw)?.[1] ?? '';
   t.equal(shown.length, 43);
-  t.match((await page()).raw, shown, 'as often as it is loaded');
+  t.match((await page()).raw, shown, 'the link is shown each time the page is loaded');
   const returnToken = path.split('=')[1] ?? '';
   t.not(shown, returnToken);
   for (const wrong of [returnToken.slice(1), `${returnToken}x`, 'x'.repeat(43), '%00', shown]) {
@@ -91,21 +91,21 @@ t.test('BILL-05: the page after checkout', async (t) => {
   }
   t.equal((await page('//signup/done?return=')).outcome, '400 validation');
   t.match((await page('//signup/done')).raw, /Thank you/);
-  t.equal((await server.at('anna').get(path)).outcome, '404 tenant_not_found', 'at the apex only');
+  t.equal((await server.at('anna').get(path)).outcome, '404 tenant_not_found', 'the page exists at the apex only');
   clock.advance(7 * DAY_MS - 3_600_000);
   t.match((await page()).raw, shown);
   clock.advance(3_600_001);
-  t.equal((await page()).status, 404, 'seven days are over');
+  t.equal((await page()).status, 404, 'after seven days the page is gone');
   await claim(server.at('anna'), { claimToken: shown });
 });
 
-t.test('BILL-05: claimed, and given another claim token', async (t) => {
+t.test('BILL-05: no link is shown once the tenant is claimed or another claim token is issued', async (t) => {
   const server = await billed(t);
   const token = (await signUp(server.apex, 'anna')).text('claimToken');
   const path = returnOf(server);
   const id = await idOf(server, 'anna');
   await mustDeliver(server.apex, stripe.checkoutDone(stripe.payerOf(id), Date.now()));
-  t.match((await server.apex.get(path)).raw, token, 'it is the one that the signup answered');
+  t.match((await server.apex.get(path)).raw, token, 'the link has the token that the signup answered');
   await server.sql('SELECT renew_claim_token($1, $2)', [id, Buffer.alloc(32, 7)]);
   const renewed = (await server.apex.get(path)).raw;
   t.match(renewed, /Another claim link was issued/);
@@ -117,7 +117,7 @@ t.test('BILL-05: claimed, and given another claim token', async (t) => {
   t.notMatch(claimed, /claim=/);
 });
 
-t.test('BILL-06: whoever left the checkout', async (t) => {
+t.test('BILL-06: a customer who left the checkout returns to it, or to one new one once it expired', async (t) => {
   const clock = new TestClock();
   const server = await billed(t, { clock });
   const { apex } = server;
@@ -125,35 +125,35 @@ t.test('BILL-06: whoever left the checkout', async (t) => {
   const born = clock.now();
   await signUp(apex, 'anna');
   const path = returnOf(server);
-  t.equal((await signUp(apex, 'anna')).outcome, '409 conflict', 'the same address proves nothing');
+  t.equal((await signUp(apex, 'anna')).outcome, '409 conflict', 'the same mail address proves nothing');
   const body = `return=${path.split('=')[1] ?? ''}`;
   const pay = async (text = body): Promise<Reply> => apex.ask('POST', '//signup/pay', { headers: FORM, body: text });
   t.match((await pay()).raw, /c\/cs_test_1"/);
-  t.equal(server.stripe.checkouts.length, 1, 'the same one');
+  t.equal(server.stripe.checkouts.length, 1, 'the same checkout is answered');
   const first = sessions.get('cs_test_1');
   if (first === undefined) throw new Error('no session');
   Object.assign(first, { status: 'expired', url: null });
   const both = await Promise.all([pay(), pay()]);
   for (const reply of both) t.match(reply.raw, /c\/cs_test_2"/);
-  t.equal(sessions.size, 2, 'two at once get one');
+  t.equal(sessions.size, 2, 'two calls at once get one new checkout');
   Object.assign(sessions.get('cs_test_2') ?? {}, { status: 'complete', url: null });
-  t.equal((await pay()).outcome, '409 conflict', 'paid, and not confirmed yet');
+  t.equal((await pay()).outcome, '409 conflict', 'a completed checkout that is not confirmed yet is a conflict');
   t.equal((await pay('return=nonsense')).outcome, '404 not_found');
   t.equal((await pay('')).outcome, '400 validation');
   Object.assign(sessions.get('cs_test_2') ?? {}, { status: 'expired', url: null });
   clock.advance(DAY_MS - 2 * 3_600_000);
   t.match((await pay()).raw, /c\/cs_test_3"/);
   for (const { form } of server.stripe.checkouts)
-    t.ok(Number(form['expires_at']) * 1_000 <= born + DAY_MS - 3_600_000, 'an hour before');
+    t.ok(Number(form['expires_at']) * 1_000 <= born + DAY_MS - 3_600_000, 'a checkout ends an hour before its tenant');
   Object.assign(sessions.get('cs_test_3') ?? {}, { status: 'expired', url: null });
   clock.advance(1_800_000);
   t.equal((await pay()).outcome, '404 not_found', 'a checkout must not outlive its tenant');
   const payer = stripe.payerOf(await idOf(server, 'anna'));
   await mustDeliver(apex, stripe.checkoutDone(payer, clock.now()), clock.now());
-  t.equal((await pay()).outcome, '404 not_found', 'paid');
+  t.equal((await pay()).outcome, '404 not_found', 'a tenant that has paid gets no checkout');
 });
 
-t.test('BILL-04: a provider that does not work', async (t) => {
+t.test('BILL-04: while the provider fails a signup is 503 or 500, and the name is free again', async (t) => {
   const server = await billed(t);
   const { apex } = server;
   const names = async (): Promise<unknown> => (await server.sql('SELECT count(*) AS n FROM tenants'))[0]?.['n'];
@@ -175,7 +175,7 @@ t.test('BILL-04: a provider that does not work', async (t) => {
   server.stripe.failWith = 0;
   t.equal((await signUp(apex, 'anna')).status, 200);
   await server.stripe.stop();
-  t.equal((await signUp(apex, 'berta')).outcome, '503 unavailable', 'gone');
+  t.equal((await signUp(apex, 'berta')).outcome, '503 unavailable', 'an unreachable provider is unavailable');
   t.equal(await names(), 1);
   const logged = JSON.stringify(server.logs);
   t.match(logged, /the payment provider: \S+/, 'the cause is in the log');
@@ -183,7 +183,7 @@ t.test('BILL-04: a provider that does not work', async (t) => {
     t.notOk(logged.includes(secret), secret);
 });
 
-t.test('BILL-04: a provider that is slow, and a key that is wrong', async (t) => {
+t.test('BILL-04: a slow provider is unavailable, a wrong key is internal, and no error has the key', async (t) => {
   const standIn = await stripe.StripeStandIn.start(t);
   const options = {
     ...{ secretKey: stripe.SECRET_KEY, webhookSecret: stripe.WEBHOOK_SECRET, priceId: stripe.PRICE },
@@ -207,8 +207,8 @@ t.test('BILL-04: a provider that is slow, and a key that is wrong', async (t) =>
   t.match(await right.portal('cus_1', 'https://x'), /^https:\/\/billing\.stripe\.test\/p\/cus_1$/);
 });
 
-t.test('BILL-15 BILL-16: the portal', async (t) => {
-  // Its minute stands still: on a slow machine calls would be given back.
+t.test("BILL-15 BILL-16: the portal is the tenant's own, or a checkout, five times a minute", async (t) => {
+  // A clock that stands still: on a slow machine the rate would refill.
   const server = await billed(t, { clock: new TestClock(), env: { RATE_PAIR_PER_MIN: '5' } });
   const anna = await tenantOf(server, 'anna', Date.now() - DAY_MS);
   const berta = await tenantOf(server, 'berta');
@@ -219,21 +219,33 @@ t.test('BILL-15 BILL-16: the portal', async (t) => {
   });
   t.equal(server.stripe.calls.at(-1)?.form['return_url'], 'https://anna.sync.test');
   t.equal((await portal(anna)).outcome, '401 unauthorized');
-  t.equal((await portal(berta, anna.device.token)).outcome, '401 unauthorized', "with the other's token");
-  t.equal((await portal(berta, berta.device.token)).at('url'), 'https://checkout.stripe.test/c/cs_test_2', 'pending');
-  t.equal(server.stripe.checkouts.length, 2, 'the checkout of its signup');
+  t.equal((await portal(berta, anna.device.token)).outcome, '401 unauthorized', 'the token of another tenant');
+  t.equal(
+    (await portal(berta, berta.device.token)).at('url'),
+    'https://checkout.stripe.test/c/cs_test_2',
+    'a pending tenant gets a checkout',
+  );
+  t.equal(server.stripe.checkouts.length, 2, 'it is the checkout of its signup');
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', anna.payer, Date.now()));
   Object.assign(server.stripe.sessions.get('cs_test_1') ?? {}, { status: 'complete', url: null });
-  t.equal((await portal(anna, anna.device.token)).at('url'), 'https://checkout.stripe.test/c/cs_test_3', 'over');
+  t.equal(
+    (await portal(anna, anna.device.token)).at('url'),
+    'https://checkout.stripe.test/c/cs_test_3',
+    'a tenant whose subscription ended gets a new checkout',
+  );
   const bought = server.stripe.checkouts.at(-1)?.form;
   t.match(bought, { customer: anna.payer.customer, client_reference_id: anna.id });
-  t.equal(bought?.['customer_email'], undefined, 'the same customer');
+  t.equal(bought?.['customer_email'], undefined, 'the checkout is for the same customer');
   server.stripe.sessions.delete('cs_test_3');
-  t.equal((await portal(anna, anna.device.token)).at('url'), 'https://checkout.stripe.test/c/cs_test_4', 'lost there');
+  t.equal(
+    (await portal(anna, anna.device.token)).at('url'),
+    'https://checkout.stripe.test/c/cs_test_4',
+    'a checkout that the provider lost is replaced',
+  );
   server.stripe.failWith = 500;
   t.equal((await portal(anna, anna.device.token)).outcome, '503 unavailable');
   server.stripe.failWith = 0;
   t.equal((await portal(anna, anna.device.token)).status, 200);
   t.equal((await portal(anna, anna.device.token)).outcome, '429 rate_limited');
-  t.equal((await portal(berta, berta.device.token)).status, 200, 'each device for itself');
+  t.equal((await portal(berta, berta.device.token)).status, 200, 'each device has its own rate');
 });

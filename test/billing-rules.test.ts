@@ -1,4 +1,4 @@
-/** What events say, and that their order says nothing. */
+/** What events mean, and that their order has no effect. */
 import { deepStrictEqual, equal } from 'node:assert/strict';
 import fc from 'fast-check';
 import Stripe from 'stripe';
@@ -15,14 +15,14 @@ const GRACE = 7 * DAY_MS;
 const T0 = 1_780_000_000_000;
 const payer = payerOf('tenant');
 
-t.test('BILL-09: what an event says, in the forms that the provider has and had', (t) => {
+t.test('BILL-09: events are read in the present and in the former forms of the provider', (t) => {
   const kindOf = (event: unknown): string | undefined => factOf(event)?.kind;
   t.match(factOf(checkoutDone(payer, T0)), {
     ...{ tenantId: 'tenant', customerId: 'cus_tenant', subscriptionId: 'sub_tenant', kind: 'good', at: T0 },
   });
   t.equal(kindOf(checkoutDone(payer, T0, { payment_status: 'unpaid' })), 'seen', 'the bank takes days');
-  t.equal(kindOf(checkoutDone(payer, T0, { payment_status: 'no_payment_required' })), 'good', 'a trial');
-  t.equal(kindOf(checkoutDone(payer, T0, { mode: 'payment' })), undefined, 'another product');
+  t.equal(kindOf(checkoutDone(payer, T0, { payment_status: 'no_payment_required' })), 'good', 'a trial counts as paid');
+  t.equal(kindOf(checkoutDone(payer, T0, { mode: 'payment' })), undefined, 'a single payment is for another product');
   for (const [status, kind] of [
     ['active', 'good'],
     ['trialing', 'good'],
@@ -59,8 +59,8 @@ t.test('BILL-09: what an event says, in the forms that the provider has and had'
   t.end();
 });
 
-t.test('BILL-09: the fields are where the library has them in its version of the API', (t) => {
-  // Typed by the library: fields that move with another version of it are found when this is compiled.
+t.test('BILL-09: fields are read where the library has them in its version of the API', (t) => {
+  // Typed by the library: a field that moves in another version of it fails to compile here.
   const subscription_details: Stripe.Invoice.Parent.SubscriptionDetails = {
     ...{ subscription: 'sub_1', metadata: { tenant_id: 'x' } },
   };
@@ -98,11 +98,7 @@ t.test('BILL-09: the fields are where the library has them in its version of the
     metadata: { tenant_id: 'x' },
   };
   t.match(factOf(eventOf('customer.subscription.updated', T0, subscription)), fact);
-  t.equal(
-    invoiceIs('paid', payer, T0)['api_version'],
-    Stripe.API_VERSION,
-    'what the stand-in sends is of that version',
-  );
+  t.equal(invoiceIs('paid', payer, T0)['api_version'], Stripe.API_VERSION, 'the stand-in sends events of that version');
   t.end();
 });
 
@@ -125,7 +121,7 @@ interface Happened {
   readonly day: number;
 }
 
-/** What the events mean, told in another way than the server's: from all of them at once. */
+/** The state that the events lead to, found in another way than the server's: from all of them at once. */
 function meant(events: readonly Happened[], today: number): string {
   const states: string[] = [0, 1].map((which) => {
     const mine = events.filter((event) => event.which === which);
@@ -177,11 +173,11 @@ interface Scenario {
   readonly order: number[];
   readonly rest: number[];
   readonly today: number;
-  /** In what order they come in `order` and `rest`, or all at once. */
+  /** Whether the events of `order` and `rest` are applied all at once. */
   readonly together: boolean;
 }
 
-/** One scenario for each state, so that no run is without one. */
+/** One scenario for each state but `pending`, so that no run is without one. */
 const EXAMPLES: readonly Scenario[] = [45, 50, 60, 100].map((today) => ({
   events: [
     { kind: 'checkout', which: 0, day: 0 },
@@ -191,7 +187,7 @@ const EXAMPLES: readonly Scenario[] = [45, 50, 60, 100].map((today) => ({
   ...{ order: [1], rest: [2, 1, 0], today, together: today > 50 },
 }));
 
-t.test('BILL-08 BILL-12: shuffled and repeated, events end in the same state', async (t) => {
+t.test('BILL-08 BILL-12: events in any order, repeated or concurrent, lead to the same state', async (t) => {
   const made = await bench(t);
   const { sql, tenant } = made;
   let runs = 0;
@@ -249,14 +245,14 @@ t.test('BILL-08 BILL-12: shuffled and repeated, events end in the same state', a
   t.same(seen, new Set(['active', 'past_due', 'suspended', 'inactive', 'pending']), 'the property saw every state');
 });
 
-/** The same event without the tenant's name: the customer alone tells. */
+/** The same event without the tenant's id: the customer alone identifies the tenant. */
 function nameless({ subscription }: Payer, event: Json): Json {
   const copy = structuredClone(event) as { data: { object: Record<string, unknown> } };
   copy.data.object['parent'] = { subscription_details: { subscription } };
   return copy;
 }
 
-t.test('BILL-08 BILL-09: what is said before it is known of whom', async (t) => {
+t.test('BILL-08 BILL-09: events of an unknown customer take effect once its tenant is known', async (t) => {
   const made = await bench(t);
   const { store, sql, tenant } = made;
   await tenant('late');
@@ -272,14 +268,14 @@ t.test('BILL-08 BILL-09: what is said before it is known of whom', async (t) => 
   if (named === undefined) throw new Error('no fact');
   t.same(await store.apply(named, GRACE, now), { verdict: 'changed', tenantId: 'late' });
   const [row] = await sql(`SELECT state, billing_since AS since FROM tenants WHERE id = 'late'`);
-  t.same(row, { state: 'past_due', since: T0 + DAY_MS }, 'the failure that came first counts');
-  // From now on the customer tells.
+  t.same(row, { state: 'past_due', since: T0 + DAY_MS }, 'the failure that arrived first counts');
+  // From now on the customer identifies the tenant.
   const again = factOf(nameless(who, invoiceIs('paid', who, T0 + 2 * DAY_MS)));
   if (again === undefined) throw new Error('no fact');
   t.same(await store.apply(again, GRACE, now), { verdict: 'changed', tenantId: 'late' });
 });
 
-t.test('BILL-08 BILL-09: a fact and the name it belongs to, at the same moment', async (t) => {
+t.test('BILL-08 BILL-09: an event may arrive at the same moment as the checkout that names its tenant', async (t) => {
   const made = await bench(t);
   const { sql, tenant } = made;
   const ids = Array.from({ length: 40 }, (_, n) => `pair-${n}`);
@@ -294,7 +290,7 @@ t.test('BILL-08 BILL-09: a fact and the name it belongs to, at the same moment',
   t.same(states, [{ state: 'past_due', n: ids.length }]);
 });
 
-t.test('BILL-16: one tenant’s events change no other', async (t) => {
+t.test('BILL-16: one tenant’s events change no other tenant', async (t) => {
   const made = await bench(t);
   const { sql, tenant } = made;
   for (const id of ['one', 'two']) {
@@ -312,7 +308,7 @@ t.test('BILL-16: one tenant’s events change no other', async (t) => {
   t.same(await sql(`SELECT * FROM tenants WHERE id = 'two'`), two);
 });
 
-t.test('BILL-18: ids are kept for thirty days', async (t) => {
+t.test('BILL-18: ids of events are kept for 30 days', async (t) => {
   const made = await bench(t);
   const { store, sql, tenant } = made;
   await tenant('kept');
@@ -320,11 +316,11 @@ t.test('BILL-18: ids are kept for thirty days', async (t) => {
   const clear = async (now: number): Promise<unknown> =>
     (await sql('SELECT clear_webhooks($1, 100) AS n', [now - 30 * DAY_MS]))[0]?.['n'];
   t.equal(await clear(T0 + 30 * DAY_MS), 0);
-  t.equal(await clear(T0 + 30 * DAY_MS + 1), 3, 'two ids, and what was said of nobody');
+  t.equal(await clear(T0 + 30 * DAY_MS + 1), 3, 'two ids, and the fact about an unknown customer');
   t.equal((await store.account('kept'))?.subscription, 'running');
 });
 
-t.test('BILL-11: to the millisecond, and once, whoever looks', async (t) => {
+t.test('BILL-11: grace and suspension end at the exact millisecond, once for three sweeps', async (t) => {
   const made = await bench(t);
   const { store, sql, tenant } = made;
   await tenant('late');
@@ -341,8 +337,8 @@ t.test('BILL-11: to the millisecond, and once, whoever looks', async (t) => {
   ] as const) {
     const before = await state();
     t.equal(await sweep(failedAt + after - 1), 0);
-    t.equal(await state(), before, 'not before its time, counted from the first failure');
-    t.equal(await sweep(failedAt + after), 1, 'of three at once one');
+    t.equal(await state(), before, 'the state stays until its time, counted from the first failure');
+    t.equal(await sweep(failedAt + after), 1, 'one of three concurrent sweeps changes the state');
     t.equal(await state(), becomes);
     t.equal(await sweep(failedAt + after), 0);
   }

@@ -1,4 +1,4 @@
-/** Webhooks on servers that run, and what tenants are served in each state. */
+/** Webhooks on running servers, and what tenants are served in each state. */
 import t from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { TestClock } from './support/clock.js';
@@ -10,10 +10,10 @@ import * as stripe from './support/stripe.js';
 
 const DAY_MS = 86_400_000;
 const SWEEP_MS = 30_000;
-/** Tokens must outlive the months that these tests turn over. */
+/** Tokens must outlive the months by which these tests advance the clock. */
 const LONG = { TOKEN_TTL_DAYS: '3650' };
 
-/** Asks until the answer is the wanted one: instances hear of changes within seconds. */
+/** Repeats the request until it gives the wanted answer: instances notice changes within seconds. */
 async function answers(ask: () => Promise<unknown>, wanted: unknown): Promise<void> {
   await until(String(wanted), async () => (await ask()) === wanted);
 }
@@ -23,7 +23,7 @@ const writing =
   async (): Promise<string> =>
     (await write(wire, device, newItem([device.id]))).outcome;
 
-t.test('BILL-02: billing needs all that it needs', (t) => {
+t.test('BILL-02: billing needs multi mode, a key, a webhook secret and a price, and names each missing one', (t) => {
   const multi = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, PAYMENT_BILLING_ENABLED: 'true' };
   const namesOf = (env: NodeJS.ProcessEnv): readonly string[] => {
     try {
@@ -52,11 +52,11 @@ t.test('BILL-02: billing needs all that it needs', (t) => {
     ['PAYMENT_API_BASE', 'http://127.0.0.1/v1'],
   ] as const)
     t.same(namesOf({ ...multi, ...all, [name]: value }), [name], `${name}=${value}`);
-  t.same(namesOf({ PAYMENT_BILLING_ENABLED: 'false' }), [], 'off is fine without anything');
+  t.same(namesOf({ PAYMENT_BILLING_ENABLED: 'false' }), [], 'with billing off nothing is required');
   t.end();
 });
 
-t.test('BILL-01: without billing', async (t) => {
+t.test('BILL-01: without billing its endpoints are 404, and a signup is active at once', async (t) => {
   const single = await runServer(t);
   const multi = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } });
   for (const { wire } of [single, multi]) {
@@ -73,7 +73,7 @@ t.test('BILL-01: without billing', async (t) => {
   t.equal((await multi.sql('SELECT state FROM tenants'))[0]?.['state'], 'active');
 });
 
-t.test('BILL-07 BILL-09 BILL-20: what is no webhook', async (t) => {
+t.test('BILL-07 BILL-09 BILL-20: a forged, stale, altered or malformed webhook is refused', async (t) => {
   const server = await billed(t);
   const anna = await tenantOf(server, 'anna');
   const { apex } = server;
@@ -117,13 +117,13 @@ t.test('BILL-07 BILL-09 BILL-20: what is no webhook', async (t) => {
   for (const [what, body, signature] of refused) t.equal(await send(body, signature), '400 webhook_invalid', what);
   const huge = JSON.stringify({ ...event, pad: 'x'.repeat(1024 * 1024) });
   t.equal(await send(huge, stripe.signed(huge)), '413 payload_too_large');
-  t.equal(await stateOf(server, anna.id), 'pending', 'nothing has changed');
+  t.equal(await stateOf(server, anna.id), 'pending', 'the tenant is still pending');
   const large = JSON.stringify(stripe.eventOf('customer.created', Date.now(), { pad: 'x'.repeat(1024 * 1024 - 400) }));
   t.ok(large.length > 1024 * 1024 - 300);
-  t.equal(await send(large, stripe.signed(large)), '200', 'of another kind, as large as may be');
+  t.equal(await send(large, stripe.signed(large)), '200', 'another kind of event, of the largest size');
   const stranger = stripe.invoiceIs('paid', stripe.payerOf('stranger'), Date.now());
   t.equal((await stripe.deliver(apex, stranger)).raw, '{"received":true}');
-  t.equal(server.logs.filter((line) => line['eventId'] === stranger['id']).length, 1, 'the operator is told');
+  t.equal(server.logs.filter((line) => line['eventId'] === stranger['id']).length, 1, 'the event is logged once');
   for (const odd of ['null', '7', '"x"', '[]', '{}', '{"id":"evt_odd","type":"invoice.paid","data":{"object":[]}}'])
     t.match(await send(odd, stripe.signed(odd)), /^(200|400 webhook_invalid)$/, odd);
   t.equal(await stateOf(server, anna.id), 'pending');
@@ -134,7 +134,7 @@ t.test('BILL-07 BILL-09 BILL-20: what is no webhook', async (t) => {
   t.match((await apex.get('/billing/webhook')).outcome, '405 method_not_allowed');
 });
 
-t.test('BILL-10: what cannot be kept is sent again', async (t) => {
+t.test('BILL-10: while the database is down a webhook is 503; sent again, it is applied', async (t) => {
   const server = await billed(t);
   const anna = await tenantOf(server, 'anna');
   const event = stripe.checkoutDone(anna.payer, Date.now());
@@ -147,7 +147,7 @@ t.test('BILL-10: what cannot be kept is sent again', async (t) => {
   t.equal(await stateOf(server, anna.id), 'active');
 });
 
-t.test('BILL-08 BILL-13: two instances, and many webhooks at once', async (t) => {
+t.test('BILL-08 BILL-13: an event is applied once on two instances; a payment restores both', async (t) => {
   const one = await billed(t);
   const two = await billed(t, { stripe: one.stripe, database: { url: one.databaseUrl } });
   const now = Date.now();
@@ -168,11 +168,11 @@ t.test('BILL-08 BILL-13: two instances, and many webhooks at once', async (t) =>
   await mustDeliver(two.apex, stripe.invoiceIs('paid', anna.payer, now - 1_000));
   for (const tenant of [anna, there]) await answers(writing(tenant), '200');
   await mustDeliver(one.apex, { ...failed, id: 'evt_late' });
-  t.equal(await stateOf(one, anna.id), 'active', 'what is older than the payment changes nothing');
-  t.equal((await socket.next('ack'))['type'], 'ack', 'the socket has lived through it');
+  t.equal(await stateOf(one, anna.id), 'active', 'an event older than the payment changes nothing');
+  t.equal((await socket.next('ack'))['type'], 'ack', 'the socket stays open all the time');
 });
 
-t.test('BILL-11 BILL-14: grace, suspension, the end, and the way back', async (t) => {
+t.test('BILL-11 BILL-14: without payment a tenant is past_due, suspended, inactive, until it pays', async (t) => {
   const clock = new TestClock();
   const server = await billed(t, { clock, env: LONG });
   const anna = await tenantOf(server, 'anna', clock.now());
@@ -188,11 +188,11 @@ t.test('BILL-11 BILL-14: grace, suspension, the end, and the way back', async (t
   t.equal(await stateOf(server, anna.id), 'past_due');
   clock.advance(6 * DAY_MS);
   await mustDeliver(server.apex, stripe.subscriptionIs('updated', 'past_due', payer, clock.now()), clock.now());
-  t.equal(await writing(anna)(), '200', 'full service');
+  t.equal(await writing(anna)(), '200', 'a tenant in its grace period has full service');
   clock.advance(DAY_MS);
   await tick('suspended');
   await answers(writing(anna), '403 tenant_suspended');
-  t.equal((await wire.get('/items?since=0', as)).status, 200, 'reads go on');
+  t.equal((await wire.get('/items?since=0', as)).status, 200, 'a suspended tenant may read');
   clock.advance(30 * DAY_MS);
   await tick('inactive');
   await answers(async () => (await wire.get('/items?since=0', as)).outcome, '402 payment_required');
@@ -216,7 +216,7 @@ t.test('BILL-11 BILL-14: grace, suspension, the end, and the way back', async (t
   await answers(writing(anna), '200');
 });
 
-t.test('BILL-14: before the payment', async (t) => {
+t.test('BILL-14: a pending tenant can be claimed, and cannot be used until it has paid', async (t) => {
   const server = await billed(t);
   const reply = await signUp(server.apex, 'anna');
   const wire = server.at('anna');
@@ -233,7 +233,7 @@ t.test('BILL-14: before the payment', async (t) => {
   t.equal(await mustWrite(wire, device, newItem([device.id])), 1);
 });
 
-t.test('BILL-12 BILL-14: cancelled, late, and bought again', async (t) => {
+t.test('BILL-12 BILL-14: a cancelled tenant is inactive despite late events, until it subscribes again', async (t) => {
   const server = await billed(t);
   const now = Date.now();
   const anna = await tenantOf(server, 'anna', now - 5 * DAY_MS);
@@ -242,7 +242,7 @@ t.test('BILL-12 BILL-14: cancelled, late, and bought again', async (t) => {
   const socket = await anna.wire.connect({ token: anna.device.token });
   await socket.hello();
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', payer, now - 2 * DAY_MS));
-  t.match(await socket.closed, { code: 1012, reason: 'payment required' }, 'a socket reads');
+  t.match(await socket.closed, { code: 1012, reason: 'payment required' }, 'an open socket is closed, with the reason');
   await answers(writing(anna), '402 payment_required');
   await mustDeliver(server.apex, stripe.subscriptionIs('updated', 'active', payer, now - DAY_MS));
   await mustDeliver(server.apex, stripe.invoiceIs('paid', payer, now));
@@ -251,10 +251,10 @@ t.test('BILL-12 BILL-14: cancelled, late, and bought again', async (t) => {
   await mustDeliver(server.apex, stripe.checkoutDone(next, now - 3 * DAY_MS));
   await answers(writing(anna), '200');
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', payer, now));
-  t.equal(await stateOf(server, anna.id), 'active', 'the end of the old one is not that of the new one');
+  t.equal(await stateOf(server, anna.id), 'active', 'the end of the old subscription does not end the new one');
 });
 
-t.test('BILL-17: what the operator closed', async (t) => {
+t.test('BILL-17: a payment does not reopen a tenant that the operator closed', async (t) => {
   const server = await billed(t);
   const anna = await tenantOf(server, 'anna', Date.now() - DAY_MS);
   const byHand = async (state: string): Promise<unknown> =>
@@ -264,17 +264,17 @@ t.test('BILL-17: what the operator closed', async (t) => {
   await paid();
   t.equal(await stateOf(server, anna.id), 'suspended');
   await mustDeliver(server.apex, stripe.invoiceIs('payment_failed', anna.payer, Date.now() + 2_000));
-  t.equal(await stateOf(server, anna.id), 'suspended', 'nor by what would be better');
+  t.equal(await stateOf(server, anna.id), 'suspended', 'nor does a state better than suspended reopen it');
   await byHand('active');
   t.equal(await stateOf(server, anna.id), 'active');
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', anna.payer, Date.now()));
-  t.equal(await stateOf(server, anna.id), 'inactive', 'opened again, billing judges');
+  t.equal(await stateOf(server, anna.id), 'inactive', 'once the operator opened it, the tenant follows billing again');
 });
 
 const freeing = async (server: Running, now: number): Promise<unknown> =>
   (await server.sql('SELECT free_unclaimed($1, 100, $2) AS n', [now - DAY_MS, now]))[0]?.['n'];
 
-t.test('BILL-18: names that nobody pays for are free again', async (t) => {
+t.test('BILL-18: pending tenants that nobody pays for are freed after 24 hours', async (t) => {
   const server = await billed(t);
   const paid = (await signUp(server.apex, 'paid')).text('claimToken');
   const id = (await server.at('paid').get('/service/status')).text('tenantId');
@@ -286,5 +286,5 @@ t.test('BILL-18: names that nobody pays for are free again', async (t) => {
   t.equal(await freeing(server, born + DAY_MS - 60_000), 0);
   t.equal(await freeing(server, born + DAY_MS + 1), 2);
   t.same(await server.sql('SELECT slug FROM tenants'), [{ slug: 'paid' }]);
-  t.ok(await claim(server.at('paid'), { claimToken: paid }), 'whoever paid may come late');
+  t.ok(await claim(server.at('paid'), { claimToken: paid }), 'a tenant that has paid may be claimed later');
 });

@@ -30,7 +30,7 @@ interface Sums {
   readonly storage_bytes: number;
 }
 
-/** Live items straight into the tables, with the tenant's sums as a commit would leave them. */
+/** Inserts live items directly into the tables, with the tenant's sums as a commit would leave them. */
 async function fill({ a, tenantId }: World, binId: string, count: number): Promise<void> {
   const ids = Array.from({ length: count }, () => ulid());
   await a.pool.query(
@@ -44,7 +44,7 @@ async function fill({ a, tenantId }: World, binId: string, count: number): Promi
   );
 }
 
-/** The tenant's sums, and the same counted from its items. */
+/** The tenant's stored sums, and the same sums counted from its items. */
 async function sums({ pool }: Instance, tenantId: string): Promise<{ kept: Sums; counted: Sums }> {
   const kept = await pool.query<Sums>(
     'SELECT head, item_count, version_sum, storage_bytes FROM tenants WHERE id = $1',
@@ -74,7 +74,7 @@ async function claimed(t: Parameters<typeof newWorld>[0]): Promise<World> {
   return world;
 }
 
-t.test('BIN-03 BIN-04 BIN-07 BIN-17: a new bin is listed with its meta, and everybody is told', async (t) => {
+t.test('BIN-03 BIN-04 BIN-07 BIN-17: a new bin is listed with its meta, and is announced', async (t) => {
   const { a, b, tenantId, clock } = await claimed(t);
   clock.advance(1);
   const before = await generationOf(a.pool, tenantId);
@@ -120,7 +120,7 @@ t.test('BIN-06: itemCount counts the live items of the bin', async (t) => {
   t.equal((await a.bins.patch(tenantId, 'work', { slug: 'w' })).bin.itemCount, 2);
 });
 
-t.test('BIN-05 BIN-11: a patch changes what it names', async (t) => {
+t.test('BIN-05 BIN-11: a patch changes only the fields it names', async (t) => {
   const { a, tenantId, clock } = await claimed(t);
   const { bin } = await a.bins.create(tenantId, { id: 'work', meta: random(10) });
   clock.advance(5);
@@ -128,15 +128,15 @@ t.test('BIN-05 BIN-11: a patch changes what it names', async (t) => {
   t.same(patched, { ...bin, slug: 'office', updatedAt: clock.now() });
   const before = await generationOf(a.pool, tenantId);
   clock.advance(5);
-  t.same((await a.bins.patch(tenantId, 'work', { slug: 'office' })).bin, patched, 'nothing changed');
+  t.same((await a.bins.patch(tenantId, 'work', { slug: 'office' })).bin, patched, 'nothing is changed');
   t.equal(await generationOf(a.pool, tenantId), before);
   t.equal((await a.bins.patch(tenantId, 'work', { meta: null })).bin.meta, null);
-  t.equal((await a.bins.patch(tenantId, 'inbox', { slug: 'in' })).bin.slug, 'in', 'also the bin that stays');
+  t.equal((await a.bins.patch(tenantId, 'inbox', { slug: 'in' })).bin.slug, 'in', 'inbox takes a patch too');
   t.equal(await refusal(a.bins.patch(tenantId, 'none', { slug: 'x' })), 'bin_not_found');
   t.equal(await refusal(a.bins.patch(ulid(), 'work', { slug: 'x' })), 'bin_not_found');
 });
 
-t.test('BIN-09 BIN-10: slugs are unique; the default is the id in lower case, made to fit', async (t) => {
+t.test('BIN-09 BIN-10: slugs are unique; the default is the id in lower case, made valid', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;
   t.equal((await a.bins.create(tenantId, { id: 'Work' })).bin.slug, 'work');
@@ -144,7 +144,7 @@ t.test('BIN-09 BIN-10: slugs are unique; the default is the id in lower case, ma
   t.equal(await refusal(a.bins.create(tenantId, { id: 'Work', slug: 'other' })), 'conflict');
   await a.bins.create(tenantId, { id: 'work', slug: 'other' });
   t.equal(await refusal(a.bins.patch(tenantId, 'work', { slug: 'work' })), 'slug_taken');
-  t.equal(await refusal(a.bins.patch(tenantId, 'work', { slug: 'other' })), undefined, 'its own');
+  t.equal(await refusal(a.bins.patch(tenantId, 'work', { slug: 'other' })), undefined, 'a bin may keep its own slug');
   const ids: [id: string, slug: string][] = [
     ['A_b', 'a-b'],
     ['-_x', 'x'],
@@ -164,7 +164,7 @@ t.test('BIN-09 BIN-10: slugs are unique; the default is the id in lower case, ma
   t.same((await together(world, patches)).toSorted(), ['ok', 'slug_taken']);
 });
 
-t.test('BIN-16: at most 1,000 bins, deleted ones not counted', async (t) => {
+t.test('BIN-16: a tenant has at most 1,000 bins, deleted ones not counted', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;
   await a.pool.query(
@@ -180,7 +180,7 @@ t.test('BIN-16: at most 1,000 bins, deleted ones not counted', async (t) => {
   t.equal((await a.bins.list(tenantId)).bins.length, 1_000);
 });
 
-t.test('BIN-02 BIN-11 BIN-12 BIN-17: an empty bin goes, inbox stays', async (t) => {
+t.test('BIN-02 BIN-11 BIN-12 BIN-17: an empty bin is deleted, inbox is not', async (t) => {
   const { a, b, tenantId, clock } = await claimed(t);
   await a.bins.create(tenantId, { id: 'work' });
   t.same(await b.bins.remove(tenantId, 'work', {}), { ok: true });
@@ -230,7 +230,7 @@ t.test('a deleted id may be used again, and so may its slug', async (t) => {
 });
 
 t.test(
-  'BIN-13 BIN-14 BIN-15 ITEM-36: with force the items go in batches, each with its version, as changes of who asked',
+  "BIN-13 BIN-14 BIN-15 ITEM-36: force deletes the items in batches, each with a version, as the caller's changes",
   async (t) => {
     const world = await claimed(t);
     const { a, tenantId, clock } = world;
@@ -244,8 +244,8 @@ t.test(
     const by = await valueOf<string>(a.pool, 'SELECT id AS value FROM devices');
     clock.advance(77);
     t.same(await a.bins.remove(tenantId, 'work', { force: true }, by), { ok: true });
-    t.equal(a.told.length - told, 4, 'closed, two full batches, the rest');
-    t.equal(await generationOf(a.pool, tenantId), before + 2, 'closed, deleted');
+    t.equal(a.told.length - told, 4, 'announced after closing, after two full batches and after the rest');
+    t.equal(await generationOf(a.pool, tenantId), before + 2, 'once for closing, once for deleting');
     const { kept, counted } = await sums(a, tenantId);
     t.same(kept, counted);
     t.match(kept, { head: 2_403, item_count: 3, storage_bytes: 30 });
@@ -263,7 +263,7 @@ t.test(
   },
 );
 
-t.test('blobs of the deleted items are left to the reaper', async (t) => {
+t.test('blobs of deleted items are left to the reaper', async (t) => {
   const world = await claimed(t);
   const { a, tenantId } = world;
   await a.bins.create(tenantId, { id: 'work' });
@@ -280,7 +280,7 @@ t.test('blobs of the deleted items are left to the reaper', async (t) => {
   ]);
 });
 
-t.test('BIN-14: what a crash left half done, the same call finishes, also without force', async (t) => {
+t.test('BIN-14: the same call, also without force, finishes a deletion that a crash interrupted', async (t) => {
   for (const force of [true, false]) {
     const world = await claimed(t);
     const { a, b, tenantId } = world;
@@ -301,7 +301,7 @@ t.test('BIN-14: what a crash left half done, the same call finishes, also withou
   }
 });
 
-t.test('two that delete one bin at once: every item once, and a bin made anew is left alone', async (t) => {
+t.test('concurrent deletions of a bin delete each item once, and leave a bin made anew alone', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;
   for (let round = 0; round < 5; round++) {
@@ -322,10 +322,10 @@ t.test('two that delete one bin at once: every item once, and a bin made anew is
     last: 0,
     done: true,
   });
-  t.equal((await a.bins.list(tenantId)).bins[1]?.itemCount, 2, 'a late batch of an earlier deletion finds it open');
+  t.equal((await a.bins.list(tenantId)).bins[1]?.itemCount, 2, 'a late batch of an old deletion finds the bin open');
 });
 
-t.test('BIN-18: a deletion that was cut off goes on when the bins are listed, once at a time', async (t) => {
+t.test('BIN-18: an interrupted deletion resumes when the bins are listed, one run at a time', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;
   await a.bins.create(tenantId, { id: 'work' });
@@ -347,16 +347,16 @@ t.test('BIN-18: a deletion that was cut off goes on when the bins are listed, on
     (await b.bins.list(tenantId)).bins.map(({ id }) => id),
     ['inbox'],
   );
-  t.equal(b.told.length, told + 4, 'three batches of one, one of the other: nothing was done twice');
+  t.equal(b.told.length, told + 4, 'three batches of one bin and one of the other: nothing is done twice');
   const { kept, counted } = await sums(a, tenantId);
   t.same(kept, counted);
   t.equal(kept.item_count, 0);
   const nobodys = 'SELECT count(*) AS value FROM items WHERE deleted_at IS NOT NULL AND changed_by IS NULL';
-  t.equal(await valueOf(a.pool, nobodys), 1_300, 'every socket hears of the rest');
+  t.equal(await valueOf(a.pool, nobodys), 1_300, 'they name no device, so that every socket gets them');
   t.same(b.faults, []);
 });
 
-t.test('BIN-18: a cut-off deletion that fails again is tried with the next list', async (t) => {
+t.test('BIN-18: a resumed deletion that fails is tried again with the next list', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;
   await a.bins.create(tenantId, { id: 'work' });
@@ -372,7 +372,7 @@ t.test('BIN-18: a cut-off deletion that fails again is tried with the next list'
   t.equal(b.faults.length, 1);
 });
 
-t.test('DEV-15: a device that is revoked while its change of a bin waits changes nothing', async (t) => {
+t.test('DEV-15: a device that is revoked while its change of a bin is waiting changes nothing', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;
   const first = { ...newDevice(), id: await valueOf<string>(a.pool, 'SELECT id AS value FROM devices') };
@@ -392,10 +392,14 @@ t.test('DEV-15: a device that is revoked while its change of a bin waits changes
   );
   t.same(ends, ['device_revoked', 'device_revoked', 'device_revoked', 'device_revoked']);
   t.same((await b.bins.list(tenantId)).bins, before);
-  t.equal(await refusal(a.bins.create(tenantId, { id: 'more' }, ulid())), 'device_revoked', 'nor an unknown one');
+  t.equal(
+    await refusal(a.bins.create(tenantId, { id: 'more' }, ulid())),
+    'device_revoked',
+    'an unknown device changes nothing',
+  );
 });
 
-t.test('BIN-18: a list that is read while a deletion goes on and told after it begins none', async (t) => {
+t.test('BIN-18: a list read during a deletion and answered after it begins no other deletion', async (t) => {
   const reads: ((closed: readonly string[]) => void)[] = [];
   let batches = 0;
   let finish: () => void = () => undefined;

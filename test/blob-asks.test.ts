@@ -1,4 +1,4 @@
-/** How much a tenant may ask the bucket at a time. */
+/** How many requests to the bucket a tenant may have at a time. */
 import t from 'tap';
 import { ulid } from 'ulid';
 import { HeadLimiter } from '../src/server/blobs/head-limiter.js';
@@ -12,14 +12,14 @@ import { TENANT } from './support/front.js';
 const OTHER = '01JOTHER00000000000000000A';
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** A question that the test answers. */
+/** A request to the store that the test answers. */
 interface Asked {
   readonly name: ObjectName;
   readonly answer: (size: number | undefined) => void;
   readonly fail: (error: Error) => void;
 }
 
-/** Blobs over a bucket whose answers a test gives; of each name a row of 10 bytes is reserved. */
+/** Blobs over a bucket whose answers the test gives; for each name a row of 10 bytes is reserved. */
 function setUp() {
   const clock = new TestClock();
   const asked: Asked[] = [];
@@ -48,13 +48,13 @@ function setUp() {
 const refOf = (): string => `${ulid()}.bin`;
 const codeOf = (error: unknown): string => (error instanceof ServiceError ? error.error : String(error));
 
-t.test('BLOB-47: a tenant has four questions under way; the others wait for their turn, in order', async (t) => {
+t.test('BLOB-47: a tenant has four requests under way; the others wait for their turn, in order', async (t) => {
   const { asked, blobs } = setUp();
   const refs = Array.from({ length: 100 }, refOf);
   const settled = refs.map((ref) => blobs.settle(TENANT, ref));
   const other = blobs.settle(OTHER, refOf());
   await nextTurn();
-  t.equal(asked.length, 5, 'four of the one, and another tenant waits for none of them');
+  t.equal(asked.length, 5, 'four of the one tenant, and another tenant waits for none of them');
   asked.find(({ name }) => name.tenantId === OTHER)?.answer(10);
   t.equal(await other, true);
   const mine = (): Asked[] => asked.filter(({ name }) => name.tenantId === TENANT);
@@ -73,44 +73,44 @@ t.test('BLOB-47: a tenant has four questions under way; the others wait for thei
   );
 });
 
-t.test('BLOB-47: of one blob one question is under way, and a no that came too early is asked again', async (t) => {
+t.test('BLOB-47: a blob has one request under way; a negative answer from before is requested again', async (t) => {
   const { asked, blobs } = setUp();
   const ref = refOf();
   const first = blobs.settle(TENANT, ref);
   await nextTurn();
-  // The upload ends here: whoever asks from now on must be told of it.
+  // The upload ends here: callers from now on must see it.
   const later = Array.from({ length: 50 }, () => blobs.settle(TENANT, ref));
   await nextTurn();
   t.equal(asked.length, 1);
   asked[0]?.answer(undefined);
   t.equal(await first, false);
   await nextTurn();
-  t.equal(asked.length, 2, 'one question for all of them');
+  t.equal(asked.length, 2, 'one request for all of them');
   asked[1]?.answer(10);
   t.same(new Set(await Promise.all(later)), new Set([true]));
   t.equal(await blobs.settle(TENANT, ref), true);
-  t.equal(asked.length, 2, 'what is known to be there is not asked for');
+  t.equal(asked.length, 2, 'no request is sent for a blob that is known to be there');
   const again = refOf();
   const both = [blobs.settle(TENANT, again), blobs.settle(TENANT, again)];
   await nextTurn();
   asked[2]?.answer(10);
-  t.same(await Promise.all(both), [true, true], 'a yes is a yes for both');
+  t.same(await Promise.all(both), [true, true], 'a positive answer serves both callers');
   t.equal(asked.length, 3);
 });
 
-t.test('BLOB-47: a line has 200 places, ten seconds each; more and longer is 503 with Retry-After', async (t) => {
+t.test('BLOB-47: 200 requests are queued for at most ten seconds; others are 503 with Retry-After', async (t) => {
   const { clock, asked, blobs } = setUp();
   const settled = Array.from({ length: 205 }, () =>
     blobs.settle(TENANT, refOf()).then(String, (error: unknown) => (error as ServiceError).error),
   );
   await nextTurn();
-  t.equal(await settled[204], 'unavailable', 'no place is left');
+  t.equal(await settled[204], 'unavailable', 'the queue is full');
   await t.rejects(blobs.settle(TENANT, refOf()), { name: 'ServiceError', error: 'unavailable', retryAfter: 2 });
   clock.advance(9_999);
   asked[0]?.answer(10);
   await nextTurn();
   clock.advance(1);
-  t.equal(await settled[203], 'unavailable', 'it waited for too long');
+  t.equal(await settled[203], 'unavailable', 'the request waited for too long');
   for (const { answer } of asked) answer(10);
   const all = await Promise.all(settled);
   t.same([...new Set(all.slice(0, 5))], ['true'], 'those whose turn came are answered');
@@ -119,17 +119,17 @@ t.test('BLOB-47: a line has 200 places, ten seconds each; more and longer is 503
   const more = blobs.settle(TENANT, refOf());
   await nextTurn();
   asked.at(-1)?.answer(10);
-  t.equal(await more, true, 'the line is empty again');
+  t.equal(await more, true, 'the queue is empty again');
 });
 
-t.test('BLOB-47: a store that fails one fails those in line behind it, and no other tenant', async (t) => {
+t.test('BLOB-47: where the store fails one request, those queued behind it fail, of that tenant only', async (t) => {
   const { asked, blobs } = setUp();
   const settled = Array.from({ length: 50 }, () => blobs.settle(TENANT, refOf()).then(String, codeOf));
   const other = Array.from({ length: 5 }, () => blobs.settle(OTHER, refOf()).then(String, codeOf));
   await nextTurn();
   asked[0]?.fail(storageUnavailable(new Error('told to fail')));
   await nextTurn();
-  t.equal(asked.length, 8, 'nobody else asks');
+  t.equal(asked.length, 8, 'no queued request is sent');
   for (const { answer } of asked) answer(10);
   const all = await Promise.all(settled);
   t.equal(all.filter((one) => one === 'storage_unavailable').length, 47);
@@ -139,7 +139,7 @@ t.test('BLOB-47: a store that fails one fails those in line behind it, and no ot
   t.same(new Set(await Promise.all(other)), new Set(['true']));
 });
 
-t.test('BLOB-47: an error of another kind ends its own question only', async (t) => {
+t.test('BLOB-47: an error of another kind fails its own request only', async (t) => {
   const heads = new HeadLimiter(new TestClock(), { underWay: 1, waiting: 5, waitMs: 1 });
   const name = (): ObjectName => ({ tenantId: TENANT, ref: refOf() });
   const first = heads.run(name(), () => Promise.reject(new Error('a bug')));

@@ -1,4 +1,4 @@
-/** Blobs at the front and before the rows, with stand-ins behind: what an attacker tries. */
+/** What an attacker tries with blobs, at the front and at the reservations, with stand-ins behind them. */
 import { once } from 'node:events';
 import { Agent, request, type IncomingMessage } from 'node:http';
 import t from 'tap';
@@ -12,7 +12,7 @@ import { raw } from './support/front-sockets.js';
 
 const REF = '01ARZ3NDEKTSV4RRFFQ69G5FB1.bin';
 
-t.test('BLOB-31: open reservations that are out of time are given back when there are too many', async (t) => {
+t.test('BLOB-31: with too many uploads open, those whose URL has expired are released', async (t) => {
   let open = 1_000;
   const one = { tenantId: TENANT, ref: REF, size: 5, contentType: 'a/b', session: null, kept: 0 };
   const expired = Array.from({ length: 3 }, () => one);
@@ -45,11 +45,11 @@ t.test('BLOB-31: open reservations that are out of time are given back when ther
   await t.rejects(
     blobs.uploadUrl(TENANT, wish),
     new ServiceError('rate_limited', 'at most 1000 uploads may be open', undefined, 60),
-    'while their URLs are good they stay',
+    'uploads whose URL is still valid stay',
   );
 });
 
-t.test('BLOB-32: a batch asks a store that is out of reach once, however many blobs it names', async (t) => {
+t.test('BLOB-32: a batch sends one request to an unreachable store, however many blobs it names', async (t) => {
   let asked = 0;
   const settle = (): Promise<boolean> => {
     asked++;
@@ -62,7 +62,7 @@ t.test('BLOB-32: a batch asks a store that is out of reach once, however many bl
     },
   });
   actor.refuse = () => Promise.reject(new ServiceError('blob_not_found'));
-  // One id: one after the other, so each would wait for the store's deadline anew.
+  // All have one id and are judged one after the other, so each would wait for the store's deadline anew.
   const items = Array.from({ length: 20 }, (_, at) =>
     writeA({
       ts: 1_700_000_000_000 + at,
@@ -78,11 +78,11 @@ t.test('BLOB-32: a batch asks a store that is out of reach once, however many bl
   t.equal(codes.length, 20);
   t.equal(asked, 1);
   await ask(port, '/api/items/batch', { body: { items } });
-  t.equal(asked, 2, 'the next one asks again');
+  t.equal(asked, 2, 'the next batch sends a request again');
 });
 
 t.test(
-  'BLOB-33: a download with a chunked body is refused and its connection cut, so nothing hides behind it',
+  'BLOB-33: a download with a chunked body is refused and its connection cut, so no request hides behind it',
   async (t) => {
     let opened = 0;
     const { port, lines } = await frontOf(t, {
@@ -110,12 +110,12 @@ t.test(
       const hidden = await raw(t, port, `${head}0\r\nGET /api/me HTTP/1.1\r\nHost: x\r\n\r\n\r\n`);
       await hidden.until(() => hidden.closed);
     }
-    t.equal(opened, 1, 'no file is opened for it');
+    t.equal(opened, 1, 'no file is opened for a refused download');
     t.equal(lines.filter((line) => line['path'] === '/api/me').length, 0);
   },
 );
 
-t.test('BLOB-34: a connection goes on after HEAD, also after one that is refused', async (t) => {
+t.test('BLOB-34: a connection stays usable after a HEAD that is refused', async (t) => {
   const { port } = await frontOf(t);
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   t.teardown(() => agent.destroy());

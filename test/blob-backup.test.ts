@@ -11,7 +11,7 @@ import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
 
-t.test('BLOB-29: blobs go into a backup and come back, byte for byte', async (t) => {
+t.test('BLOB-29: blobs are backed up and restored byte for byte', async (t) => {
   const [from, to, folder] = [await temporaryFolder(t), await temporaryFolder(t), await temporaryFolder(t)];
   const scene = await Scene.start(t, { env: { DATA_DIR: from } });
   const { wire, first, ids, server } = scene;
@@ -31,16 +31,16 @@ t.test('BLOB-29: blobs go into a backup and come back, byte for byte', async (t)
 
   const bytes = await readFile(file);
   const bad = join(folder, 'bad.tar.gz');
-  // The middle of the file lies in the first blob: noise does not compress.
+  // The middle of the file lies in the first blob: random bytes do not compress.
   const half = bytes.length >> 1;
   await writeFile(bad, Buffer.concat([bytes.subarray(0, half), Buffer.from('damage'), bytes.subarray(half + 6)]));
   const fresh = await testDatabase(t, 'empty');
   const there = await admin(t, { DATABASE_URL: fresh.url, DATA_DIR: to });
   t.match(await there.json('restore', bad), { code: EXIT.untrusted, error: { code: 'damaged' } });
-  t.strictSame(await readdir(to), [], 'nothing was touched');
+  t.strictSame(await readdir(to), [], 'the folder is untouched');
   const bucket = await admin(t, { DATABASE_URL: fresh.url, DATA_DIR: to, STORAGE_KIND: 's3', S3_BUCKET: 'bucket' });
   t.match(await bucket.json('restore', file), { code: EXIT.refused, error: { code: 'storage' } });
-  // What a broken disk has left of one: it is replaced.
+  // The remains of a blob on a broken disk are replaced.
   const folderOfTenant = join(to, 'blobs', server.tenantId);
   await mkdir(folderOfTenant, { recursive: true });
   await writeFile(join(folderOfTenant, refs[0] ?? ''), '');
@@ -56,7 +56,7 @@ t.test('BLOB-29: blobs go into a backup and come back, byte for byte', async (t)
 });
 
 t.test(
-  'BLOB-24 OPER-14: verify names blobs that are missing and objects of no blob, and changes nothing',
+  'BLOB-24 OPER-14: verify names missing blobs and counts objects without a blob, and changes nothing',
   async (t) => {
     const dataDir = await temporaryFolder(t);
     const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });

@@ -1,4 +1,4 @@
-/** Items that name blobs: how they are spelled and in which order they are judged. */
+/** Items that name blobs: their spelling, and the order in which they are judged. */
 import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,7 +18,7 @@ const { wire, first, second } = scene;
 const ALL = { a: '400 validation', b: '400 invalid_payload' };
 const CONFLICT = { a: '409 conflict', b: '409 version_conflict' };
 
-/** What a suspended tenant is refused. */
+/** The calls that a suspended tenant is refused. */
 const WRITES = [
   'POST /items',
   'POST /items/batch',
@@ -31,7 +31,7 @@ const WRITES = [
   'POST /uploads',
   'POST /uploads/:ref',
 ];
-/** What a tenant that has not paid is served, beside what has no tenant and the portal. */
+/** The calls that a tenant that has not paid is served, apart from the portal and those without a tenant. */
 const SERVED_UNPAID = [
   'GET /me',
   'GET /service/status',
@@ -40,7 +40,7 @@ const SERVED_UNPAID = [
   'POST /devices/reauth',
 ];
 
-t.test('BLOB-41 SHAPE-11: both shapes of the calls for URLs', async (t) => {
+t.test('BLOB-41 SHAPE-11: the calls for URLs are answered in the spelling of each shape', async (t) => {
   const wish = { size: 3, type: 'image/png' };
   const [a, b] = [
     await askUpload(wire, first, { ...wish, shape: 'a' }),
@@ -64,7 +64,7 @@ t.test('BLOB-41 SHAPE-11: both shapes of the calls for URLs', async (t) => {
   t.match(odd.body, { error: { code: 'blob_not_found', details: { path: 'blob_ref' } } });
 });
 
-t.test('BLOB-41 SHAPE-06: the body of an upload URL shows its shape', async (t) => {
+t.test('BLOB-41 SHAPE-06: the body of a request for an upload URL shows its shape', async (t) => {
   const ask = async (body: Json): Promise<Reply> =>
     wire.post('/blobs/upload-url', JSON.stringify(body), { token: first.token });
   t.match((await ask({ contentLength: 3, contentType: 'a/b' })).body, { blobRef: String });
@@ -75,22 +75,22 @@ t.test('BLOB-41 SHAPE-06: the body of an upload URL shows its shape', async (t) 
 
 for (const shape of SHAPES) {
   const post = async (body: unknown): Promise<Reply> => wire.post('/items', body, scene.as(shape));
-  t.test(`BLOB-44 RETRY-04 RETRY-06 SHAPE-18: of an item with a blob (${shape})`, async (t) => {
+  t.test(`BLOB-44 RETRY-04 RETRY-06 SHAPE-18: another blob needs a later ts, a move keeps it (${shape})`, async (t) => {
     const ref = await uploaded(wire, first, randomBytes(10));
     const other = await uploaded(wire, first, randomBytes(10));
     const body = blobItem(shape, scene.ids, ref);
     const stored = await post(body);
     t.equal(stored.status, 200, stored.raw);
     const again = { ...body, ifVersion: stored.number('version') };
-    t.equal((await post({ ...again, blobRef: other })).outcome, CONFLICT[shape], 'another blob');
+    t.equal((await post({ ...again, blobRef: other })).outcome, CONFLICT[shape], 'another blob is a conflict');
     const nonce = shape === 'a' ? 'blobNonce' : 'nonce';
     t.equal((await post({ ...again, [nonce]: randomBytes(24) })).outcome, CONFLICT[shape], 'another nonce of the blob');
     const lacking = blobItem(shape, [first.id], ref);
     const own = shape === 'a' ? 'blobKeys' : 'wrapped';
-    t.equal((await post({ ...again, [own]: lacking[own] })).outcome, '200', 'a wrap that adds nothing changes nothing');
+    t.equal((await post({ ...again, [own]: lacking[own] })).outcome, '200', 'a re-wrap that adds no key is accepted');
     t.equal(camelRef(await scene.row(String(body['id']))), ref);
     t.equal((await post({ ...body, binId: 'inbox', ts: Number(body['ts']) + 1 })).status, 200, 'a later write');
-    t.equal(camelRef(await scene.row(String(body['id']))), ref, 'names the same blob');
+    t.equal(camelRef(await scene.row(String(body['id']))), ref, 'the later write names the same blob');
     const bin = `b${newId().toLowerCase()}`;
     await wire.post('/bins', { id: bin }, scene.as('a'));
     const row = await scene.row(String(body['id']));
@@ -99,16 +99,16 @@ for (const shape of SHAPES) {
     const moved = await scene.row(String(body['id']));
     t.match(moved, { binId: bin, blobRef: ref, blobNonce: row?.['blobNonce'], blobKeys: row?.['blobKeys'] });
     const later = { ...body, binId: bin, ts: Number(body['ts']) + 2, blobRef: other };
-    t.equal((await post(later)).status, 200, 'a later write with another blob');
+    t.equal((await post(later)).status, 200, 'a later write may name another blob');
     t.equal(
       (await wire.get(`/blobs/${ref}/url`, scene.as('a'))).outcome,
       '404 blob_not_found',
-      'the one before is gone',
+      'the previous blob is gone',
     );
     t.equal(
       (await post({ ...later, ts: Number(body['ts']) + 3, blobRef: ref })).outcome,
       '400 blob_not_found',
-      'for good',
+      'the previous blob cannot be named again',
     );
     t.strictSame(await scene.server.sql('SELECT * FROM discrepancies()'), []);
   });
@@ -116,7 +116,7 @@ for (const shape of SHAPES) {
 
 const camelRef = (row: Json | undefined): unknown => row?.['blobRef'];
 
-t.test('BLOB-43 BILL-14 TOKEN-23: what a tenant in trouble may do with blobs', async (t) => {
+t.test('BLOB-43 BILL-14 TOKEN-23: a suspended tenant may only download, an unpaid one nothing', async (t) => {
   const poor = await Scene.start(t);
   const ref = await uploaded(poor.wire, poor.first, randomBytes(10));
   const attached = await uploaded(poor.wire, poor.first, randomBytes(20));
@@ -131,7 +131,7 @@ t.test('BLOB-43 BILL-14 TOKEN-23: what a tenant in trouble may do with blobs', a
     downloadUrl: (await poor.wire.get(`/blobs/${attached}/url`, poor.as('a'))).outcome,
     download: (await send('GET', got)).outcome,
   });
-  /** How every endpoint answers; what it is given is never right, so that nothing changes. */
+  /** How every endpoint answers; the input is never valid, so that nothing changes. */
   const everywhere = async (): Promise<Map<string, string>> => {
     const out = new Map<string, string>();
     for (const { method, path, auth, apex, tenantless } of ALL_ROWS) {
@@ -161,24 +161,24 @@ t.test('BLOB-43 BILL-14 TOKEN-23: what a tenant in trouble may do with blobs', a
     ...{ uploadUrl: refused, badWish: refused, upload: refused, item: refused },
     ...{ downloadUrl: '200', download: '200' },
   });
-  t.same(those(await everywhere(), refused).sort(), [...WRITES].sort(), 'and nothing else is refused');
+  t.same(those(await everywhere(), refused).sort(), [...WRITES].sort(), 'exactly the writes are refused');
   const unpaid = '402 payment_required';
   for (const state of ['pending', 'inactive']) {
     await become(state);
     t.strictSame(new Set(Object.values(await all())), new Set([unpaid]), state);
     const answers = await everywhere();
     const served = [...answers.keys()].filter((call) => answers.get(call) !== unpaid);
-    t.same(served.sort(), [...SERVED_UNPAID].sort(), `${state}: and nothing else is served`);
+    t.same(served.sort(), [...SERVED_UNPAID].sort(), `${state}: exactly these calls are served`);
   }
   await become('active');
   t.match(
     await all(),
     { uploadUrl: '200', upload: '200', item: '200', download: '200' },
-    'nothing was spent meanwhile',
+    'the refusals used nothing up',
   );
 });
 
-t.test('BLOB-45: at the cap a store that is away cannot say what expired uploads left', async (t) => {
+t.test('BLOB-45: at the cap, a store that is away cannot report what expired uploads left', async (t) => {
   const clock = new ShiftedClock();
   const folder = await temporaryFolder(t);
   const capped = await Scene.start(t, { clock, env: { DATA_DIR: folder, STORAGE_CAP_BYTES: '100000' } });
@@ -188,19 +188,19 @@ t.test('BLOB-45: at the cap a store that is away cannot say what expired uploads
   const own = join(folder, 'blobs', capped.server.tenantId);
   await rename(own, `${own}-away`);
   await writeFile(own, 'not a folder');
-  t.equal((await ask()).outcome, '413 storage_cap_exceeded', 'nothing has expired: nobody is asked');
+  t.equal((await ask()).outcome, '413 storage_cap_exceeded', 'no upload has expired, so no request is sent');
   clock.advance(16 * 60_000);
   const refused = await ask();
   t.equal(refused.outcome, '503 storage_unavailable');
   t.match(refused.headers, { 'retry-after': /^[1-9]/ });
   await rm(own);
   await rename(`${own}-away`, own);
-  t.equal((await ask()).status, 200, 'once it is back the room is given back');
+  t.equal((await ask()).status, 200, 'once the store is back the room is free again');
   t.strictSame(await capped.server.sql('SELECT * FROM discrepancies()'), []);
 });
 
-// Last: the store of the scene does not come back.
-t.test('BLOB-42 RETRY-01 RETRY-02 RETRY-03 RETRY-06: what needs no blob needs no store', async (t) => {
+// The last test: the store of the scene does not come back.
+t.test('BLOB-42 RETRY-01 RETRY-02 RETRY-03 RETRY-06: what is decided before the blob needs no store', async (t) => {
   const blobOf = async (shape: (typeof SHAPES)[number]): Promise<{ body: Json; version: number }> => {
     const body = blobItem(shape, scene.ids, await uploaded(wire, first, randomBytes(10)));
     return { body, version: (await wire.post('/items', body, scene.as(shape))).number('version') };
@@ -220,28 +220,28 @@ t.test('BLOB-42 RETRY-01 RETRY-02 RETRY-03 RETRY-06: what needs no blob needs no
     t.equal(
       await post({ blobRef: waiting, ts: ts + 1 }),
       '503 storage_unavailable',
-      'only what comes so far asks the store',
+      'only a write that gets as far as the blob needs the store',
     );
-    t.equal(await post({}), '200', 'the same write');
+    t.equal(await post({}), '200', 'the same write is answered');
     t.equal(await post({ blobRef: waiting, ts: ts + 1 }, gone[shape].body), CONFLICT[shape], 'a deleted item');
     t.equal(
       await post({ blobRef: waiting, ts: ts + 1, ifVersion: version + 1000 }),
       CONFLICT[shape],
-      'another version',
+      'another ifVersion is a conflict',
     );
-    t.equal(await post({ blobRef: waiting, ts: ts - 1 }), CONFLICT[shape], 'an earlier time');
-    t.equal(await post({ blobRef: waiting, ts }), CONFLICT[shape], 'the same time');
+    t.equal(await post({ blobRef: waiting, ts: ts - 1 }), CONFLICT[shape], 'an earlier ts is a conflict');
+    t.equal(await post({ blobRef: waiting, ts }), CONFLICT[shape], 'the same ts is a conflict');
     t.equal(await post({ blobRef: waiting, ts: ts + 1, binId: 'nowhere' }), '404 bin_not_found');
     const one = blobItem(shape, [first.id], waiting);
-    t.equal(await post({ ...one, id: newId() }), ALL[shape], 'a key that is missing');
+    t.equal(await post({ ...one, id: newId() }), ALL[shape], 'a missing key is refused');
     const item = `/items/${String(body['id'])}`;
     const move = { binId: 'inbox', version, sig: randomBytes(32) };
-    t.equal((await wire.post(`${item}/reconcile`, move, scene.as(shape))).outcome, '200', 'a move');
-    t.equal((await wire.delete(item, scene.as(shape))).outcome, '200', 'a delete');
+    t.equal((await wire.post(`${item}/reconcile`, move, scene.as(shape))).outcome, '200', 'a move needs no store');
+    t.equal((await wire.delete(item, scene.as(shape))).outcome, '200', 'a delete needs no store');
     t.equal(
       (await wire.post('/items', writeBody(shape, scene.item()), scene.as(shape, second))).outcome,
       '200',
-      'inline',
+      'an inline item needs no store',
     );
   }
 });

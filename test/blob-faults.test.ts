@@ -23,7 +23,7 @@ async function sceneWith(t: Test): Promise<{ scene: Scene; blobs: string }> {
   return { scene: await Scene.start(t, { env: { DATA_DIR: dataDir } }), blobs: join(dataDir, 'blobs') };
 }
 
-t.test('BLOB-15: an upload that is cut off leaves nothing, and its URL may be tried again', async (t) => {
+t.test('BLOB-15: an upload that is cut off leaves nothing, and its URL may be retried', async (t) => {
   const { scene, blobs } = await sceneWith(t);
   const bytes = randomBytes(300_000);
   const { url, headers } = await uploadOf(scene.wire, scene.first, { size: bytes.length });
@@ -36,7 +36,7 @@ t.test('BLOB-15: an upload that is cut off leaves nothing, and its URL may be tr
   t.equal((await send('PUT', url, { headers, body: bytes })).outcome, '200');
 });
 
-t.test('BLOB-15: a second PUT of the same URL ends the first, which may have died unseen', async (t) => {
+t.test('BLOB-15: a second PUT of the same URL ends the first, whose client may be gone unnoticed', async (t) => {
   const { scene, blobs } = await sceneWith(t);
   const bytes = randomBytes(300_000);
   const { url, headers, blobRef } = await uploadOf(scene.wire, scene.first, { size: bytes.length });
@@ -46,11 +46,11 @@ t.test('BLOB-15: a second PUT of the same URL ends the first, which may have die
   t.equal((await send('PUT', url, { headers, body: bytes })).outcome, '200');
   await t.rejects(stale.reply);
   const got = await send('GET', await downloadUrl(scene.wire, scene.first, blobRef));
-  t.ok(got.bytes.equals(bytes), 'the bytes are those of the second');
+  t.ok(got.bytes.equals(bytes), 'the bytes are those of the second PUT');
   await until('one file is left', async () => (await filesIn(blobs)).length === 1);
 });
 
-t.test('BLOB-16: a killed server leaves no half file once it is back', async (t) => {
+t.test('BLOB-16: a killed server leaves no partial file once it has started again', async (t) => {
   const database = await testDatabase(t);
   const dataDir = join(await temporaryFolder(t), 'data');
   const child = await spawnServer(t, { database, dataDir });
@@ -61,14 +61,14 @@ t.test('BLOB-16: a killed server leaves no half file once it is back', async (t)
   await until('the file', async () => (await filesIn(join(dataDir, 'blobs'))).length === 1);
   await child.end('SIGKILL');
   await t.rejects(reply);
-  t.equal((await filesIn(join(dataDir, 'blobs'))).length, 1, 'it is there still');
+  t.equal((await filesIn(join(dataDir, 'blobs'))).length, 1, 'the partial file is still there');
   const again = await spawnServer(t, { database, dataDir });
   await until('it is swept', async () => (await filesIn(join(dataDir, 'blobs'))).length === 0);
   const target = url.replace(/^http:\/\/[^/]+/, `http://127.0.0.1:${again.port}`);
-  t.equal((await send('PUT', target, { headers, body: randomBytes(300_000) })).outcome, '200', 'the URL is good still');
+  t.equal((await send('PUT', target, { headers, body: randomBytes(300_000) })).outcome, '200', 'the URL stays valid');
 });
 
-t.test('BLOB-17: a full disk is storage_unavailable, without a half file', async (t) => {
+t.test('BLOB-17: a full disk is storage_unavailable, without a partial file', async (t) => {
   const dataDir = await smallDisk(t, '1m');
   if (dataDir === undefined) return t.comment('skipped: no file system can be mounted here');
   const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
@@ -80,7 +80,7 @@ t.test('BLOB-17: a full disk is storage_unavailable, without a half file', async
   await uploaded(scene.wire, scene.first, randomBytes(200_000));
   const logged = JSON.stringify(scene.server.logs.filter(({ msg }) => msg === 'request refused'));
   t.match(logged, 'ENOSPC', 'the cause is in the log');
-  t.notMatch(logged, new URL(large.url).searchParams.get('sig') ?? '', 'the signature is not');
+  t.notMatch(logged, new URL(large.url).searchParams.get('sig') ?? '', 'the signature is not in the log');
 });
 
 t.test(
@@ -94,7 +94,7 @@ t.test(
     const own = join(blobs, scene.server.tenantId);
     await rm(own, { recursive: true });
     await writeFile(own, 'not a folder');
-    t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200, 'a retry');
+    t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200, 'a retry needs no store');
     const asked = await scene.wire.post('/items', blobItem('a', scene.ids, reserved.blobRef), scene.as('a'));
     t.equal(asked.outcome, '503 storage_unavailable');
     const batch = await scene.wire.post(
@@ -112,7 +112,7 @@ t.test(
   },
 );
 
-t.test('BLOB-18: a tenant has so many transfers at once; more are asked to come back', async (t) => {
+t.test('BLOB-18: a tenant has at most 16 transfers at once; more are 429 with Retry-After', async (t) => {
   const { scene, blobs } = await sceneWith(t);
   const given = await Promise.all(Array.from({ length: 17 }, () => uploadOf(scene.wire, scene.first, { size: 1_000 })));
   const open = given.slice(0, 16).map(({ url, headers }) => {
@@ -131,11 +131,11 @@ t.test('BLOB-18: a tenant has so many transfers at once; more are asked to come 
   for (const { sent } of open) sent.end(Buffer.alloc(500));
   const replies = await Promise.all(open.map(({ reply }) => reply));
   t.ok(replies.every(({ outcome }) => outcome === '200'));
-  t.equal((await more()).outcome, '200', 'now there is room');
+  t.equal((await more()).outcome, '200', 'a place is free again');
 });
 
 t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time', async (t) => {
-  /** Bytes that came so far. */
+  /** Bytes received so far. */
   const taken = new Events<number>();
   const ends = new Events<string>();
   const clock = new TestClock();
@@ -167,7 +167,7 @@ t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time',
   sent.write(Buffer.alloc(100_000));
   await taken.until((all) => all.at(-1) === 100_000);
   clock.advance(30_000);
-  t.equal(ends.all.length, 0, 'it was quick enough until now');
+  t.equal(ends.all.length, 0, 'the upload was quick enough until now');
   sent.write(Buffer.alloc(10_000));
   await taken.until((all) => all.at(-1) === 110_000);
   await soon(new Promise((resolve) => setImmediate(resolve)), 'the next wait');
@@ -175,10 +175,10 @@ t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time',
   await ends.until(1);
   t.match(ends.all[0], /ended before it was whole/);
   await t.rejects(reply);
-  t.equal(front.calls, 0, 'nothing is held for it');
+  t.equal(front.calls, 0, 'the call is released');
 });
 
-t.test('BLOB-19: a download that nobody reads is cut, and its file closed', async (t) => {
+t.test('BLOB-19: a download that is not read is cut, and its file closed', async (t) => {
   let closed = 0;
   const reads = new Events<number>();
   const size = 64 * 1024 * 1024;
@@ -206,7 +206,7 @@ t.test('BLOB-19: a download that nobody reads is cut, and its file closed', asyn
     },
   });
   const { sent } = openRequest('GET', `http://127.0.0.1:${port}/blobs/${TENANT}/x.bin`);
-  // Nobody reads: the answer's head is not even looked at.
+  // The client reads nothing, not even the head of the reply.
   sent.on('socket', (socket) => socket.pause());
   sent.end();
   sent.on('error', () => undefined);
@@ -218,8 +218,8 @@ t.test('BLOB-19: a download that nobody reads is cut, and its file closed', asyn
     seen = reads.all.length;
     return still;
   });
-  t.ok((reads.all.at(-1) ?? size) < size / 2, 'it is not read into memory');
-  // Buffers on the way may have taken a little more in the first windows.
+  t.ok((reads.all.at(-1) ?? size) < size / 2, 'the blob is not read into memory');
+  // Buffers in between may have taken a little more in the first windows.
   await until('the file is closed', () => {
     if (closed === 0) clock.advance(30_000);
     return closed === 1;

@@ -14,7 +14,7 @@ const ref = await uploaded(wire, first, bytes);
 const url = await downloadUrl(wire, first, ref);
 const get = (headers: Readonly<Record<string, string>>): Promise<BytesReply> => send('GET', url, { headers });
 
-t.test('BLOB-11: which part a range names', (t) => {
+t.test('BLOB-11: a range names a part, lies outside the blob, or means the whole blob', (t) => {
   const file = { size: 100, etag: '"e"' };
   const cases: readonly (readonly [string, ReturnType<typeof partOf>])[] = [
     ['bytes=0-0', { start: 0, end: 1 }],
@@ -38,12 +38,12 @@ t.test('BLOB-11: which part a range names', (t) => {
   for (const [range, part] of cases) t.same(partOf({ range, ifRange: '' }, file), part, range);
   t.same(partOf({ range: 'bytes=0-0', ifRange: '"e"' }, file), { start: 0, end: 1 });
   t.equal(partOf({ range: 'bytes=0-0', ifRange: '"other"' }, file), 'whole');
-  t.equal(partOf({ range: 'bytes=0-0', ifRange: 'W/"e"' }, file), 'whole', 'a weak tag proves nothing');
+  t.equal(partOf({ range: 'bytes=0-0', ifRange: 'W/"e"' }, file), 'whole', 'a weak tag gives the whole blob');
   t.equal(partOf({ range: 'bytes=0-0', ifRange: 'Sat, 21 Nov 2026 10:00:00 GMT' }, file), 'whole');
   t.end();
 });
 
-t.test('BLOB-11: a range is 206 with those bytes, one outside is 416', async (t) => {
+t.test('BLOB-11: a range is 206 with those bytes, one outside the blob is 416', async (t) => {
   const ranges: readonly (readonly [string, number, number])[] = [
     ['bytes=0-0', 0, 1],
     ['bytes=100-199', 100, 200],
@@ -69,17 +69,21 @@ t.test('BLOB-11: a range is 206 with those bytes, one outside is 416', async (t)
   }
 });
 
-t.test('BLOB-11: a download that was cut off goes on where it stopped', async (t) => {
+t.test('BLOB-11: a download that was cut off resumes where it stopped', async (t) => {
   const whole = await get({});
   const { etag } = whole.headers;
   t.match(etag, /^"[0-9A-Z]{26}\.bin"$/);
   const rest = await get({ range: 'bytes=1000-', 'if-range': String(etag) });
   t.equal(rest.status, 206);
   t.ok(Buffer.concat([bytes.subarray(0, 1_000), rest.bytes]).equals(bytes));
-  t.equal((await get({ range: 'bytes=1000-', 'if-range': '"another"' })).status, 200, 'of another blob: all of it');
+  t.equal(
+    (await get({ range: 'bytes=1000-', 'if-range': '"another"' })).status,
+    200,
+    'the tag of another blob gives the whole blob',
+  );
 });
 
-t.test('BLOB-12: HEAD tells size and tag without a body; a known tag is 304', async (t) => {
+t.test('BLOB-12: HEAD gives size and tag without a body; a known tag is 304', async (t) => {
   const head = await send('HEAD', url, { headers: { range: 'bytes=0-1' } });
   t.equal(head.status, 200);
   t.equal(head.bytes.length, 0);
@@ -94,7 +98,7 @@ t.test('BLOB-12: HEAD tells size and tag without a body; a known tag is 304', as
   t.equal((await send('POST', url)).headers['allow'], 'PUT, GET, HEAD');
 });
 
-t.test('BLOB-13: browsers of the named origins may upload and download', async (t) => {
+t.test('BLOB-13: browsers of CORS_ORIGINS may upload and download', async (t) => {
   const { url: target, headers } = await uploadOf(wire, first, { size: 9, type: 'image/png' });
   const { sent, reply } = openRequest('OPTIONS', target, {
     origin: ORIGIN,
@@ -118,7 +122,7 @@ t.test('BLOB-13: browsers of the named origins may upload and download', async (
   t.equal((await get({ origin: 'https://evil.example' })).headers['access-control-allow-origin'], undefined);
 });
 
-t.test('ERR-01 ERR-02 SHAPE-09: a signed URL is refused in the shape that is named, with the usual body', async (t) => {
+t.test('ERR-01 ERR-02 SHAPE-09: a signed URL is refused in the named shape, with the usual body', async (t) => {
   const altered = url.replace(/sig=../, 'sig=AA');
   for (const [target, headers, hint] of [
     [altered, {}, undefined],
@@ -131,7 +135,7 @@ t.test('ERR-01 ERR-02 SHAPE-09: a signed URL is refused in the shape that is nam
     t.type(error['message'], 'string');
     t.equal(error['hint'], hint);
   }
-  t.equal((await send('GET', `${url}&shape=b`)).status, 200, 'the shape is no part of what is signed');
+  t.equal((await send('GET', `${url}&shape=b`)).status, 200, 'the signature does not cover the shape');
 });
 
 t.test('BLOB-03: a URL has the scheme and the host that clients use', async (t) => {
@@ -146,7 +150,7 @@ t.test('BLOB-03: a URL has the scheme and the host that clients use', async (t) 
     env: { PUBLIC_URL: 'https://files.example.com/base', DOMAIN: 'sync.example.org', TRUSTED_PROXIES: 'none' },
   });
   const given = await uploadOf(named.wire, named.first, { size: 1 });
-  t.match(given.url, /^https:\/\/files\.example\.com\/base\/blobs\//, 'PUBLIC_URL before DOMAIN');
+  t.match(given.url, /^https:\/\/files\.example\.com\/base\/blobs\//, 'PUBLIC_URL is used before DOMAIN');
   const domain = await Scene.start(t, { env: { DOMAIN: 'sync.example.org' } });
   t.match((await uploadOf(domain.wire, domain.first, { size: 1 })).url, /^https:\/\/sync\.example\.org\/blobs\//);
   const distrustful = await Scene.start(t, { env: { TRUSTED_PROXIES: 'none' } });
@@ -155,5 +159,5 @@ t.test('BLOB-03: a URL has the scheme and the host that clients use', async (t) 
     { contentLength: 1, contentType: 'a/b' },
     { token: distrustful.first.token, headers: { 'x-forwarded-proto': 'https' } },
   );
-  t.equal(new URL(own.text('url')).protocol, 'http:', 'a stranger names no scheme');
+  t.equal(new URL(own.text('url')).protocol, 'http:', 'an untrusted peer does not decide the scheme');
 });

@@ -1,4 +1,4 @@
-/** Who removes which blob when, and what counts meanwhile. */
+/** Which blobs are removed when, and what counts until then. */
 import { randomBytes, randomInt } from 'node:crypto';
 import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const MINUTE_MS = 60_000;
 
-t.test('BLOB-20: an upload that no item took is removed after 24 hours, not before', async (t) => {
+t.test('BLOB-20: an upload that no item names is removed after 24 hours, not before', async (t) => {
   const stage = await stageOf(t);
   const taken = await stage.item(1_000);
   const before = await stage.used();
@@ -25,7 +25,7 @@ t.test('BLOB-20: an upload that no item took is removed after 24 hours, not befo
   stage.clock.advance(2 * MINUTE_MS);
   t.equal(await stage.removed(), 1);
   t.equal(await stage.removed(), 0);
-  t.strictSame(await stage.files(), [taken.ref], 'the one that an item names stays');
+  t.strictSame(await stage.files(), [taken.ref], 'the blob that an item names stays');
   t.equal(await stage.used(), before);
   await stage.sound();
 });
@@ -40,15 +40,15 @@ t.test('BLOB-21: the blob of a deleted or replaced item counts until it is remov
   const next = await uploaded(wire, first, randomBytes(3_000));
   const replacement = { ...blobItem('a', ids, next), id: edited.body['id'], ts: Number(edited.body['ts']) + 1 };
   t.equal((await wire.post('/items', replacement, stage.scene.as('a'))).status, 200);
-  t.ok((await stage.used()) >= start + 6_000, 'all three count');
+  t.ok((await stage.used()) >= start + 6_000, 'all three blobs count');
   t.equal((await wire.get(`/blobs/${edited.ref}/url`, stage.scene.as('a'))).outcome, '404 blob_not_found');
   await stage.sound();
   stage.store.broken = true;
   t.match(await stage.reaper.removeUnused(never), { done: 0, refused: 2, fault: { error: 'storage_unavailable' } });
-  t.equal((await stage.files()).length, 3, 'what cannot be removed stays, and counts');
+  t.equal((await stage.files()).length, 3, 'blobs that cannot be removed stay, and count');
   t.ok((await stage.used()) >= start + 6_000);
   stage.store.broken = false;
-  // Two instances at once: each is freed once all the same.
+  // Two runs at once: each blob is freed once all the same.
   await Promise.all([stage.removed(), stage.removed()]);
   t.strictSame(await stage.files(), [next]);
   await stage.sound();
@@ -58,7 +58,7 @@ t.test('BLOB-21: the blob of a deleted or replaced item counts until it is remov
   await stage.sound();
 });
 
-t.test('BLOB-22: an item that is written while the reaper is at work has its blob, or is refused', async (t) => {
+t.test('BLOB-22: an item that is written while the reaper runs has its blob, or is refused', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, ids } = stage.scene;
   const refs: string[] = [];
@@ -73,7 +73,7 @@ t.test('BLOB-22: an item that is written while the reaper is at work has its blo
   const files = await stage.files();
   replies.forEach((reply, at) => {
     const ref = refs[at] ?? '';
-    if (reply.status === 200) t.ok(files.includes(ref), 'taken, and there');
+    if (reply.status === 200) t.ok(files.includes(ref), 'an accepted item has its blob');
     else t.equal(reply.outcome, '400 blob_not_found');
   });
   await stage.removed();
@@ -81,54 +81,54 @@ t.test('BLOB-22: an item that is written while the reaper is at work has its blo
   await stage.sound();
 });
 
-t.test('BLOB-23: room of an upload that never came is given back, at once where it is needed', async (t) => {
+t.test('BLOB-23: the room of an upload that never arrived is released, at once where it is needed', async (t) => {
   const stage = await stageOf(t, { STORAGE_CAP_BYTES: '10000' });
   const { wire, first } = stage.scene;
   const ask = async (size: number): Promise<string> => (await askUpload(wire, first, { size })).outcome;
   const lost = await uploadOf(wire, first, { size: 6_000 });
   t.equal(await ask(6_000), '413 storage_cap_exceeded');
   stage.clock.advance(14 * MINUTE_MS);
-  t.equal(await ask(6_000), '413 storage_cap_exceeded', 'its URL is good still');
+  t.equal(await ask(6_000), '413 storage_cap_exceeded', 'its URL is still valid');
   t.equal(await stage.released(), 0);
   stage.clock.advance(2 * MINUTE_MS);
-  t.equal(await ask(6_000), '200', 'now it is not');
+  t.equal(await ask(6_000), '200', 'its URL has expired');
   const late = await send('PUT', lost.url, { headers: lost.headers, body: randomBytes(6_000) });
   t.equal(late.outcome, '403 url_invalid');
   await stage.sound();
   stage.clock.advance(20 * MINUTE_MS);
-  t.equal(await stage.released(), 1, 'by night');
+  t.equal(await stage.released(), 1, 'the reaper releases the second one');
   t.equal(await stage.used(), 0);
   await stage.sound();
 });
 
-t.test('BLOB-07 BLOB-23: one that was uploaded past the server stays, and an item may take it', async (t) => {
+t.test('BLOB-07 BLOB-23: an upload that the server did not see stays, and an item may name it', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, ids } = stage.scene;
   const whole = await uploadOf(wire, first, { size: 100 });
   const short = await uploadOf(wire, first, { size: 100 });
   const early = await uploadOf(wire, first, { size: 100 });
   await mkdir(stage.folder, { recursive: true });
-  // As a bucket would have them: nobody told the server.
+  // As in a bucket: the server does not see these uploads.
   await writeFile(join(stage.folder, whole.blobRef), randomBytes(100));
   await writeFile(join(stage.folder, short.blobRef), randomBytes(99));
   await writeFile(join(stage.folder, early.blobRef), randomBytes(100));
   const write = async (ref: string): Promise<string> =>
     (await wire.post('/items', blobItem('a', ids, ref), stage.scene.as('a'))).outcome;
-  t.equal(await write(early.blobRef), '200', 'settled by the write');
-  t.equal(await write(short.blobRef), '400 blob_not_found', 'another size');
+  t.equal(await write(early.blobRef), '200', 'the write settles the reservation');
+  t.equal(await write(short.blobRef), '400 blob_not_found', 'an object of another size is refused');
   stage.clock.advance(16 * MINUTE_MS);
   await stage.released();
-  t.strictSame(await stage.files(), [whole.blobRef, early.blobRef].sort(), 'the short one is removed');
+  t.strictSame(await stage.files(), [whole.blobRef, early.blobRef].sort(), 'the object of another size is removed');
   t.equal(await write(whole.blobRef), '200');
   const url = await downloadUrl(wire, first, whole.blobRef);
   t.equal((await send('GET', url)).bytes.length, 100);
   stage.clock.advance(6 * MINUTE_MS);
-  t.equal((await send('GET', url)).outcome, '403 url_invalid', 'late');
+  t.equal((await send('GET', url)).outcome, '403 url_invalid', 'the URL has expired');
   await stage.sound();
 });
 
 t.test(
-  'BLOB-24: objects of no blob are removed after 24 hours, strangers’ never; missing blobs are told of',
+  'BLOB-24: strays are removed after 24 hours, those of unknown tenants never; missing blobs are reported',
   async (t) => {
     const stage = await stageOf(t);
     const kept = await stage.item(10);
@@ -150,19 +150,19 @@ t.test(
     const told = await stage.reaper.compare(false, never);
     t.match(told, { objects: 4, strays: 3, strayBytes: 15, foreign: 1, missing: 1, whole: true });
     t.match(told.examples, [{ ref: lost.ref, size: 20, itemId: lost.body['id'] }]);
-    t.equal((await stage.files()).length, 3, 'nothing was changed');
+    t.equal((await stage.files()).length, 3, 'nothing is changed');
     const done = await stage.reaper.compare(true, never);
     t.match(done, { strays: 2, foreign: 1, missing: 1 });
     t.strictSame(await stage.files(), [kept.ref, fresh].sort());
     t.notOk((await stage.files()).includes(stray));
-    t.equal((await readdir(join(stage.folder, '..', stranger))).length, 1, 'a tenant that never was here');
+    t.equal((await readdir(join(stage.folder, '..', stranger))).length, 1, 'their tenant was never known');
     const stopped = new AbortController();
     stopped.abort();
     t.match(await stage.reaper.compare(true, stopped.signal), { whole: false });
   },
 );
 
-t.test('BLOB-24: the blobs of a deleted tenant go with the next comparison', async (t) => {
+t.test('BLOB-24: the next comparison removes the blobs of a deleted tenant', async (t) => {
   const stage = await stageOf(t);
   await stage.item(10);
   const { server } = stage.scene;
@@ -175,7 +175,7 @@ t.test('BLOB-24: the blobs of a deleted tenant go with the next comparison', asy
   t.strictSame(await stage.files(), []);
 });
 
-t.test('BLOB-25: after any mixture of calls the figures fit the rows', async (t) => {
+t.test('BLOB-25: after any mixture of concurrent calls the sums match the rows', async (t) => {
   const stage = await stageOf(t, { STORAGE_CAP_BYTES: '60000' });
   const { wire, first, second, ids } = stage.scene;
   const items: Json[] = [];
@@ -233,8 +233,8 @@ t.test('BLOB-25: after any mixture of calls the figures fit the rows', async (t)
     );
     await stage.sound();
   }
-  t.ok((await stage.used()) <= 60_000, 'never over the cap');
+  t.ok((await stage.used()) <= 60_000, 'storage never exceeds the cap');
   const refs = (await stage.scene.server.sql(`SELECT ref FROM blobs WHERE state <> 'reserved'`)).map(({ ref }) => ref);
-  t.strictSame((await stage.files()).sort(), refs.map(String).sort(), 'the folder holds what the rows say');
+  t.strictSame((await stage.files()).sort(), refs.map(String).sort(), 'the folder has exactly the objects of the rows');
   t.match(await stage.reaper.compare(false, never), { strays: 0, missing: 0 });
 });

@@ -1,4 +1,4 @@
-/** A store that refuses some blobs for ever (rights, a lock on the object): nothing else waits for them. */
+/** A store that refuses some blobs for ever (rights, a lock on the object): no other blob waits for them. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { askUpload, uploaded, uploadOf } from './support/blobs.js';
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
 
-/** Rows of blobs whose items are gone, each a byte large, the first the oldest; their names. */
+/** Inserts blobs whose items are gone, each a byte large, the first the oldest; returns their refs. */
 async function orphans({ scene: { server } }: Stage, count: number): Promise<string[]> {
   const rows = await server.sql(
     `INSERT INTO blobs (tenant_id, ref, size, state, created_at)
@@ -24,7 +24,7 @@ async function orphans({ scene: { server } }: Stage, count: number): Promise<str
   return rows.map(({ ref }) => String(ref)).sort();
 }
 
-t.test('BLOB-46: the oldest that can never be removed hold up no others, in a run and from run to run', async (t) => {
+t.test('BLOB-46: blobs that can never be removed delay no others, in a run and from run to run', async (t) => {
   const stage = await stageOf(t);
   const refs = await orphans(stage, 1_250);
   for (const ref of refs.slice(0, 1_150)) stage.store.locked.add(ref);
@@ -34,22 +34,22 @@ t.test('BLOB-46: the oldest that can never be removed hold up no others, in a ru
   t.match(
     first,
     { done: 0, refused: 1_000, fault: { error: 'storage_unavailable' } },
-    'a run is refused so many at most',
+    'a run ends after so many refusals',
   );
   stage.clock.advance(DAY_MS);
   const second = await stage.reaper.removeUnused(never);
-  t.equal(second.done, 100, 'the next one begins with those that were not tried yet');
+  t.equal(second.done, 100, 'the next run begins with blobs that were not tried yet');
   t.ok(second.refused >= 1_000 && second.refused < 1_100);
   t.equal(await left(), 1_150);
   await stage.sound();
   stage.clock.advance(DAY_MS);
   stage.store.locked.clear();
-  t.match(await stage.reaper.removeUnused(never), { done: 1_150, refused: 0, fault: undefined }, 'none was forgotten');
+  t.match(await stage.reaper.removeUnused(never), { done: 1_150, refused: 0, fault: undefined }, 'none is forgotten');
   t.equal(await stage.used(), 0);
   await stage.sound();
 });
 
-t.test('BLOB-46: what was tried by a clock that went ahead is not left for years', async (t) => {
+t.test('BLOB-46: a blob that was tried while the clock was ahead is not left for years', async (t) => {
   const stage = await stageOf(t);
   const [ref = ''] = await orphans(stage, 1);
   stage.store.locked.add(ref);
@@ -60,7 +60,7 @@ t.test('BLOB-46: what was tried by a clock that went ahead is not left for years
   t.equal(await stage.removed(), 1);
 });
 
-t.test('BLOB-46 BLOB-23: of expired uploads that the store says nothing of the others are given back', async (t) => {
+t.test('BLOB-46 BLOB-23: expired uploads are released though the store refuses to report on others', async (t) => {
   const stage = await stageOf(t, { STORAGE_CAP_BYTES: '10000' });
   const { wire, first } = stage.scene;
   for (let n = 0; n < 9; n++) stage.store.locked.add((await uploadOf(wire, first, { size: 1_000 })).blobRef);
@@ -68,13 +68,13 @@ t.test('BLOB-46 BLOB-23: of expired uploads that the store says nothing of the o
   t.equal((await askUpload(wire, first, { size: 500 })).outcome, '413 storage_cap_exceeded');
   stage.clock.advance(16 * MINUTE_MS);
   t.match(await stage.reaper.releaseExpired(never), { done: 1, refused: 9, fault: { error: 'storage_unavailable' } });
-  t.equal(await stage.used(), 9_000, 'and what is not known counts');
+  t.equal(await stage.used(), 9_000, 'uploads that the store did not report on still count');
   t.equal((await askUpload(wire, first, { size: 500 })).outcome, '200');
   await stage.sound();
 });
 
 t.test(
-  'BLOB-46: strays that cannot be removed are told of, and what is missing is looked for all the same',
+  'BLOB-46: strays that cannot be removed are reported, and missing blobs are looked for all the same',
   async (t) => {
     const stage = await stageOf(t);
     const lost = await stage.item(20);
@@ -101,18 +101,18 @@ t.test(
   },
 );
 
-t.test('BLOB-46: a store that is away altogether ends a run at once', async (t) => {
+t.test('BLOB-46: a store that is entirely unreachable ends a run at once', async (t) => {
   const stage = await stageOf(t);
   await orphans(stage, 300);
   stage.store.away = true;
   await t.rejects(stage.reaper.removeUnused(never), { name: 'ServiceError', error: 'storage_unavailable' });
-  t.ok(stage.store.calls < 20, `${stage.store.calls} calls`);
+  t.ok(stage.store.calls < 20, `the run ends early: ${stage.store.calls} calls`);
   stage.store.away = false;
   t.equal(await stage.removed(), 300);
   await stage.sound();
 });
 
-t.test('BLOB-46: a run that is stopped stops between two batches', async (t) => {
+t.test('BLOB-46: a run that is aborted sends the store no request', async (t) => {
   const stage = await stageOf(t);
   await orphans(stage, 300);
   const stopped = new AbortController();
@@ -121,10 +121,10 @@ t.test('BLOB-46: a run that is stopped stops between two batches', async (t) => 
   t.equal(stage.store.calls, 0);
 });
 
-t.test('BLOB-46: a night tells of it once with a number, and purge and verify say what is left', async (t) => {
+t.test('BLOB-46: a nightly run reports refusals once; purge and verify report how many are left', async (t) => {
   const stage = await stageOf(t);
   const refs = await orphans(stage, 130);
-  // A folder where the file should be: the system removes none by this call, for root neither.
+  // A folder where the file should be: removing a file fails on it, for root too.
   for (const ref of refs.slice(0, 120)) await mkdir(join(stage.folder, ref), { recursive: true });
   await writeFile(join(stage.folder, refs[125] ?? ''), 'x');
   const told: Refused[] = [];

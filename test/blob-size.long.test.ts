@@ -1,4 +1,4 @@
-/** The same with a blob of a gigabyte. */
+/** The same test with a blob of a gigabyte. */
 import t from 'tap';
 import { largeBlob } from './support/large-blob.js';
 

@@ -1,4 +1,4 @@
-/** Transfers that are slow, and those who wait for their places (the local store). */
+/** Slow transfers, and callers that wait for their places (the local store). */
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { HttpResponse } from 'uWebSockets.js';
@@ -23,7 +23,7 @@ interface Places {
   readonly clock: TestClock;
   readonly transfers: Transfers;
   readonly port: number;
-  /** Bytes that uploads brought so far. */
+  /** Bytes that uploads have brought so far. */
   readonly written: () => number;
   /** Reads of files so far. */
   readonly reads: Events<number>;
@@ -33,7 +33,7 @@ interface Places {
 
 const UPLOAD_BYTES = 10_000_000;
 
-/** A front over files that hold nothing, with so many places. */
+/** A front over files without content, with so many places. */
 async function placesOf(t: Test, bounds: { readonly all: number; readonly perTenant: number }): Promise<Places> {
   const clock = new TestClock();
   const reads = new Events<number>();
@@ -81,7 +81,7 @@ async function placesOf(t: Test, bounds: { readonly all: number; readonly perTen
   };
 }
 
-t.test('BLOB-48: two slow uploads hold all places: one of them makes room for whoever was turned away', async (t) => {
+t.test('BLOB-48: where slow uploads hold all places, one is cut for a transfer that was refused', async (t) => {
   const places = await placesOf(t, { all: 10, perTenant: 2 });
   const open = [places.upload(), places.upload()];
   const pace = async (bytes: number): Promise<void> => {
@@ -93,7 +93,7 @@ t.test('BLOB-48: two slow uploads hold all places: one of them makes room for wh
   };
   await pace(1);
   t.equal(places.transfers.underWay, 2);
-  // 8 KiB a second: enough while nobody else wants in.
+  // 8 KiB a second: enough while no transfer is refused.
   for (let round = 0; round < 3; round++) {
     await pace(240 * 1024);
     places.clock.advance(WINDOW_MS);
@@ -116,12 +116,12 @@ t.test('BLOB-48: two slow uploads hold all places: one of them makes room for wh
     await pace(240 * 1024);
     places.clock.advance(WINDOW_MS);
   }
-  t.equal(places.transfers.underWay, 1, 'the other one goes on: nobody else was turned away');
+  t.equal(places.transfers.underWay, 1, 'the other upload continues: no other transfer was refused');
   for (const { sent } of open) sent.destroy();
   await Promise.allSettled(open.map(({ reply }) => reply));
 });
 
-t.test('BLOB-48: one that is quick enough keeps its place, whoever waits', async (t) => {
+t.test('BLOB-48: a transfer that is quick enough keeps its place, even where others are refused', async (t) => {
   const places = await placesOf(t, { all: 10, perTenant: 1 });
   const { sent, reply } = places.upload();
   sent.write(randomBytes(1000));
@@ -132,17 +132,17 @@ t.test('BLOB-48: one that is quick enough keeps its place, whoever waits', async
   await until('the bytes are there', () => places.written() === 1000 + 480 * 1024);
   await nextTurn();
   places.clock.advance(WINDOW_MS);
-  t.equal(places.transfers.underWay, 1, '16 KiB a second');
+  t.equal(places.transfers.underWay, 1, '16 KiB a second are quick enough');
   sent.destroy();
   await t.rejects(reply);
 });
 
 t.test(
-  'BLOB-48: where the instance has no place left, another tenant is 503 with Retry-After, and one makes room',
+  'BLOB-48: where the instance has no place left, a transfer is 503 with Retry-After, and a slow one is cut',
   async (t) => {
     const places = await placesOf(t, { all: 1, perTenant: 5 });
     const download = openRequest('GET', places.url('GET'));
-    // Nobody reads it.
+    // The client reads nothing.
     download.sent.on('socket', (socket: Socket) => socket.pause());
     download.sent.on('error', () => undefined);
     download.sent.end();
@@ -157,7 +157,7 @@ t.test(
   },
 );
 
-t.test('BLOB-48: for each that is turned away one makes room, and who was turned away long ago waits no more', (t) => {
+t.test('BLOB-48: each refusal lets one slow transfer be cut, and an old refusal counts no more', (t) => {
   const clock = new TestClock();
   const names: ObjectName[] = [TENANT, TENANT].map((tenantId) => ({ tenantId, ref: `${newId()}.bin` }));
   const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
@@ -165,23 +165,23 @@ t.test('BLOB-48: for each that is turned away one makes room, and who was turned
   const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
   const transfers = new Transfers({ files, rows, clock, secret: SECRET, bounds: { all: 9, perTenant: 2 } });
   for (const name of names) void transfers.upload({ ...name, size: 1 }, body);
-  t.equal(transfers.tooSlow(TENANT, 1023), true, 'too slow at any time');
+  t.equal(transfers.tooSlow(TENANT, 1023), true, 'less than 1 KiB a second is always too slow');
   t.equal(transfers.tooSlow(TENANT, 1024), false);
   const turnAway = (): void => {
     transfers.download({ tenantId: TENANT, ref: 'x' }).catch(() => undefined);
   };
   turnAway();
-  t.equal(transfers.tooSlow(newId(), 1024), false, 'of another tenant');
+  t.equal(transfers.tooSlow(newId(), 1024), false, 'a refusal does not affect another tenant');
   t.equal(transfers.tooSlow(TENANT, 16 * 1024), false);
   t.equal(transfers.tooSlow(TENANT, 16 * 1024 - 1), true);
-  t.equal(transfers.tooSlow(TENANT, 1024), false, 'one is enough');
+  t.equal(transfers.tooSlow(TENANT, 1024), false, 'one transfer is cut for one refusal');
   turnAway();
   clock.advance(60_001);
-  t.equal(transfers.tooSlow(TENANT, 1024), false, 'nobody waits so long');
+  t.equal(transfers.tooSlow(TENANT, 1024), false, 'after a minute a refusal counts no more');
   t.end();
 });
 
-/** A reply whose system takes so many bytes, and never says that it takes more. */
+/** A reply whose system takes so many bytes, and never reports that it takes more. */
 class SilentReply {
   room = 0;
   closed = false;
@@ -201,7 +201,7 @@ class SilentReply {
   }
 
   onWritable(): void {
-    // It never is.
+    // The callback is never called.
   }
 
   cork(work: () => void): void {
@@ -213,7 +213,7 @@ class SilentReply {
   }
 }
 
-t.test('BLOB-49: who reads slowly but steadily is sent more though the system calls nothing writable', async (t) => {
+t.test('BLOB-49: a slow, steady reader is sent more though the system reports nothing writable', async (t) => {
   const clock = new TestClock();
   const content = randomBytes(700_000);
   const res = new SilentReply();
@@ -243,7 +243,7 @@ t.test('BLOB-49: who reads slowly but steadily is sent more though the system ca
     t.ok(res.taken.length > tries || ended > 0);
   }
   t.equal(ended, 1);
-  t.ok(Buffer.concat(res.taken).equals(content), 'every byte, once and in order');
+  t.ok(Buffer.concat(res.taken).equals(content), 'every byte is sent, once and in order');
   t.equal(res.closed, false);
   t.equal(clock.waiting, 0);
 });

@@ -13,7 +13,7 @@ import { runServer } from './support/server.js';
 import { askStanding, begun, PART, put, sendRest, standing } from './support/uploads.js';
 import { named, Wire } from './support/wire.js';
 
-t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => {
+t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another tenant', async (t) => {
   const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } });
   const apex = new Wire(server.port, named(BASE));
   t.teardown(() => apex.close());
@@ -30,7 +30,7 @@ t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => 
     };
   };
   const [anna, berta] = [await tenant('anna'), await tenant('berta')];
-  /** A signed URL, asked at this machine by a host's name. */
+  /** Sends a signed URL's request to this machine, under the given host name. */
   const at = (method: string, url: string, host: string, body?: Buffer): Promise<BytesReply> => {
     const { pathname, search } = new URL(url);
     const headers = { host, ...(body ? { 'content-type': 'application/octet-stream' } : {}) };
@@ -48,16 +48,16 @@ t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => 
   t.equal(
     (await at('GET', url.replace(anna.id, berta.id), berta.host)).outcome,
     '403 url_invalid',
-    'and another tenant',
+    "so is one in another tenant's path",
   );
   const asked = await berta.wire.get(`/blobs/${ref}/url`, { token: berta.device.token });
-  t.equal(asked.outcome, '404 blob_not_found', 'a guessed name');
+  t.equal(asked.outcome, '404 blob_not_found', 'a guessed name is unknown');
   const stranger = await anna.wire.get(`/blobs/${ref}/url`, { token: berta.device.token });
-  t.equal(stranger.status, 401, "another tenant's token");
+  t.equal(stranger.status, 401, "another tenant's token is refused");
   const named_ = await berta.wire.post('/items', blobItem('a', [berta.device.id], ref), { token: berta.device.token });
-  t.equal(named_.outcome, '400 blob_not_found', 'an item that names it');
+  t.equal(named_.outcome, '400 blob_not_found', "another tenant's item cannot name the blob");
   t.ok((await at('GET', url, anna.host)).bytes.equals(bytes));
-  await t.test('BLOB-63: nor an upload of another one', async (t) => {
+  await t.test('BLOB-63: a tenant reaches no upload of another tenant', async (t) => {
     const open = await begun(anna.wire, anna.device, PART + 10);
     const [part] = open.parts;
     if (part === undefined) throw new Error('no part');
@@ -66,15 +66,15 @@ t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => 
     t.equal((await at('PUT', part.url.replace(anna.id, berta.id), berta.host, body)).outcome, '403 url_invalid');
     t.equal((await askStanding(berta.wire, berta.device, open.blobRef)).outcome, '404 blob_not_found');
     await berta.wire.delete(`/uploads/${open.blobRef}`, { token: berta.device.token });
-    t.equal((await at('PUT', part.url, anna.host, body)).outcome, '200', 'it is open still');
+    t.equal((await at('PUT', part.url, anna.host, body)).outcome, '200', 'the upload is still open');
     t.equal((await standing(anna.wire, anna.device, open.blobRef)).offset, PART);
   });
   await server.sql(`UPDATE tenants SET state = 'suspended', generation = generation + 1 WHERE id = $1`, [anna.id]);
   const later = await uploadOf(berta.wire, berta.device, { size: 1 });
-  t.equal((await at('PUT', later.url, berta.host, Buffer.alloc(1))).outcome, '200', 'the other one goes on');
+  t.equal((await at('PUT', later.url, berta.host, Buffer.alloc(1))).outcome, '200', 'the other tenant is not affected');
 });
 
-t.test('BLOB-27: uploaded at one instance, written at another, downloaded at either', async (t) => {
+t.test('BLOB-27: a blob uploaded at one instance may be named and downloaded at another', async (t) => {
   const database = await testDatabase(t);
   const dataDir = await temporaryFolder(t);
   const scene = await Scene.start(t, { database, env: { DATA_DIR: dataDir } });
@@ -83,7 +83,11 @@ t.test('BLOB-27: uploaded at one instance, written at another, downloaded at eit
   const given = await uploadOf(scene.wire, scene.first, { size: bytes.length });
   const elsewhere = given.url.replace(`:${scene.server.port}`, `:${other.port}`);
   t.equal((await send('PUT', elsewhere, { headers: given.headers, body: bytes })).outcome, '200');
-  t.equal((await send('PUT', given.url, { headers: given.headers, body: bytes })).outcome, '403 url_invalid', 'used');
+  t.equal(
+    (await send('PUT', given.url, { headers: given.headers, body: bytes })).outcome,
+    '403 url_invalid',
+    'the URL is used up',
+  );
   const body = blobItem('a', scene.ids, given.blobRef);
   t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200);
   for (const wire of [scene.wire, other.wire]) {
@@ -96,12 +100,12 @@ t.test('BLOB-27: uploaded at one instance, written at another, downloaded at eit
       return (await send('PUT', url, { headers: racing.headers, body: bytes })).outcome;
     }),
   );
-  t.strictSame(outcomes.sort(), ['200', '403 url_invalid'], 'of two uploads by one URL one wins');
+  t.strictSame(outcomes.sort(), ['200', '403 url_invalid'], 'of two uploads with one URL one wins');
   const ref = await uploaded(other.wire, scene.first, bytes);
   t.equal((await scene.wire.post('/items', blobItem('b', scene.ids, ref), scene.as('b'))).status, 200);
 });
 
-t.test('BLOB-56: a part at two instances at once, and the end at two at once', async (t) => {
+t.test('BLOB-56: of two PUTs of a part at two instances one counts, and either may end the upload', async (t) => {
   const database = await testDatabase(t);
   const dataDir = await temporaryFolder(t);
   const scene = await Scene.start(t, { database, env: { DATA_DIR: dataDir } });
@@ -129,7 +133,7 @@ t.test('BLOB-56: a part at two instances at once, and the end at two at once', a
   }
 });
 
-t.test('BLOB-56: a part that is late at another instance changes nothing of a blob that is whole', async (t) => {
+t.test('BLOB-56: a late part at another instance changes nothing of a complete blob', async (t) => {
   const database = await testDatabase(t);
   const dataDir = await temporaryFolder(t);
   const scene = await Scene.start(t, { database, env: { DATA_DIR: dataDir } });
@@ -153,10 +157,10 @@ t.test('BLOB-56: a part that is late at another instance changes nothing of a bl
   late.sent.end(Buffer.alloc(one.size - PART / 4, 1));
   t.equal((await late.reply).outcome, '403 url_invalid');
   t.ok((await send('GET', await downloadUrl(scene.wire, scene.second, blobRef))).bytes.equals(whole));
-  t.same(await files(), [], 'and nothing is left of it');
+  t.same(await files(), [], 'nothing is left of the late part');
 });
 
-t.test("BLOB-03: in multi mode a URL leads to the tenant's host, by scheme and port that clients use", async (t) => {
+t.test("BLOB-03: in multi mode a URL has the tenant's host, with the scheme and port that clients use", async (t) => {
   const host = `anna.${BASE}`;
   const originWith = async (env: NodeJS.ProcessEnv, sent: Readonly<Record<string, string>>): Promise<string> => {
     const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...env } });
@@ -168,8 +172,12 @@ t.test("BLOB-03: in multi mode a URL leads to the tenant's host, by scheme and p
     return new URL(given.text('url')).origin;
   };
   const own = { host: `${host}:8080` };
-  t.equal(await originWith({}, own), `http://${host}:8080`, "the request's own");
-  t.equal(await originWith({}, { host, 'x-forwarded-proto': 'https' }), `https://${host}`, 'as a trusted proxy says');
+  t.equal(await originWith({}, own), `http://${host}:8080`, 'by default those of the request');
+  t.equal(
+    await originWith({}, { host, 'x-forwarded-proto': 'https' }),
+    `https://${host}`,
+    'the scheme that a trusted proxy forwards',
+  );
   t.equal(await originWith({ DOMAIN: BASE }, own), `https://${host}`);
   t.equal(await originWith({ PUBLIC_URL: `https://${BASE}:8443` }, own), `https://${host}:8443`);
 });

@@ -20,13 +20,13 @@ const used = async (): Promise<number> => (await scene.me()).number('server.stor
 const temporaries = async (): Promise<string[]> => readdir(join(dataDir, 'blobs', 'uploads')).catch(() => []);
 
 for (const shape of SHAPES) {
-  t.test(`BLOB-01 BLOB-02 BLOB-03: upload, item, download, byte for byte (${shape})`, async (t) => {
+  t.test(`BLOB-01 BLOB-02 BLOB-03: a blob is uploaded, named by an item and downloaded whole (${shape})`, async (t) => {
     const bytes = randomBytes(1_500_000);
     const before = Date.now();
     const given = await uploadOf(wire, first, { size: bytes.length, type: 'image/jpeg', shape });
     t.match(given.blobRef, /^[0-7][0-9A-HJKMNP-TV-Z]{25}\.bin$/);
     t.match(given.url, /^http:\/\/127\.0\.0\.1:\d+\/blobs\/[0-9A-Z]{26}\/[0-9A-Z]{26}\.bin\?exp=\d+&sig=/);
-    t.ok(given.expiresAt >= before + 900_000 && given.expiresAt <= Date.now() + 900_000, 'good for 15 minutes');
+    t.ok(given.expiresAt >= before + 900_000 && given.expiresAt <= Date.now() + 900_000, 'valid for 15 minutes');
     t.strictSame(given.headers, { 'content-type': 'image/jpeg', 'content-length': String(bytes.length) });
 
     const put = await send('PUT', given.url, { headers: given.headers, body: bytes });
@@ -41,7 +41,7 @@ for (const shape of SHAPES) {
     const fields = camel(asked.body);
     t.equal(asked.status, 200, asked.raw);
     t.equal(fields['size'], bytes.length);
-    t.ok(Number(fields['expiresAt']) <= Date.now() + 300_000, 'good for 5 minutes');
+    t.ok(Number(fields['expiresAt']) <= Date.now() + 300_000, 'valid for 5 minutes');
     const got = await send('GET', String(fields['url']));
     t.equal(got.status, 200);
     t.equal(sha(got.bytes), sha(bytes));
@@ -53,10 +53,10 @@ for (const shape of SHAPES) {
       'cache-control': 'no-store',
       'accept-ranges': 'bytes',
     });
-    t.strictSame(await temporaries(), [], 'nothing is left of the upload but the blob');
+    t.strictSame(await temporaries(), [], 'the upload leaves nothing but the blob');
   });
 
-  t.test(`BLOB-04: what is asked for an upload is checked (${shape})`, async (t) => {
+  t.test(`BLOB-04: an upload with a bad size or content type is refused (${shape})`, async (t) => {
     const bad: readonly (readonly [unknown, unknown])[] = [
       [0, 'a/b'],
       [-1, 'a/b'],
@@ -76,10 +76,10 @@ for (const shape of SHAPES) {
       t.equal(reply.outcome, shape === 'a' ? '400 validation' : '400 invalid_payload', JSON.stringify(body));
     }
     const plain = await uploadOf(wire, first, { size: 5, shape });
-    t.equal(plain.headers['content-type'], 'application/octet-stream', 'the type may be left out');
+    t.equal(plain.headers['content-type'], 'application/octet-stream', 'the type may be omitted');
   });
 
-  t.test(`BLOB-05: an item names only a blob that is there (${shape})`, async (t) => {
+  t.test(`BLOB-05: an item may name only a blob that was uploaded (${shape})`, async (t) => {
     const { blobRef } = await uploadOf(wire, first, { size: 10 });
     for (const ref of [blobRef, `${newId()}.bin`, '../../etc/passwd', 'x']) {
       const reply = await wire.post('/items', blobItem(shape, scene.ids, ref), scene.as(shape));
@@ -92,7 +92,7 @@ for (const shape of SHAPES) {
     const taken = await uploaded(wire, first, randomBytes(10));
     t.equal((await wire.post('/items', blobItem(shape, scene.ids, taken), scene.as(shape))).status, 200);
     const again = await wire.post('/items', blobItem(shape, scene.ids, taken), scene.as(shape));
-    t.equal(again.outcome, '400 blob_not_found', 'of two items one has it');
+    t.equal(again.outcome, '400 blob_not_found', 'a second item cannot name the blob');
   });
 }
 
@@ -112,13 +112,13 @@ t.test('BLOB-06: a URL admits exactly the declared size and type, once', async (
   t.equal((await send('GET', url)).outcome, '403 url_invalid', 'another method');
   const { sent, reply } = openRequest('PUT', url, { ...type, 'transfer-encoding': 'chunked' });
   sent.end(bytes);
-  t.equal((await reply).outcome, '400 validation', 'without a length');
+  t.equal((await reply).outcome, '400 validation', 'a body without a length is refused');
   t.equal((await send('PUT', url, { headers, body: bytes })).outcome, '200');
-  t.equal((await send('PUT', url, { headers, body: bytes })).outcome, '403 url_invalid', 'again');
+  t.equal((await send('PUT', url, { headers, body: bytes })).outcome, '403 url_invalid', 'a second upload is refused');
   t.equal(sha((await send('GET', await downloadUrl(wire, first, blobRef))).bytes), sha(bytes));
 });
 
-t.test('BLOB-07: an altered or late URL is refused, and so is one of another blob', async (t) => {
+t.test('BLOB-07: an altered URL is refused, and so is one for another blob, tenant or method', async (t) => {
   const ref = await uploaded(wire, first, randomBytes(100));
   const other = await uploaded(wire, first, randomBytes(100));
   const url = new URL(await downloadUrl(wire, first, ref));
@@ -146,16 +146,16 @@ t.test('BLOB-07: an altered or late URL is refused, and so is one of another blo
   t.equal((await send('GET', url.href)).status, 200);
 });
 
-t.test('BLOB-08: over MAX_BLOB_SIZE_MB is refused before any upload', async (t) => {
+t.test('BLOB-08: a size over MAX_BLOB_SIZE_MB is refused before any upload', async (t) => {
   const before = await used();
   const reply = await askUpload(wire, first, { size: 80 * 1024 * 1024 + 1 });
   t.equal(reply.outcome, '413 blob_too_large');
   t.equal(reply.at('error.details.maxBytes'), 80 * 1024 * 1024);
-  t.equal((await askUpload(wire, first, { size: 80 * 1024 * 1024 })).status, 200, 'the largest is let in');
-  t.equal(await used(), before + 80 * 1024 * 1024, 'room is taken from then on');
+  t.equal((await askUpload(wire, first, { size: 80 * 1024 * 1024 })).status, 200, 'the largest size is accepted');
+  t.equal(await used(), before + 80 * 1024 * 1024, 'its room counts from then on');
 });
 
-t.test('BLOB-09: files and folders are for their owner alone', async (t) => {
+t.test('BLOB-09: only their owner can access files and folders', async (t) => {
   const ref = await uploaded(wire, first, randomBytes(10));
   const folder = join(dataDir, 'blobs', server.tenantId);
   const modes = [join(dataDir, 'blobs'), folder, join(folder, ref)].map(
@@ -164,7 +164,7 @@ t.test('BLOB-09: files and folders are for their owner alone', async (t) => {
   t.strictSame(await Promise.all(modes), [0o700, 0o700, 0o600]);
 });
 
-t.test('BLOB-10: of uploads that race for the cap only those that fit are let in', async (t) => {
+t.test('BLOB-10: of uploads that race for the cap only those that fit are admitted', async (t) => {
   const capped = await Scene.start(t, { env: { STORAGE_CAP_BYTES: '100000' } });
   const asked = await Promise.all(
     Array.from({ length: 20 }, (_, n) =>

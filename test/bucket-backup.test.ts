@@ -1,4 +1,7 @@
-/** The list of a bucket's objects in a backup, and the bucket compared with it after a restore, on both kinds of bucket. */
+/**
+ * The list of a bucket's objects in a backup, and its comparison with the bucket after a restore, on both kinds of
+ * bucket.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -22,7 +25,7 @@ interface Kind {
   readonly store: 'gcs' | 's3';
   readonly newBucket: (t: Test) => Promise<BucketUnderTest>;
   readonly credentials: Readonly<Record<string, string>>;
-  /** What the store tells of these bytes. */
+  /** The checksum that the store reports for these bytes. */
   readonly checksum: (bytes: Buffer) => Readonly<Record<string, unknown>>;
 }
 
@@ -48,7 +51,7 @@ async function setUp(t: Test, { newBucket, credentials }: Kind): Promise<Setting
   return { bucket, scene, here, there, emptyUrl: url, folder: await temporaryFolder(t) };
 }
 
-/** Uploads these bytes; with `item`, as the file of an item. */
+/** Uploads these bytes; with `item`, an item names them. Returns the ref. */
 async function put({ scene }: Setting, bytes: Buffer, item = true): Promise<string> {
   const ref = await uploaded(scene.wire, scene.first, bytes);
   if (!item) return ref;
@@ -65,7 +68,7 @@ async function listIn(file: string): Promise<ListedObject[]> {
 }
 
 function rules(t: Test, kind: Kind): void {
-  t.test("BACKUP-10: the list of objects with the store's checksums, by listing alone", async (t) => {
+  t.test("BACKUP-10: a backup lists the objects with the store's checksums, by listing alone", async (t) => {
     const setting = await setUp(t, kind);
     const { bucket, scene, here, folder } = setting;
     const all = [randomBytes(70_000), randomBytes(1), randomBytes(3000)];
@@ -78,7 +81,7 @@ function rules(t: Test, kind: Kind): void {
     const made = await here.json('backup', file);
     const about = { store: kind.store, bucket: bucket.bucket, prefix: PREFIX, count: 3, size: 73_001 };
     t.match(made, { code: EXIT.ok, data: { objects: about } }, made.stderr);
-    t.equal(bucket.calls() - before, 1, 'one page of a listing, and no object');
+    t.equal(bucket.calls() - before, 1, 'one page is listed, and no object is read');
     const list = await listIn(file);
     t.match(
       new Map(list.map((object) => [object.ref, object])),
@@ -98,7 +101,7 @@ function rules(t: Test, kind: Kind): void {
     t.match(manifest.objects?.parts, [{ name: 'objects/000000', sha256: /^[0-9a-f]{64}$/ }]);
   });
 
-  t.test('BACKUP-11: what was removed, altered and added since is told after a restore', async (t) => {
+  t.test('BACKUP-11: a restore reports what was removed, altered and added since the backup', async (t) => {
     const setting = await setUp(t, kind);
     const { bucket, scene, here, there, folder } = setting;
     const { tenantId } = scene.server;
@@ -148,7 +151,7 @@ function rules(t: Test, kind: Kind): void {
     t.notMatch(told.stdout, kept);
   });
 
-  t.test('BACKUP-12: while the bucket is away', async (t) => {
+  t.test('BACKUP-12: while the bucket is away a backup fails, and a restore is whole but not compared', async (t) => {
     const setting = await setUp(t, kind);
     const { bucket, here, there, emptyUrl, folder } = setting;
     await put(setting, randomBytes(100));
@@ -158,14 +161,14 @@ function rules(t: Test, kind: Kind): void {
     const failed = await here.json('backup', join(folder, 'second.tar.gz'));
     const error = { code: 'storage_unavailable', message: /blob store/, hint: /--no-objects/ };
     t.match(failed, { code: EXIT.unavailable, error });
-    t.same(await readdir(folder), ['backup.tar.gz'], 'nothing is left');
+    t.same(await readdir(folder), ['backup.tar.gz'], 'no other file is left');
     const without = await here.json('backup', join(folder, 'second.tar.gz'), '--no-objects');
     t.equal(without.code, EXIT.ok, without.stderr);
     t.equal(without.data['objects'], undefined);
     t.match(without.stderr, /Not in it: the blobs in the bucket, and the list of them/);
     const restored = await there.json('restore', file);
     t.match(restored, { code: EXIT.unavailable, data: { items: 1, objects: { failed: /cannot be listed/ } } });
-    t.match(await runSql(emptyUrl, 'SELECT count(*)::integer AS n FROM items'), [{ n: 1 }], 'the rows are there');
+    t.match(await runSql(emptyUrl, 'SELECT count(*)::integer AS n FROM items'), [{ n: 1 }], 'the rows are restored');
     const told = await there.plain('restore', file, '--force', '--yes');
     t.match(told.stdout, /Restored: 1 tenant.*was not compared: the blob store cannot be listed/s);
     await bucket.up();

@@ -1,4 +1,4 @@
-/** A certificate that does not hold: every command says which one, why, and what to set; nothing is trusted for it. */
+/** A certificate that is not valid: every command reports which one, why, and what to set; none trusts it. */
 import t from 'tap';
 import { readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
@@ -31,7 +31,7 @@ t.setTimeout(300_000);
 
 const HOUR = 3_600_000;
 
-t.test('DEPLOY-20 DOCTOR-20 DOCTOR-21: behind Caddy with its own authority', { skip: missing('caddy') }, async (t) => {
+t.test('DEPLOY-20 DOCTOR-20 DOCTOR-21: commands behind Caddy need its root', { skip: missing('caddy') }, async (t) => {
   const server = await runServer(t);
   const proxy = await startCaddy(t, { file: 'Caddyfile.single', domain: 'localhost', servers: [server.port] });
   const url = `https://localhost:${proxy.httpsPort}`;
@@ -47,7 +47,7 @@ t.test('DEPLOY-20 DOCTOR-20 DOCTOR-21: behind Caddy with its own authority', { s
   const refused = await run(claim);
   t.match(refused, { code: EXIT.unavailable, stderr: said });
   t.match(await run(claim, trusting), { code: 0 });
-  t.match(await run(['put', 'written without it']), { stderr: said }, 'kept, and said why it is not sent');
+  t.match(await run(['put', 'written without it']), { stderr: said }, 'kept, with the reason for not sending it');
   t.match(await run(['list']), { code: 0, stderr: said });
   t.match(await run(['list'], trusting), { code: 0, stdout: /written without it/ });
 
@@ -79,7 +79,7 @@ t.test('DEPLOY-20 DOCTOR-20 DOCTOR-21: behind Caddy with its own authority', { s
   t.equal(paired.code, EXIT.unavailable);
 });
 
-/** A server with a chain of its own making. */
+/** Starts a server with this key and chain; returns its URL. */
 async function serving(t: WithTeardown, made: { readonly key: string; readonly cert: string }): Promise<string> {
   const server = createServer(made, (_, response) => response.end('{}'));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -90,7 +90,7 @@ async function serving(t: WithTeardown, made: { readonly key: string; readonly c
   return `https://localhost:${(server.address() as AddressInfo).port}/`;
 }
 
-t.test('DOCTOR-20: each fault is told with the certificate that has it', { skip: missing('openssl') }, async (t) => {
+t.test('DOCTOR-20: each fault is reported with its certificate', { skip: missing('openssl') }, async (t) => {
   const folder = await temporaryFolder(t);
   const why = async (url: string): Promise<string> => {
     const error = await refusal(withCertificateErrors((to, init) => fetch(to, init))(url, {}));
@@ -114,7 +114,7 @@ t.test('DOCTOR-20: each fault is told with the certificate that has it', { skip:
   t.match(
     await why(await serving(t, { key: other.key, cert: other.leaf + other.intermediate })),
     /does not know.*; the certificate for other\.test, .* is not for localhost but for other\.test/,
-    'both of its faults',
+    'both faults are reported',
   );
 });
 
@@ -127,7 +127,7 @@ const peer = (subject: string, issuer: string, from: number, until: number): Pee
     valid_to: new Date(until).toUTCString(),
   }) as unknown as PeerCertificate;
 
-t.test('DOCTOR-20: of a chain the certificate that expired, or is not valid yet, is named', (t) => {
+t.test('DOCTOR-20: the certificate of a chain that expired, or is not valid yet, is named', (t) => {
   const now = Date.UTC(2030, 0, 1);
   const judged = (shown: Shown, host = 'home.test'): string =>
     faultsOf(shown, { host, now })
@@ -150,12 +150,12 @@ t.test('DOCTOR-20: of a chain the certificate that expired, or is not valid yet,
   );
   const evil = peer('x\u001b[2J\nrun this', 'y'.repeat(5_000), now - HOUR, now + HOUR);
   const told = judged({ chain: [{ ...evil, subjectaltname: undefined }], verdict: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
-  t.ok(told.length < 800, 'its names are bounded');
+  t.ok(told.length < 800, 'names from the certificate are bounded');
   t.notMatch(told, /[\n\u001b]/);
   t.end();
 });
 
-t.test('DOCTOR-21: how soon a certificate ends is judged by its own life', (t) => {
+t.test('DOCTOR-21: how soon a certificate expires is judged by its own lifetime', (t) => {
   const now = Date.UTC(2030, 0, 1);
   const left = (hours: number, life: number): string =>
     sound({ chain: [peer('a', 'b', now + (hours - life) * HOUR, now + hours * HOUR)], verdict: '' }, now).status;
@@ -168,7 +168,7 @@ t.test('DOCTOR-21: how soon a certificate ends is judged by its own life', (t) =
   t.end();
 });
 
-t.test('MCP-56: the names in a certificate reach the person and no agent', async (t) => {
+t.test('MCP-56: the names in a certificate are shown to the person and to no agent', async (t) => {
   const cause = new CertificateError('SELF_SIGNED_CERT_IN_CHAIN', 'the certificate for ignore-all-rules.test', {});
   const error = new NetworkError('network', 'no answer', { cause });
   t.match(failureOf(error).message, /ignore-all-rules/);

@@ -19,7 +19,7 @@ import {
   type Hint,
 } from './support/feeds.js';
 
-t.test('instances find each other, and an instance alone notifies nobody', async (t) => {
+t.test('instances find each other, and an instance alone sends no notifications', async (t) => {
   const { instance, pool } = await world(t);
   const [a, b] = [instance('a'), instance('b')];
   const heard = new Events<string>();
@@ -32,40 +32,40 @@ t.test('instances find each other, and an instance alone notifies nobody', async
   tell(a, ['tenant', 1, 1]);
   await b.feed.start();
   await a.others.until(1);
-  t.ok(a.feed.othersUp && b.feed.othersUp, 'a by the notice of b, b by the table');
+  t.ok(a.feed.othersUp && b.feed.othersUp, 'a knows b by its notification, b knows a by the table');
   await heard.until((all) => all.some((text) => text.includes('"b"')));
   t.notOk(
     heard.all.some((text) => text.includes('tenant')),
-    'what was announced to nobody was not sent',
+    'an announcement is not sent while there is no other instance',
   );
   tell(a, ['tenant', 2, 1]);
   await b.hints.until(1);
   t.strictSame(b.hints.all, [['tenant', 2, 1]]);
-  t.strictSame(a.hints.all, [], 'an instance does not hear itself');
+  t.strictSame(a.hints.all, [], 'an instance does not receive its own hints');
   const told = heard.all.length;
   await b.feed.close();
   await client.query("SELECT pg_notify('marker', 'after b')");
   await heard.until((all) => all.includes('after b'));
   const last = heard.all.slice(told).filter((text) => text.includes('"from":"b"'));
-  t.same(last, [], 'who leaves says nothing more: heard late, it would count as being there');
+  t.same(last, [], 'an instance that leaves sends nothing more: received late, it would count as present');
   await a.beat();
   t.notOk(a.feed.othersUp, 'b has left');
   await pool.query(
     "INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM now()) * 1000)::bigint - 15100)",
   );
   await a.beat();
-  t.notOk(a.feed.othersUp, 'c was not seen for too long');
+  t.notOk(a.feed.othersUp, 'c was last seen too long ago');
   await pool.query("UPDATE instances SET seen_at = (extract(epoch FROM now()) * 1000)::bigint - 9000 WHERE id = 'c'");
   await a.beat();
   t.ok(a.feed.othersUp);
-  t.equal(a.others.all.length, 2, 'whoever appears is told everything anew');
+  t.equal(a.others.all.length, 2, 'the first other instance is reported, so that everything is announced again');
   await pool.query("DELETE FROM instances WHERE id = 'a'");
   await a.beat();
-  t.equal(a.others.all.length, 3, 'so is everybody after this registration was lost');
+  t.equal(a.others.all.length, 3, 'so is the loss of this registration');
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('hints are coalesced, and a crowd of them is split', async (t) => {
+t.test('hints are coalesced, and a large number of them is split', async (t) => {
   const { a, b } = await pair(t);
   tell(a, ['tenant', 3, 1], ['tenant', 5, 1], ['tenant', 4, 2]);
   await b.hints.until(1);
@@ -77,7 +77,7 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
       ['tenant', 5, 2],
       ['other', 3, 8],
     ],
-    'the highest of each',
+    'the highest head and generation of each tenant',
   );
   const crowd = Array.from({ length: 1_000 }, (_, n): Hint => [
     `tenant ${n}`.padStart(26, '0'),
@@ -90,7 +90,7 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-42: what cannot be read is a hint or nothing, and is reported once, without its text', async (t) => {
+t.test('INST-42: a malformed notification is a hint or ignored, and is reported once, without its text', async (t) => {
   const { a, pool } = await pair(t);
   const rows = [Buffer.alloc(0), Buffer.alloc(7), Buffer.alloc(400, 7), Buffer.alloc(300)];
   for (const [n, row] of rows.entries())
@@ -143,7 +143,7 @@ t.test('INST-42: changes of another version, or with wrong lengths, lead to a co
   t.equal(a.faults.all.length, 1);
 });
 
-t.test('what is no hint is not taken for one', async (t) => {
+t.test('a notification that is no hint is ignored', async (t) => {
   const { a, pool } = await pair(t);
   const wrong = [
     'null',
@@ -160,7 +160,7 @@ t.test('what is no hint is not taken for one', async (t) => {
   t.strictSame(a.hints.all, [['last', 1, 1]]);
 });
 
-t.test('INST-03: a listening connection that dies is made anew, and says so', async (t) => {
+t.test('INST-03: a listening connection that dies is replaced, and a gap is reported', async (t) => {
   const { a, b, pool } = await pair(t);
   const [pid] = await listeners(pool);
   const before = a.gaps.all.length;
@@ -172,11 +172,11 @@ t.test('INST-03: a listening connection that dies is made anew, and says so', as
   t.equal((await listeners(pool)).length, 2, 'no connection is left over');
 });
 
-t.test('INST-03: it listens before it says that it is connected', async (t) => {
+t.test('INST-03: an instance listens before it reports that it is connected', async (t) => {
   const { instance, pool } = await world(t);
   const [a, b] = [instance('a'), instance('b')];
   await b.feed.start();
-  // Whatever is notified from this moment on must be heard.
+  // What is notified from this moment on must be received.
   const notified = a.gaps
     .until(1)
     .then(async () => pool.query('SELECT pg_notify($1, $2)', ['service', '{"from":"b","changes":[["tenant",1,1]]}']));
@@ -184,7 +184,7 @@ t.test('INST-03: it listens before it says that it is connected', async (t) => {
   await notified;
   await started;
   await a.hints.until(1);
-  t.pass('heard');
+  t.pass('the notification is received');
 });
 
 t.test('INST-03: a link that is open and carries nothing is given up after three heartbeats', async (t) => {
@@ -212,17 +212,17 @@ t.test('INST-03: a link that is open and carries nothing is given up after three
       ['tenant', 1, 1],
       ['tenant', 3, 1],
     ],
-    'what was lost is for the comparison of heads',
+    'lost hints are left to the comparison of heads',
   );
   await beatHeard(a, b, 1);
   const content = [a.feed.heard.since, a.gaps.all.length];
   for (let beats = 2; beats <= 6; beats++) await beatHeard(a, b, beats);
-  t.same([a.feed.heard.since, a.gaps.all.length], content, 'and then it is content');
+  t.same([a.feed.heard.since, a.gaps.all.length], content, 'the new connection is kept, and no gap is reported');
   t.ok((await listeners(pool)).length >= 2);
 });
 
 t.test(
-  'INST-03: a clock that leaps beats once, not for every beat missed, and nothing listens after the end',
+  'INST-03: a clock that leaps sends one heartbeat, not one for each missed, and a closed feed does not listen',
   async (t) => {
     const { a, pool } = await pair(t);
     const beats = (): number => a.statements.all.filter(isBeat).length;
@@ -230,12 +230,12 @@ t.test(
     const { since } = a.feed.heard;
     a.clock.advance(3_600_000);
     await a.feed.close();
-    t.ok(beats() - before <= 2, 'the one under way and at most one more');
-    t.equal(a.feed.heard.since, since, 'beats that were not yet heard are no reason to listen anew');
+    t.ok(beats() - before <= 2, 'the heartbeat under way and at most one more');
+    t.equal(a.feed.heard.since, since, 'heartbeats that were not received yet are no reason to listen anew');
     // A backend ends a moment after its client.
     await until('only the other instance listens', async () => (await listeners(pool)).length === 1);
     for (let rounds = 0; rounds < 50; rounds++) await pool.query('SELECT 1');
-    t.equal((await listeners(pool)).length, 1, 'and that stays so');
+    t.equal((await listeners(pool)).length, 1, 'no other listener appears');
     t.strictSame(a.faults.all, []);
   },
 );
@@ -253,7 +253,7 @@ t.test('a listener that was replaced while it could not connect does not come ba
   t.teardown(() => mock.timers.reset());
   proxy.refuse(true);
   proxy.cut();
-  // The pool works, so heartbeats go out and are not heard: twice it listens anew, both times in vain.
+  // The pool works, so heartbeats are sent and not received: the feed listens anew twice, both times in vain.
   const { since } = a.feed.heard;
   for (let beats = 0; beats < 8; beats++) await a.beat();
   await a.faults.until(2);
@@ -261,7 +261,7 @@ t.test('a listener that was replaced while it could not connect does not come ba
   const aWhile = async (): Promise<void> => {
     for (let rounds = 0; rounds < 50; rounds++) await pool.query('SELECT 1');
   };
-  // Everybody's longest wait, and then some: whoever still tries has tried.
+  // Longer than the longest wait of any listener: each that still tries has tried.
   for (let seconds = 0; seconds < 12 || a.feed.heard.since === since; seconds++) {
     mock.timers.tick(1_000);
     await aWhile();
@@ -273,11 +273,11 @@ t.test('a listener that was replaced while it could not connect does not come ba
   t.equal(proxy.connections, 1);
 });
 
-t.test('INST-45: what was notified before a heartbeat that came back is here, and nothing is compared', async (t) => {
+t.test('INST-45: a heartbeat that came back proves that all before it came, and nothing is compared', async (t) => {
   const { url, instance } = await world(t);
   const proxy = await TcpProxy.before(t, url);
   const a = instance('a', proxy.through(url));
-  t.same(a.feed.heard, { since: Infinity, until: -Infinity }, 'nothing yet');
+  t.same(a.feed.heard, { since: Infinity, until: -Infinity }, 'nothing is known yet');
   await a.feed.start();
   await until('the heartbeat is back', () => a.feed.heard.until === a.clock.now());
   const begun = a.gaps.all.length;
@@ -290,12 +290,12 @@ t.test('INST-45: what was notified before a heartbeat that came back is here, an
     a.clock.advance(749);
     t.equal(a.gaps.all.length, begun + beats - 1);
     a.clock.advance(1);
-    t.equal(a.gaps.all.length, begun + beats, 'each one that does not come is told');
+    t.equal(a.gaps.all.length, begun + beats, 'each heartbeat that does not come back is a gap');
   }
   t.equal(a.feed.heard.until, last);
 });
 
-/** An instance whose heartbeats come back later by and by, and the proxy before its listening connection. */
+/** An instance whose heartbeats came back ever later and now do not come back, and its gaps until then. */
 async function late(t: Test) {
   const { url, instance } = await world(t);
   const proxy = await TcpProxy.before(t, url);
@@ -311,12 +311,12 @@ async function late(t: Test) {
     proxy.thaw();
     await until('it is back', () => a.feed.heard.until === sent);
   }
-  t.equal(a.gaps.all.length, begun, 'later by and by is no gap');
+  t.equal(a.gaps.all.length, begun, 'a heartbeat that is gradually later is no gap');
   proxy.freeze();
   return { a, begun };
 }
 
-t.test('INST-45: where heartbeats come late, they are overdue four times as late as the last one came', async (t) => {
+t.test('INST-45: a heartbeat is overdue after four times as long as the previous one took, up to 8 s', async (t) => {
   const { a, begun } = await late(t);
   await a.beat();
   a.clock.advance(3_999);
@@ -324,10 +324,10 @@ t.test('INST-45: where heartbeats come late, they are overdue four times as late
   a.clock.advance(4_000);
   t.equal(a.gaps.all.length, begun, 'the next heartbeat changes nothing');
   a.clock.advance(1);
-  t.equal(a.gaps.all.length, begun + 1, 'eight seconds are the most');
+  t.equal(a.gaps.all.length, begun + 1, 'the limit is eight seconds');
 });
 
-t.test('INST-45: nor are they where the clock was set back', async (t) => {
+t.test('INST-45: heartbeats become overdue in time where the clock was set back', async (t) => {
   const { a, begun } = await late(t);
   await a.beat();
   await a.beat();
@@ -340,7 +340,7 @@ t.test('INST-45: nor are they where the clock was set back', async (t) => {
 
 for (const again of [false, true])
   t.test(
-    `INST-49: an instance whose link carries nothing ends nevertheless${again ? ', nor does another link' : ''}`,
+    `INST-49: an instance ends although its link carries nothing${again ? ', nor does another link' : ''}`,
     async (t) => {
       const { url, instance } = await world(t);
       const proxy = await TcpProxy.before(t, url);
@@ -356,7 +356,7 @@ for (const again of [false, true])
     },
   );
 
-t.test('INST-46: what could not be announced is told with the next heartbeat, once', async (t) => {
+t.test('INST-46: what could not be announced is reported with the next heartbeat, once', async (t) => {
   const { a, b } = await pair(t);
   await beatBack(a);
   await beatBack(b);
@@ -373,14 +373,14 @@ t.test('INST-46: what could not be announced is told with the next heartbeat, on
   await beatBack(a);
   tell(a, ['sync', 2, 1]);
   await b.hints.until((all) => all.some(([tenant, head]) => tenant === 'sync' && head === 2));
-  t.equal(b.gaps.all.length, before + 1, 'the next heartbeat has nothing to tell');
+  t.equal(b.gaps.all.length, before + 1, 'the heartbeat after that has nothing to report');
 });
 
-t.test('INST-46: nor what was announced before the other one was known, or to too many', async (t) => {
+t.test('INST-46: announcements before an instance was known, or beyond the bound, are reported too', async (t) => {
   const { a, instance } = await pair(t);
   const c = instance('c');
   await c.feed.start();
-  // Its own connection, and the word of a, which speaks when its clock says so.
+  // One for its own connection, and one for the report of a, which is sent by the clock of a.
   await until('a tells c', () => {
     a.clock.advance(COALESCE_MS);
     return c.gaps.all.length === 2;
@@ -392,26 +392,26 @@ t.test('INST-46: nor what was announced before the other one was known, or to to
   await c.hints.until(50_000);
   await beatBack(a);
   await c.gaps.until(before + 1);
-  t.pass('the one that found no place is found by comparing');
+  t.pass('the announcement that found no place is found by comparing');
 });
 
-t.test('INST-47: one that dies is missed once; one that ends has told everything', async (t) => {
+t.test('INST-47: an instance that dies is missed once; one that ended in order is not', async (t) => {
   const { a, b, pool } = await pair(t);
   await beatBack(a);
   const before = a.gaps.all.length;
   await b.feed.close();
   await beatBack(a);
-  t.equal(a.gaps.all.length, before, 'it ended');
+  t.equal(a.gaps.all.length, before, 'b ended in order');
   await pool.query(
     "INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 9500)",
   );
   await beatBack(a);
   await a.gaps.until(before + 1);
   await beatBack(a);
-  t.equal(a.gaps.all.length, before + 1, 'once');
+  t.equal(a.gaps.all.length, before + 1, 'the silent instance is reported once');
 });
 
-t.test('INST-48: generations are told by the transaction that raises them, whoever it is', async (t) => {
+t.test('INST-48: a generation is notified by the transaction that raises it, whichever it is', async (t) => {
   const { pool, instance } = await world(t);
   const a = instance('a');
   await a.feed.start();
@@ -434,7 +434,7 @@ t.test('INST-48: generations are told by the transaction that raises them, whoev
   await a.faults.until(1);
 });
 
-t.test('INST-51: heartbeats of one that is known are received by itself alone, and it stays known', async (t) => {
+t.test('INST-51: a heartbeat of a known instance is received by that instance alone, and it stays known', async (t) => {
   const { a, b, pool } = await pair(t);
   const heard = new Events<string>();
   const client = await pool.connect();

@@ -1,4 +1,4 @@
-/** `service-admin check-storage` on a real S3 gateway that does not do what it should, and on folders of other users. */
+/** `service-admin check-storage` on a real S3 gateway that misbehaves, and on folders of other users. */
 import { PutBucketPolicyCommand, S3Client } from '@aws-sdk/client-s3';
 import { chown, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ const notOk = (ended: AdminEnded): Record<string, string> =>
       .map(({ check, outcome }) => [check, outcome]),
   );
 
-/** Makes the clock of a program go so many milliseconds ahead. */
+/** Sets the clock of a program so many milliseconds ahead. */
 const aheadBy = (ms: number): string => {
   const script = `
     const Real = Date;
@@ -72,7 +72,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   };
 
   t.test(
-    'BLOB-51 OBJ-18: a clock that goes ahead or behind is told with its distance, also by a refusal',
+    'BLOB-51 OBJ-18: a wrong clock is reported with its distance, and also where only a refusal shows it',
     async (t) => {
       const { proxy, checkAhead } = await setUp(t);
       for (const [ms, seen] of [
@@ -97,9 +97,9 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     },
   );
 
-  t.test('BLOB-51 OBJ-18: a bucket that everybody may read is found', async (t) => {
+  t.test('BLOB-51 OBJ-18: a bucket that everybody may read is detected', async (t) => {
     const { bucket, check } = await setUp(t);
-    t.same(notOk(await check()), {}, 'it is sound at first');
+    t.same(notOk(await check()), {}, 'the bucket is sound at first');
     const direct = new S3Client({
       endpoint: ceph.endpoint,
       region: 'us-east-1',
@@ -111,13 +111,13 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     const Policy = JSON.stringify({ Version: '2012-10-17', Statement: [everybody] });
     await direct.send(new PutBucketPolicyCommand({ Bucket: bucket, Policy }));
     const ended = await check();
-    t.same(notOk(ended), { 'no signature': 'failed' }, 'signatures that are shown are checked all the same');
+    t.same(notOk(ended), { 'no signature': 'failed' }, 'signatures that are sent are checked all the same');
     t.match(line(ended, 'no signature'), { reason: 'public', seen: /200/, advice: /must not be public/ });
-    t.match(line(ended, 'DELETE'), { outcome: 'ok' }, 'nothing is left');
+    t.match(line(ended, 'DELETE'), { outcome: 'ok' }, 'the object is removed');
     t.equal(ended.code, EXIT.refused);
   });
 
-  t.test('BLOB-51 OBJ-18: a store that checks no signature is told apart from a public bucket', async (t) => {
+  t.test('BLOB-51 OBJ-18: a store that checks no signature is distinguished from a public bucket', async (t) => {
     const { proxy, check } = await setUp(t);
     const known = new Set<string>();
     proxy.fault = (call) => {
@@ -134,13 +134,13 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   });
 
   t.test(
-    'BLOB-51 OBJ-16: what the store lets pass and the server holds by itself is weak, and no failure',
+    'BLOB-51 OBJ-16: what the store permits and the server enforces by itself is weak, and no failure',
     async (t) => {
       const { proxy, check } = await setUp(t);
       let puts = 0;
       proxy.fault = (call) => {
         if (!isClients(call)) return undefined;
-        // The first upload is a good one; the second is the same again, the third is too long.
+        // The first upload is valid; the second repeats it, the third is too long.
         if (call.method === 'PUT') return puts++ === 0 ? undefined : { status: 200 };
         return call.headers.range === undefined ? undefined : { status: 200 };
       };
@@ -153,7 +153,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     },
   );
 
-  t.test('BLOB-51 OBJ-18: another region than the bucket’s, as AWS answers it', async (t) => {
+  t.test('BLOB-51 OBJ-18: a region other than the bucket’s is reported, as AWS answers it', async (t) => {
     const { proxy, check } = await setUp(t);
     for (const [status, code] of [
       [301, 'PermanentRedirect'],
@@ -172,7 +172,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     }
   });
 
-  t.test('BLOB-51 OBJ-18: a wrong key id, a wrong bucket, and a key that may read only', async (t) => {
+  t.test('BLOB-51 OBJ-18: a wrong key id, a wrong bucket and a key that may not write are distinguished', async (t) => {
     const { bucket, check } = await setUp(t);
     const stranger = await check({ AWS_ACCESS_KEY_ID: 'NOBODYKNOWSTHISKEY' });
     t.match(line(stranger, 'list'), { reason: 'credentials', seen: /InvalidAccessKeyId/, advice: /AWS_ACCESS_KEY_ID/ });
@@ -202,7 +202,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
 });
 
 t.test(
-  'BLOB-52: the folders that are written to are judged by their owner, the data folder above is not',
+  'BLOB-52: the owners of the folders that are written to are judged, not that of the data folder above',
   async (t) => {
     if (process.getuid?.() !== 0) return t.comment('skipped: only root can give a folder to another user');
     const dataDir = await temporaryFolder(t);

@@ -76,7 +76,7 @@ t.test('Google', async (t) => {
     t.match(failure(ended), { reason: 'cors', advice: /origin https:\/\/other.example, methods GET, HEAD and PUT/ });
   });
 
-  t.test('OBJ-18: credentials, bucket, clock, rights and endpoint are told apart, each with what to do', async (t) => {
+  t.test('OBJ-18: credentials, bucket, clock, failing store and endpoint are distinguished, with advice', async (t) => {
     const { server } = await gcsBucket(t, account);
     const stranger = await check(t, variables(server, (await newServiceAccount(t)).keyFile));
     t.match(stranger, { code: EXIT.refused });
@@ -101,7 +101,7 @@ t.test('Google', async (t) => {
     t.equal(away.code, EXIT.unavailable);
   });
 
-  t.test('OBJ-16: a person reads a line for each check', async (t) => {
+  t.test('OBJ-16: the output for a person has a line for each check', async (t) => {
     const { server } = await gcsBucket(t, account);
     const { stdout, stderr, code } = await (await builtAdmin(t, variables(server))).plain('check-storage');
     t.equal(code, EXIT.ok);
@@ -123,13 +123,13 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   const check = async (t: Test, env: Record<string, string>): Promise<AdminEnded> =>
     (await admin(t, { ...base, ...env })).json('check-storage');
 
-  t.test('OBJ-16 OBJ-17: a sound bucket passes each check; CORS as the bucket has it', async (t) => {
+  t.test('OBJ-16 OBJ-17: a sound bucket passes each check, and a missing CORS rule is reported', async (t) => {
     const { bucket } = await s3Bucket(t, ceph, user);
     const env = { S3_BUCKET: bucket, S3_ENDPOINT: ceph.endpoint, CORS_ORIGINS: ORIGIN };
     const without = await check(t, env);
     t.match(failure(without), { check: `CORS ${ORIGIN}`, reason: 'cors' }, without.stdout + without.stderr);
     const app = { S3_BUCKET: bucket, S3_ENDPOINT: ceph.endpoint, PUBLIC_URL: `${ORIGIN}/` };
-    t.match(failure(await check(t, app)), { check: `CORS ${ORIGIN}`, reason: 'cors' }, 'the web app');
+    t.match(failure(await check(t, app)), { check: `CORS ${ORIGIN}`, reason: 'cors' }, "the web app's origin");
     const hosted = { ...app, TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.example' };
     t.match(failure(await check(t, hosted)), { check: 'CORS https://a-tenant.sync.example', reason: 'cors' });
     const onPort = { ...hosted, PUBLIC_URL: 'https://sync.example:8443' };
@@ -154,7 +154,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     t.same(outcomes(ended), { ...SOUND, [`CORS ${ORIGIN}`]: 'ok' });
   });
 
-  t.test('OBJ-18: a wrong key, a missing bucket, missing rights and a store that is away', async (t) => {
+  t.test('OBJ-18: wrong keys, a missing bucket, missing rights and an absent store are distinguished', async (t) => {
     const { bucket } = await s3Bucket(t, ceph, user);
     const env = { S3_BUCKET: bucket, S3_ENDPOINT: ceph.endpoint };
     const wrong = await check(t, { ...env, AWS_SECRET_ACCESS_KEY: 'do-not-show-this' });
@@ -175,7 +175,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
 });
 
 t.test(
-  'OBJ-19: the local store is tried through the server that runs, and nothing is left in its folder',
+  'OBJ-19: the local store is checked through the running server, and nothing is left in its folder',
   async (t) => {
     const dataDir = await temporaryFolder(t);
     const { port } = await runServer(t, { env: { DATA_DIR: dataDir, BLOB_URL_SECRET: 'a-secret-of-the-tests' } });

@@ -13,7 +13,7 @@ t.setTimeout(300_000);
 interface World {
   readonly proxy: NamedProxy;
   readonly pool: ReturnType<typeof createPool>;
-  /** What was told, in order: true for back. */
+  /** What was reported, in order: true where the database is back. */
   readonly told: Events<boolean>;
   readonly url: string;
 }
@@ -34,7 +34,7 @@ async function world(t: WithTeardown): Promise<World> {
 }
 
 t.test(
-  'DUR-07: links that carry nothing are cut, and nobody waits for new ones until there is an answer',
+  'DUR-07: connections that carry nothing are cut, and calls fail at once until there is any answer',
   async (t) => {
     const { proxy, pool, told } = await world(t);
     proxy.swallowNew(true);
@@ -46,7 +46,7 @@ t.test(
     for (const error of await Promise.all([waiting, ...queued])) t.ok(isConnectionLoss(error));
     const opened = proxy.count('pool');
     t.ok(isConnectionLoss(await pool.query('SELECT 1').catch((error: unknown) => error)));
-    t.equal(proxy.count('pool'), opened, 'it was not even tried');
+    t.equal(proxy.count('pool'), opened, 'no connection is attempted');
     proxy.swallowNew(false);
     await told.until(2);
     t.same(told.all, [false, true]);
@@ -54,7 +54,7 @@ t.test(
   },
 );
 
-t.test('DUR-07: a link of its own that breaks, a slow statement or a refusal is no silence', async (t) => {
+t.test('DUR-07: a lost connection of its own, a slow statement or a refusal is no silence', async (t) => {
   const { pool, told, url } = await world(t);
   const slow = pool.query('SELECT pg_sleep(7)');
   const name = new URL(url).pathname.slice(1);
@@ -76,16 +76,16 @@ async function closedWorld(t: Test) {
   return { proxy, clock, breaker: new CircuitBreaker({ url: proxy.url, onChange, clock }) };
 }
 
-t.test('DUR-07: an answer that comes slowly is waited for, and one that lies unread has come', async (t) => {
+t.test('DUR-07: a slow answer is waited for, and one that lies unread counts as received', async (t) => {
   const { proxy, clock, breaker } = await closedWorld(t);
   t.teardown(() => breaker.close());
   proxy.holdBack('service-pulse');
   breaker.start();
   clock.advance(1_000);
   await until('the check', () => proxy.count('service-pulse') === 1);
-  // To the two halves of the authentication, its end, and the statement.
+  // Answers to the two halves of the authentication, to its end, and to the statement.
   for (let answers = 0; answers < 4; answers++) {
-    // So the one before was received.
+    // So that the previous answer was received.
     await proxy.held();
     await until('the watch is set', () => clock.waiting === 1);
     clock.advance(3_999);
@@ -96,13 +96,13 @@ t.test('DUR-07: an answer that comes slowly is waited for, and one that lies unr
   clock.advance(1_000);
   await proxy.held();
   proxy.pass();
-  // As in a process that was suspended, before it could read.
+  // As in a process that was suspended before it could read.
   clock.advance(60_000);
   await over();
-  t.equal(proxy.count('service-pulse'), 1, 'on the same connection');
+  t.equal(proxy.count('service-pulse'), 1, 'the check is on the same connection');
 });
 
-t.test('DUR-07: while a connection receives something, nothing is asked', async (t) => {
+t.test('DUR-07: while a connection receives something, no check is sent', async (t) => {
   const { proxy, clock, breaker } = await closedWorld(t);
   const pool = createPool({ url: proxy.url, link: breaker.link, name: 'pool', onIdleError: () => undefined });
   t.teardown(async () => {
@@ -120,7 +120,7 @@ t.test('DUR-07: while a connection receives something, nothing is asked', async 
   await until('a check of its own', () => proxy.count('service-pulse') === 1);
 });
 
-t.test('DUR-07: what leads to a former primary is cut, the health check among it', async (t) => {
+t.test('DUR-07: connections to a former primary are cut, that of the health check too', async (t) => {
   const { proxy, clock, breaker } = await closedWorld(t);
   t.teardown(() => breaker.close());
   breaker.start();
@@ -133,10 +133,10 @@ t.test('DUR-07: what leads to a former primary is cut, the health check among it
   breaker.cut();
   await until('it is closed', () => proxy.count('service-pulse') === 0);
   await checked();
-  t.equal(proxy.count('service-pulse'), 1, 'another connection');
+  t.equal(proxy.count('service-pulse'), 1, 'the next check has another connection');
 });
 
-t.test('DUR-07: a stop does not wait for a database that confirms nothing', async (t) => {
+t.test('DUR-07: a stop does not wait for a database that does not answer', async (t) => {
   const { proxy, clock, breaker } = await closedWorld(t);
   breaker.start();
   clock.advance(1_000);

@@ -1,4 +1,7 @@
-/** The built program, and something at the server's address that is no server: nothing is lost, and nothing ends in silence. */
+/**
+ * The built program, and something at the server's address that is no server: nothing is lost, no command ends
+ * silently.
+ */
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createServer, type AddressInfo } from 'node:net';
@@ -13,13 +16,13 @@ import { door, textsKept, titlesOf, type Manners } from './support/door.js';
 import { inLongRun } from './support/long.js';
 import { temporaryFolder } from './support/postgres.js';
 
-/** Once the request is there. */
+/** Acts once the request has arrived. */
 const afterRequest =
   (then: Manners): Manners =>
   (socket) =>
     void socket.once('data', () => then(socket));
 
-/** How something that is no server may treat whoever calls. */
+/** How something that is no server may treat a client. */
 const STRANGE: Readonly<Record<string, Manners>> = {
   'closes at once': (socket) => void socket.destroy(),
   'ends at once': (socket) => void socket.end(),
@@ -32,11 +35,11 @@ const STRANGE: Readonly<Record<string, Manners>> = {
   }),
 };
 
-t.test('CLI-19 CLI-38: texts for an address that closes at once are all kept, and arrive', (t) => textsKept(t, 6));
+t.test('CLI-19 CLI-38: texts for an address that closes at once are all kept, and sent later', (t) => textsKept(t, 6));
 
 const usual = ['closes at once', 'talks nonsense', 'resets in its reply'];
 for (const [what, manners] of Object.entries(STRANGE).filter(([what]) => inLongRun(usual.includes(what), true))) {
-  t.test(`CLI-38 CLI-39: each command against something that ${what}`, async (t) => {
+  t.test(`CLI-38 CLI-39: commands keep texts and report failures at something that ${what}`, async (t) => {
     const { url, becomes } = await door(t);
     const desk = await machine(t);
     await desk.json(['claim', url, '--show-phrase', '--name', 'Desk']);
@@ -66,7 +69,7 @@ for (const [what, manners] of Object.entries(STRANGE).filter(([what]) => inLongR
   });
 }
 
-t.test('CLI-38: a text is kept before the server is looked for', async (t) => {
+t.test('CLI-38: a text is kept before the server is contacted', async (t) => {
   const { url, becomes } = await door(t);
   const home = await temporaryFolder(t);
   const run = (...argv: string[]): Promise<Ended> => runHere(home, [...argv, '--json']);
@@ -74,7 +77,7 @@ t.test('CLI-38: a text is kept before the server is looked for', async (t) => {
   await run('put', 'before');
   let asked = 0;
   const waits = new Promise<void>((resolve) => {
-    // The second look comes after a second without an answer.
+    // The second attempt follows after a second without an answer.
     becomes(() => {
       if (++asked === 2) resolve();
     });
@@ -87,7 +90,7 @@ t.test('CLI-38: a text is kept before the server is looked for', async (t) => {
   t.same(titlesOf(JSON.parse((await run('list')).stdout) as Json), ['before', 'milk']);
 });
 
-t.test('CLI-39: who would become a device is told as much', async (t) => {
+t.test('CLI-39: `join` reports a server that cannot be reached', async (t) => {
   const strange = createServer((socket) => void socket.destroy());
   await new Promise<void>((resolve) => strange.listen(0, '127.0.0.1', resolve));
   t.teardown(() => strange.close());
@@ -98,7 +101,7 @@ t.test('CLI-39: who would become a device is told as much', async (t) => {
   t.match(joined, { code: EXIT.unavailable, notes: /^Error: the server cannot be reached/m });
 });
 
-t.test('CLI-39: a command of which nothing is left says so', async (t) => {
+t.test('CLI-39: a command that nothing can continue any more reports that', async (t) => {
   const module = pathToFileURL(join(PROJECT_ROOT, 'build/src/terminal/process.js')).href;
   const failure = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/failure.js')).href;
   const text = `
@@ -118,7 +121,7 @@ t.test('CLI-39: a command of which nothing is left says so', async (t) => {
 });
 
 t.test(
-  'CLI-47: what was kept before the server was asked has no key for a device that was revoked meanwhile',
+  'CLI-47: a write kept before the server was contacted has no key for a device revoked in the meantime',
   async (t) => {
     const made = await world(t);
     const tap = wiretap();
@@ -135,9 +138,9 @@ t.test(
     t.equal(bodies.length, 1);
     const keys = (bodies[0]?.['payloadEnc'] as { keys: Json }).keys;
     t.ok(Object.keys(keys).includes(made.first.device.id));
-    t.notOk(Object.keys(keys).includes(phone.device.id), 'the list of last time had it');
+    t.notOk(Object.keys(keys).includes(phone.device.id), 'though the stored list of devices has it');
 
-    // The list of last time knows no stranger; that of now does.
+    // The stored list of devices has no uncertified one; the present list has.
     tap.lie = ({ path }, answer) => {
       if (path !== '/devices') return undefined;
       const strip = (entry: Json): Json => (entry['id'] === made.first.device.id ? { ...entry, cert: null } : entry);

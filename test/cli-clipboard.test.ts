@@ -12,8 +12,8 @@ import { runServer } from './support/server.js';
 const SECRET = 'tr0ub4dor-and-3';
 
 /**
- * Keeps what it is given in a file, with the arguments and the environment it was called with. Stays behind as xclip does,
- * until the teardown ends it: for longer than a busy machine takes for a test, so that its number is not another's by then.
+ * Writes its input to a file, and its arguments and its environment to others. Stays behind as xclip does, until the
+ * teardown ends it: for longer than a busy machine takes for a test, so that its pid is not another process's by then.
  */
 const TOOL = `#!/bin/sh
 echo "$*" >> "$CLIP.calls"
@@ -28,13 +28,13 @@ interface Scene {
   readonly desk: Machine;
   /** What the clipboard holds. */
   held(): string;
-  /** What the tool and its environment have seen. */
+  /** The arguments and environments of all calls of the tool. */
   seen(): string;
   readonly clip: string;
   readonly options: CallOptions;
   put(...argv: string[]): Promise<string>;
   password(secret?: string): Promise<string>;
-  /** The time for clearing has come. */
+  /** Makes the time for clearing come. */
   due(): void;
 }
 
@@ -67,17 +67,24 @@ async function scene(t: WithTeardown): Promise<Scene> {
 
 const textOf = (path: string): string => (existsSync(path) ? readFileSync(path, 'utf8') : '');
 
-/** The processes that clear a clipboard of this profile: their arguments name nothing, so their mark tells. */
+/**
+ * Whether a process that clears the clipboard of this profile is left: its mark shows it, for its arguments name
+ * nothing.
+ */
 const marked = (desk: Machine): boolean => existsSync(join(desk.folder, 'clipboard.json'));
 
-t.test('CLI-57: what is copied is the content alone, by a pipe, and is printed nowhere', async (t) => {
+t.test('CLI-57: only the content is copied, by a pipe, and a secret is printed nowhere', async (t) => {
   const { desk, options, held, seen, put, password } = await scene(t);
   const text = await put('two\nlines\n');
   await put('https://example.org/a');
-  t.match(await desk.call(['copy'], options), { code: EXIT.ok, out: 'Copied: https://example.org/a' }, 'the newest');
+  t.match(
+    await desk.call(['copy'], options),
+    { code: EXIT.ok, out: 'Copied: https://example.org/a' },
+    'the newest item is copied',
+  );
   t.equal(held(), 'https://example.org/a');
   t.match(await desk.call(['copy', text], options), { code: EXIT.ok, out: 'Copied: two', notes: '' });
-  t.equal(held(), 'two\nlines\n', 'byte for byte');
+  t.equal(held(), 'two\nlines\n', 'the text is copied byte for byte');
   await desk.call(['list']);
   t.match(await desk.call(['copy', '1', '--json'], options), {
     data: [{ title: String, by: 'tool', clearedAfterMs: null }],
@@ -87,8 +94,12 @@ t.test('CLI-57: what is copied is the content alone, by a pipe, and is printed n
   const copied = await desk.call(['copy', '--last'], options);
   t.match(copied, { code: EXIT.ok, out: 'Copied: mail (cleared after 45 s)', notes: '' });
   t.equal(held(), SECRET);
-  t.notMatch(copied.out + copied.notes + seen(), SECRET, 'neither printed, nor an argument, nor in an environment');
-  t.notMatch(textOf(join(desk.folder, 'clipboard.json')), SECRET, 'nor on disk');
+  t.notMatch(
+    copied.out + copied.notes + seen(),
+    SECRET,
+    'the secret is neither printed, nor in an argument, nor in an environment',
+  );
+  t.notMatch(textOf(join(desk.folder, 'clipboard.json')), SECRET, 'the secret is not on disk');
   t.match(await desk.call(['copy', id, '--last'], options), { code: EXIT.usage });
   const contact = await put('--type', 'contact', '--set', 'name=Ada', '--set', 'email=a@example.org');
   await desk.call(['copy', contact], options);
@@ -99,10 +110,10 @@ t.test('CLI-57: what is copied is the content alone, by a pipe, and is printed n
   t.match(await desk.call(['copy', photo, '--json'], options), { code: EXIT.usage, error: { code: 'no_text' } });
   const long = await put('x'.repeat(100_000));
   t.match(await desk.call(['copy', long], options), { code: EXIT.ok });
-  t.equal(held().length, 100_000, 'the whole of a large text, of which the list has a part');
+  t.equal(held().length, 100_000, 'a large text is copied whole, though the list has only a part of it');
 });
 
-t.test('CLI-58: a secret is cleared when its time has come, if it is still there', async (t) => {
+t.test('CLI-58: a secret is cleared when its time has come, if it is still in the clipboard', async (t) => {
   const { desk, options, held, password, due, clip, put } = await scene(t);
   const id = await password();
   await desk.call(['copy', id], options);
@@ -133,7 +144,7 @@ t.test('CLI-58: a secret is cleared when its time has come, if it is still there
 const noProc = existsSync('/proc/self/environ') ? false : 'no /proc here';
 
 t.test(
-  'CLI-58: what clears the clipboard outlives the terminal, and is given no secret',
+  'CLI-58: the process that clears the clipboard outlives the terminal, and is given no secret',
   { skip: noProc },
   async (t) => {
     const { desk, options, held, password, due } = await scene(t);
@@ -193,7 +204,7 @@ t.test('CLI-59: without a tool the terminal copies, through tmux and screen too'
   t.equal(inScreen.replaceAll(/\u001bP|\u001b\\/g, ''), copySequence({}, 'x'.repeat(2_000)));
 });
 
-t.test('CLI-60: what is in the clipboard is put, as put would', async (t) => {
+t.test('CLI-60: `paste` puts the text in the clipboard as `put` would', async (t) => {
   const { desk, options, clip } = await scene(t);
   await desk.json(['bins', 'add', 'Shopping']);
   writeFileSync(clip, 'milk, bread\n');
@@ -212,7 +223,7 @@ t.test('CLI-60: what is in the clipboard is put, as put would', async (t) => {
   t.equal(((await desk.json(['list'])) as { items: unknown[] }).items.length, 2);
 });
 
-t.test('CLI-59: the tools are those of the session', async (t) => {
+t.test('CLI-59: the clipboard tools are those of the session', async (t) => {
   const { home } = await machine(t);
   const tool = (name: string): void => {
     writeFileSync(join(home, name), '');
@@ -223,7 +234,7 @@ t.test('CLI-59: the tools are those of the session', async (t) => {
   const found = (env: Record<string, string>, system: NodeJS.Platform = 'linux'): string[] =>
     clipboardTools({ PATH: `${delimiter}${home}`, ...env }, system).map(({ copy }) => copy[0].slice(home.length + 1));
   t.same(found({}), []);
-  t.same(found({ WAYLAND_DISPLAY: 'wayland-0', DISPLAY: ':0' }), ['wl-copy', 'xsel'], 'what cannot be run is none');
+  t.same(found({ WAYLAND_DISPLAY: 'wayland-0', DISPLAY: ':0' }), ['wl-copy', 'xsel'], 'what cannot be run is ignored');
   t.same(found({ DISPLAY: ':0' }), ['xsel']);
   t.same(found({ WSL_DISTRO_NAME: 'Debian' }), ['clip.exe']);
   t.same(found({}, 'darwin'), ['pbcopy']);

@@ -16,13 +16,13 @@ import type { WithTeardown } from './support/postgres.js';
 
 const run = promisify(execFile);
 const program = programOf(() => async () => undefined);
-/** False where the shell is installed. */
+/** The reason to skip, or false where the shell is installed. */
 const missing = (shell: string): string | false =>
   (process.env['PATH'] ?? '').split(delimiter).some((folder) => existsSync(join(folder, shell)))
     ? false
     : `${shell} is not installed`;
 
-/** What must be neither executed nor shown as it is. */
+/** Text that must be neither executed nor shown as it is. */
 const HOSTILE = '$(touch hacked) `touch hacked` \u001b[2J; touch hacked';
 
 interface Scene {
@@ -30,12 +30,12 @@ interface Scene {
   readonly env: Record<string, string>;
 }
 
-/** A person is told nothing rather than late, after two seconds: a busy machine may need more, so they are longer here. */
+/** Completion gives up after two seconds, which a busy machine may exceed: here they are 60 times as long. */
 const UNHURRIED = `data:text/javascript,${encodeURIComponent(
   'const wait = setTimeout; globalThis.setTimeout = (then, ms, ...more) => wait(then, 60 * ms, ...more);',
 )}`;
 
-/** Two texts, bins and devices, and the program under its name. */
+/** A machine with two texts, bins and devices, and the program under its name. */
 async function scene(t: WithTeardown): Promise<Scene> {
   const { first, url } = await world(t);
   const desk = await machine(t);
@@ -63,7 +63,7 @@ async function scene(t: WithTeardown): Promise<Scene> {
   return { desk, env };
 }
 
-/** Runs a script in a shell, in the machine's home; the parts of its output between marks. */
+/** Runs a script in a shell, in the machine's home; returns the parts of its output between marks. */
 async function parts({ desk, env }: Scene, [shell, ...args]: readonly [string, ...string[]]): Promise<string[][]> {
   const { stdout, stderr } = await run(shell, args, { env, cwd: desk.home });
   if (stderr !== '') throw new Error(stderr);
@@ -83,7 +83,7 @@ c get ''; c get m; c move BREAD to; c list -b ''; c revoke ''; c get --l; c put 
   const [all, one, to, bins, devices, flags, evil, words] = await parts(made, ['bash', '--norc', '-c', script]);
   t.match(all, ['M11K7  (milk', 'BREAD  (bread)']);
   t.match(all?.[0], /<U\+001B>/);
-  t.same(one, ['M11K7'], 'alone it stands without its title, to be typed');
+  t.same(one, ['M11K7'], 'a single match has no title, so that it can be inserted');
   t.same(to, ['To\\ read']);
   t.same(bins?.map((line) => line.split('  ')[0]).sort(), [
     'Shopping',
@@ -93,14 +93,14 @@ c get ''; c get m; c move BREAD to; c list -b ''; c revoke ''; c get --l; c put 
   ]);
   t.equal(devices?.length, 2);
   t.same(flags, ['--last', '--local']);
-  t.same(evil, ['\\$\\(touch\\ hacked\\)'], 'quoted');
+  t.same(evil, ['\\$\\(touch\\ hacked\\)'], 'the name is quoted');
   t.same(words, ['rename']);
   t.notOk(existsSync(join(made.desk.home, 'hacked')));
 });
 
-t.test('CLI-64: zsh completes with it', { skip: missing('zsh') }, async (t) => {
+t.test('CLI-64: zsh completes items, bins and devices', { skip: missing('zsh') }, async (t) => {
   const made = await scene(t);
-  // What the completion system of zsh would be given.
+  // Prints what the completion system of zsh would be given.
   const script = `compdef() { : }; _files() { print files }
 compadd() { local theirs=; while [[ $1 == -[MldaU]* ]]; do case $1 in -d) theirs=$2; shift 2;; -M) shift 2;; -a) paste -d= <(print -rl -- "\${(@P)2}") <(print -rl -- "\${(@P)theirs}"); return;; *) shift;; esac; done }
 ${completionOf(program, 'zsh')}
@@ -114,7 +114,7 @@ c get ''; c move BREAD to; c rename d; c put -b '$('`;
   t.notOk(existsSync(join(made.desk.home, 'hacked')));
 });
 
-t.test('CLI-64: fish completes with it', { skip: missing('fish') }, async (t) => {
+t.test('CLI-64: fish completes items, bins and devices', { skip: missing('fish') }, async (t) => {
   const made = await scene(t);
   const script = `${completionOf(program, 'fish')}
 for line in 'get ' 'get M' 'move BREAD t' 'list -b s' 'rename d' 'bins re'
@@ -130,7 +130,7 @@ end`;
   t.notOk(existsSync(join(made.desk.home, 'hacked')));
 });
 
-t.test('CLI-65: it asks nobody and says nothing where it cannot answer', async (t) => {
+t.test('CLI-65: completion contacts no server, and prints nothing where it cannot answer', async (t) => {
   const { desk, env } = await scene(t);
   const calls = desk.tap.calls.length;
   const answer = async (spec: string, ...words: string[]): Promise<string[]> => {
@@ -145,14 +145,14 @@ t.test('CLI-65: it asks nobody and says nothing where it cannot answer', async (
   t.same(await answer('1 @', 'put', ''), []);
   t.same(await answer('', ''), []);
   t.same(await answer('nonsense @@ : --x', 'a', 'b', 'c'), []);
-  t.same(await answer('1 @item --profile:', '--profile', 'nobody', 'get', ''), [], 'another profile');
-  t.notOk(existsSync(join(desk.home, 'service', 'device', 'nobody')), 'and leaves no folder');
+  t.same(await answer('1 @item --profile:', '--profile', 'nobody', 'get', ''), [], 'an unknown profile offers nothing');
+  t.notOk(existsSync(join(desk.home, 'service', 'device', 'nobody')), 'no folder is made for the unknown profile');
   t.same(await answer('1 @item --profile:', '--profile', '../default', 'get', ''), []);
   t.equal(desk.tap.calls.length, calls, 'nothing was sent');
 
   const held = tryLock(join(desk.folder, 'lock'));
-  t.same(await answer('1 @item', 'get', ''), [], 'another command is running');
-  t.equal((await answer('1 @bin', 'x', '')).length, 4, 'which this does not need');
+  t.same(await answer('1 @item', 'get', ''), [], 'no items are offered while another command runs');
+  t.equal((await answer('1 @bin', 'x', '')).length, 4, 'bins are offered without the lock');
   if ('lock' in held) held.lock.release();
   t.equal((await answer('1 @item', 'get', '')).length, 2);
 
@@ -160,14 +160,18 @@ t.test('CLI-65: it asks nobody and says nothing where it cannot answer', async (
   const before = readFileSync(join(current, 'CURRENT'));
   writeFileSync(join(current, 'CURRENT'), 'damaged');
   t.same(await answer('1 @item', 'get', ''), []);
-  t.equal(readFileSync(join(current, 'CURRENT'), 'utf8'), 'damaged', 'what mends it must be able to say so');
+  t.equal(
+    readFileSync(join(current, 'CURRENT'), 'utf8'),
+    'damaged',
+    'the damage is left to the command that repairs and reports it',
+  );
   writeFileSync(join(current, 'CURRENT'), before);
   t.equal((await answer('1 @item', 'get', '')).length, 2);
   await desk.json(['rm', '--yes', 'BREAD']);
   t.equal((await answer('1 @item', 'get', '')).length, 1);
 });
 
-t.test('CLI-64: what stands on the line decides what is offered', async (t) => {
+t.test('CLI-64: the words on the line decide what is offered', async (t) => {
   const find = (path: string): string => {
     let command: Command = program;
     for (const name of path.split(' ')) command = command.commands.find((one) => one.name() === name) ?? command;

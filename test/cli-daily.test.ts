@@ -14,9 +14,9 @@ const MINUTE = 60_000;
 
 interface Scene extends Door {
   readonly desk: Machine;
-  /** Moves the machine's clock on. */
+  /** Advances the machine's clock. */
   later(ms: number): void;
-  /** The server is away; `becomes(undefined)` brings it back. */
+  /** Makes the server unreachable; `becomes(undefined)` brings it back. */
   away(): void;
 }
 
@@ -37,18 +37,18 @@ const contentOf = async (desk: Machine, ...argv: string[]): Promise<string> => {
 };
 const titles = async (desk: Machine): Promise<string[]> => titlesOf(await desk.json(['list']));
 
-t.test('CLI-49 CLI-51: numbers mean the last list that was shown, also after others came', async (t) => {
+t.test('CLI-49 CLI-51: a number means the item that the last list showed under it, also after new items', async (t) => {
   const { desk } = await scene(t);
   t.match(await desk.call(['get', '--last']), { code: EXIT.notFound, notes: /no items yet/ });
-  t.match(await desk.call(['get', '1']), { code: EXIT.notFound }, 'before any list');
+  t.match(await desk.call(['get', '1']), { code: EXIT.notFound }, 'no number is known before a list');
   for (const text of ['one', 'two', 'three']) await put(desk, text);
   const { out } = await desk.call(['list']);
   t.match(out, /^1 +\w{5} .*three\n2 +\w{5} .*two\n3 +\w{5} .*one$/m);
   const four = await put(desk, 'four');
-  t.equal(await contentOf(desk, '1'), 'three', 'not the newest of now');
+  t.equal(await contentOf(desk, '1'), 'three', 'the number does not mean the item that is newest now');
   t.equal(await contentOf(desk, '--last'), 'four');
   t.match(await desk.json(['list']), { items: [{ title: 'four' }, {}, {}, {}] });
-  t.equal(await contentOf(desk, '1'), 'three', 'the list of a script changes nothing');
+  t.equal(await contentOf(desk, '1'), 'three', 'a list for a script does not change the numbers');
   t.match(await desk.json(['put', 'two, again', '--id', '2']), { queued: false });
   t.match(await desk.call(['move', '3', 'inbox']), { code: EXIT.ok, out: /^Moved to inbox: \w{5} {2}one$/ });
   t.match(await desk.call(['get', '4']), { code: EXIT.notFound, notes: /there is no item "4"/ });
@@ -59,7 +59,7 @@ t.test('CLI-49 CLI-51: numbers mean the last list that was shown, also after oth
     notes: /number 1 of the last list is not there any more/,
   });
   t.match((await desk.call(['search', 'again'])).out, /^1 +\w{5} .*two, again$/m);
-  t.equal(await contentOf(desk, '1'), 'two, again', 'a search is a list');
+  t.equal(await contentOf(desk, '1'), 'two, again', 'a search counts as a list');
   t.match(await desk.call(['get', '1', '--last']), { code: EXIT.usage });
   t.match(await desk.call(['get']), { code: EXIT.usage, notes: /which item/ });
   t.match(await desk.json(['get', four]), { id: four });
@@ -78,7 +78,7 @@ t.test('CLI-49 CLI-51: numbers mean the last list that was shown, also after oth
   }
 });
 
-t.test('CLI-49: what an old list called a number is asked about before it is deleted', async (t) => {
+t.test('CLI-49: a number of an old list deletes only after a yes to the title', async (t) => {
   const { desk, later } = await scene(t);
   for (const text of ['one', 'two', 'three']) await put(desk, text);
   await desk.call(['list']);
@@ -89,7 +89,7 @@ t.test('CLI-49: what an old list called a number is asked about before it is del
   t.match(await desk.call(['rm', '1', '--yes'], { answers: [[/Delete 1 item/, 'y']] }), { code: EXIT.ok });
   t.same(await titles(desk), ['one', 'two']);
   later(-60 * MINUTE);
-  t.match(await desk.call(['rm', '2', '--yes']), { code: EXIT.usage }, 'a clock that was set back proves nothing');
+  t.match(await desk.call(['rm', '2', '--yes']), { code: EXIT.usage }, 'a list from the future counts as old');
   t.match((await desk.json(['rm', '--yes', await put(desk, 'four')]))['deleted'], [{}], 'an id is never old');
 });
 
@@ -112,16 +112,20 @@ t.test('CLI-53: a list has numbers, short ids, times, bins, sizes and senders, a
   t.match(items, [{ size: 11, sender: 'Desk', ts: Number }]);
 });
 
-t.test('CLI-52: bins are named by their names everywhere, without a server too', async (t) => {
+t.test('CLI-52: bins are given by their names everywhere, also without a server', async (t) => {
   const { desk, away } = await scene(t);
   await desk.json(['bins', 'add', 'Großeinkauf']);
   await desk.json(['bins', 'add', 'Same', '--slug', 'one']);
   await desk.json(['bins', 'add', 'SAME', '--slug', 'two']);
   const several = await desk.call(['list', '-b', 'same']);
   t.match(several, { code: EXIT.usage, notes: /can be any of 2 bins[^]*one {2}Same[^]*two {2}SAME/ });
-  t.match(several.notes, /^ {2}01[0-9A-Za-z]{24} {2}one {2}Same$/m, 'with their ids');
+  t.match(several.notes, /^ {2}01[0-9A-Za-z]{24} {2}one {2}Same$/m, 'the matches are listed with their ids');
   await desk.json(['list']);
-  t.match(await desk.call(['bins', 'rm', 'inbox']), { code: EXIT.refused, notes: /cannot be removed/ }, 'unasked');
+  t.match(
+    await desk.call(['bins', 'rm', 'inbox']),
+    { code: EXIT.refused, notes: /cannot be removed/ },
+    'no question is asked',
+  );
   away();
   t.match(await desk.json(['put', 'milk', '--bin', 'grosseinkauf']), { queued: true });
   t.match(await desk.json(['list', '-b', 'GROSSEINKAUF']), { items: [{ title: 'milk' }] });
@@ -132,7 +136,7 @@ t.test('CLI-52: bins are named by their names everywhere, without a server too',
   t.notMatch(readFileSync(join(desk.folder, 'known.json'), 'utf8'), /einkauf/i);
 });
 
-t.test('CLI-56: a deletion that waits is taken back, and named', async (t) => {
+t.test('CLI-56: `restore` undoes a deletion that was not sent, and names the item', async (t) => {
   const { desk, away, becomes } = await scene(t);
   for (const text of ['one', 'two', 'three']) await put(desk, text);
   t.match(await desk.call(['restore']), { code: EXIT.notFound, notes: /no deletion waits[^]*for good/ });
@@ -144,7 +148,7 @@ t.test('CLI-56: a deletion that waits is taken back, and named', async (t) => {
   t.match(await desk.call(['restore', 'nothing']), { code: EXIT.notFound, notes: /no deletion of "nothing" waits/ });
   const back = await desk.call(['restore']);
   t.match(back, { code: EXIT.ok, out: /^Restored: \w{5} {2}two$/, notes: /If the deletion did reach the server/ });
-  t.match(await desk.json(['restore', '1']), { restored: [String] }, 'by the number of the list');
+  t.match(await desk.json(['restore', '1']), { restored: [String] }, 'an item is restored by its number in the list');
   t.match(await desk.call(['restore', '--last']), { code: EXIT.notFound });
   t.match(await desk.call(['restore', '1', '--last']), { code: EXIT.usage });
   becomes(undefined);
@@ -152,23 +156,23 @@ t.test('CLI-56: a deletion that waits is taken back, and named', async (t) => {
   t.same(await titles(desk), ['one', 'three', 'two']);
   t.notOk(
     desk.tap.calls.some(({ method }) => method === 'DELETE'),
-    'the server never heard of it',
+    'the server never received the deletion',
   );
 });
 
-t.test('CLI-56: with --later a deletion waits for the next command; what was sent is final', async (t) => {
+t.test('CLI-56: with --later a deletion waits for the next command; one that was sent is final', async (t) => {
   const { desk } = await scene(t);
   const one = await put(desk, 'one');
   const two = await put(desk, 'two');
   t.match(await desk.json(['rm', '--yes', '--later', one, two]), { deleted: [{ queued: true }, { queued: true }] });
   t.match(await desk.json(['restore', two]), { restored: [two] });
-  t.same(await titles(desk), ['two'], 'the other one went out with that');
+  t.same(await titles(desk), ['two'], 'the next command sent the other deletion');
   t.match(await desk.call(['restore', one]), { code: EXIT.notFound, notes: /for good/ });
   await desk.json(['rm', '--yes', two]);
   t.match(await desk.call(['restore']), { code: EXIT.notFound });
 });
 
-t.test('CLI-56: a deletion whose answer was lost is said to be too late', async (t) => {
+t.test('CLI-56: a deletion whose answer was lost is reported as too late to restore', async (t) => {
   const { desk, away, becomes } = await scene(t);
   const id = await put(desk, 'one');
   desk.tap.lie = ({ method }) => {
@@ -183,7 +187,7 @@ t.test('CLI-56: a deletion whose answer was lost is said to be too late', async 
   t.same(await titles(desk), []);
 });
 
-t.test('CLI-55: a folder is put with all that is in it, each file under its path', async (t) => {
+t.test('CLI-55: every file in a folder and its subfolders is put under its path', async (t) => {
   const { desk } = await scene(t);
   const at = (...names: string[]): string => join(desk.home, 'notes', ...names);
   for (const folder of ['.', 'sub', 'sub/deep', '.git']) mkdirSync(at(folder), { recursive: true });
@@ -208,7 +212,7 @@ t.test('CLI-55: a folder is put with all that is in it, each file under its path
   const code = items.find(({ title }) => title === 'notes/sub/Dockerfile') ?? {};
   t.match(await desk.json(['get', String(code['id'])]), { payload: { lang: 'dockerfile' } });
   const saved = await desk.json(['get', String(code['id']), '-o', desk.home]);
-  t.equal(saved['file'], join(desk.home, 'Dockerfile'), 'a name is no path where it is saved');
+  t.equal(saved['file'], join(desk.home, 'Dockerfile'), 'a file is saved under its name, not under its path');
 
   const mixed = await desk.call([
     'put',

@@ -25,7 +25,7 @@ async function scene(t: WithTeardown, tap: Wiretap = wiretap()): Promise<Scene> 
   return { ...made, desk };
 }
 
-t.test('CLI-11 CLI-12 CLI-16: watch tells every change as it comes, while others of the profile write', async (t) => {
+t.test('CLI-11 CLI-12 CLI-16: watch prints each change as it arrives, while other commands write', async (t) => {
   const { desk, first } = await scene(t);
   await first.device.put(note('before'));
   const watch = desk.start(['watch', '--json', '--last', '5', '--count', '4']);
@@ -49,7 +49,7 @@ t.test('CLI-11 CLI-12 CLI-16: watch tells every change as it comes, while others
   t.notMatch(out, 'hidden');
 });
 
-t.test('CLI-11: watch names senders as they are remembered, before the server is asked', async (t) => {
+t.test('CLI-11: watch names senders from the stored list, before the server is contacted', async (t) => {
   const { desk, first, server } = await scene(t);
   await first.device.put(note('before'));
   await desk.json(['list']);
@@ -60,7 +60,7 @@ t.test('CLI-11: watch names senders as they are remembered, before the server is
   t.match((await watch.result).data, [{ event: 'known', sender: 'First' }]);
 });
 
-t.test('CLI-12 CLI-26: watch makes a lost connection again by itself, and ends at Ctrl-C', async (t) => {
+t.test('CLI-12 CLI-26: watch restores a lost connection by itself, and ends at Ctrl-C', async (t) => {
   const sockets: { close(code: number, reason: string): void }[] = [];
   const tap = wiretap();
   const { open } = tap.platform.sockets;
@@ -83,7 +83,7 @@ t.test('CLI-12 CLI-26: watch makes a lost connection again by itself, and ends a
   t.equal((await watch.result).code, EXIT.interrupted);
 });
 
-t.test('CLI-19: a write without a server is kept and said to be queued', async (t) => {
+t.test('CLI-19: a write without a server is kept, and reported as queued', async (t) => {
   const { desk, server } = await scene(t);
   await desk.json(['bins', 'add', 'Shopping', '--slug', 'shopping']);
   await desk.json(['list']);
@@ -96,10 +96,10 @@ t.test('CLI-19: a write without a server is kept and said to be queued', async (
   t.match(await desk.json(['status']), { reachable: false, account: null });
   t.match(await desk.call(['sync', '--json']), { code: EXIT.unavailable, error: { code: 'network' } });
   t.match(await desk.call(['bins', 'add', 'x', '--json']), { code: EXIT.unavailable, error: { code: 'network' } });
-  t.match(await desk.json(['devices']), { devices: { length: 2 } }, 'as they were known');
+  t.match(await desk.json(['devices']), { devices: { length: 2 } }, 'the devices that were last known are listed');
 });
 
-t.test('CLI-15: where the server refuses for now, the command says so and the write is kept', async (t) => {
+t.test('CLI-15: a command that the server refuses for now reports that, and a write is kept', async (t) => {
   const tap = wiretap();
   const { desk } = await scene(t, tap);
   const { fetch } = tap.platform;
@@ -120,7 +120,7 @@ t.test('CLI-15: where the server refuses for now, the command says so and the wr
   t.match({ code, error }, { code: EXIT.unavailable, error: { code: 'rate_limited', hint: /3600 s/ } });
 });
 
-t.test('CLI-30: sync compares with the server, and says what is missing', async (t) => {
+t.test("CLI-30: sync compares with the server's count, and reports that items are missing", async (t) => {
   const tap = wiretap();
   const { desk, first } = await scene(t, tap);
   await first.device.put(note('seen'));
@@ -139,10 +139,10 @@ t.test('CLI-30: sync compares with the server, and says what is missing', async 
   });
 });
 
-t.test('CLI-27: a device that nobody vouches for stops writes until its own fingerprint is given', async (t) => {
+t.test('CLI-27: an uncertified device stops writes until its own fingerprint is given', async (t) => {
   const tap = wiretap();
   const { desk, first } = await scene(t, tap);
-  // The server forgets the certificate, for this machine's eyes.
+  // To this machine the server shows no certificate.
   let stripped = true;
   tap.lie = ({ path }, answer) => {
     if (path !== '/devices' || !stripped) return undefined;
@@ -167,7 +167,7 @@ t.test('CLI-27: a device that nobody vouches for stops writes until its own fing
 });
 
 t.test(
-  'CLI-21 CLI-25: devices are listed, renamed and revoked; a revoked one is told, and one that signs out leaves nothing',
+  'CLI-21 CLI-25: devices are listed, renamed and revoked; a revoked one says so, and one that signs out leaves nothing',
   async (t) => {
     const { desk, first, url } = await scene(t);
     const other = await machine(t);
@@ -192,7 +192,7 @@ t.test(
 
     const watching = other.start(['watch', '--json']);
     await watching.line(/ready/);
-    t.equal((await desk.call(['revoke', 'Phone', '--json'])).code, EXIT.usage, 'nobody can be asked');
+    t.equal((await desk.call(['revoke', 'Phone', '--json'])).code, EXIT.usage, 'no terminal to confirm at');
     t.equal((await desk.call(['revoke', 'Phone'], { answers: [[/Revoke "Phone"/, 'yes']] })).code, EXIT.ok);
     t.match(await watching.result, { code: EXIT.refused, error: { code: 'revoked' } });
     t.match(await other.call(['put', 'x', '--json']), {
@@ -210,7 +210,7 @@ t.test(
   },
 );
 
-t.test('CLI-25: the last device cannot be revoked, and is told how to leave', async (t) => {
+t.test('CLI-25: the last device cannot be revoked, and is referred to `forget`', async (t) => {
   const made = await world(t);
   const desk = await machine(t);
   await made.first.device
@@ -222,10 +222,10 @@ t.test('CLI-25: the last device cannot be revoked, and is told how to leave', as
   const { deviceId } = await desk.json(['status']);
   const last = await desk.call(['revoke', String(deviceId), '--yes', '--json']);
   t.match(last, { code: EXIT.refused, error: { code: 'last_device', hint: /forget/ } });
-  t.match(await desk.json(['status']), { deviceId }, 'and it is still here');
+  t.match(await desk.json(['status']), { deviceId }, 'the device is still there');
 });
 
-t.test('CLI-20 CLI-28: secrets lie in the identity alone; one that is damaged is told with a way out', async (t) => {
+t.test('CLI-20 CLI-28: only the identity has secrets in clear; a damaged one is reported with a remedy', async (t) => {
   const { desk, first } = await scene(t);
   await desk.json(['put', 'x']);
   await desk.json(['sync']);
@@ -246,10 +246,10 @@ t.test('CLI-20 CLI-28: secrets lie in the identity alone; one that is damaged is
   t.match(await desk.call(['status']), { notes: /damaged.*\n.*(pair|recover)/ });
   writeFileSync(path, whole);
   writeFileSync(join(desk.folder, 'known.json'), 'nonsense');
-  t.equal((await desk.call(['list'])).code, EXIT.ok, 'what is only a help may be damaged');
+  t.equal((await desk.call(['list'])).code, EXIT.ok, 'a damaged list of devices and bins fails no command');
 });
 
-t.test('CLI-15: a command that is done does not fail since what it learned cannot be kept', async (t) => {
+t.test('CLI-15: a command that is done does not fail because its lists cannot be stored', async (t) => {
   const { desk } = await scene(t);
   const known = join(desk.folder, 'known.json');
   desk.tap.lie = () => {

@@ -1,4 +1,4 @@
-/** What the command line keeps across its processes: changes that wait, also of a process that was killed. */
+/** What the command line keeps across its processes: queued changes, also of a process that was killed. */
 import { once } from 'node:events';
 import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -8,7 +8,7 @@ import { spawnCli, type Ended, type Json } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
-/** What becomes of item writes on their way: handed on, cut off, or held while the test does something. */
+/** What the proxy does with item writes: it passes them on, cuts them off, or holds them while the test acts. */
 type Fate = 'pass' | 'cut' | (() => void);
 
 /** An HTTP proxy that decides on item writes. */
@@ -38,7 +38,7 @@ async function front(t: WithTeardown, port: number): Promise<{ readonly url: str
   return state;
 }
 
-t.test('CLI-19: what waits is sent by the next command, once, also when the process was killed', async (t) => {
+t.test('CLI-19: a queued write is sent by the next command, once, also where the process was killed', async (t) => {
   const { port } = await runServer(t);
   const proxy = await front(t, port);
   const home = await temporaryFolder(t);
@@ -56,7 +56,7 @@ t.test('CLI-19: what waits is sent by the next command, once, also when the proc
   t.match(JSON.parse(queued.stdout), { queued: true });
   t.match(JSON.parse((await run('list', '--local')).stdout), { items: [{ title: 'kept', pending: true }] });
   proxy.writes = 'pass';
-  t.same(await titles(), [['kept', false]], 'sent before the command shows anything');
+  t.same(await titles(), [['kept', false]], 'the write is sent before the command shows anything');
 
   const put = spawnCli(t, ['put', 'killed in the middle'], { home });
   proxy.writes = () => put.kill('SIGKILL');
@@ -67,5 +67,5 @@ t.test('CLI-19: what waits is sent by the next command, once, also when the proc
     ['kept', false],
   ]);
   const local = await run('list', '--local');
-  t.match(JSON.parse(local.stdout), { items: { length: 2 } }, 'and it is all here, without the server');
+  t.match(JSON.parse(local.stdout), { items: { length: 2 } }, 'all items are on this machine, without the server');
 });

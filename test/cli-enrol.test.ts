@@ -12,7 +12,7 @@ import { runServer, type RunOptions } from './support/server.js';
 
 const PHRASE = /(?:\s*\d+ [a-z]+){12}/;
 
-/** The twelve words as they were shown on a screen. */
+/** The twelve words as they are shown on a screen. */
 const wordsIn = (text: string): string[] =>
   [...text.matchAll(/\d+ ([a-z]+)/g)].map(([, word]) => word ?? '').slice(0, 12);
 
@@ -32,7 +32,7 @@ async function claimed(t: WithTeardown, options: RunOptions = {}): Promise<Scene
 
 const count = (machine: Machine, path: string): number => machine.tap.calls.filter((call) => call.path === path).length;
 
-t.test('CLI-01: claim shows twelve words once, asks two of them back, and registers after that', async (t) => {
+t.test('CLI-01: claim shows twelve words once, asks for two of them, and registers only then', async (t) => {
   const { port } = await runServer(t);
   const desk = await machine(t);
   let words: string[] = [];
@@ -53,23 +53,23 @@ t.test('CLI-01: claim shows twelve words once, asks two of them back, and regist
     words = wordsIn(rows.join(' '));
     const questions = await claim.line(/^Word number (\d+)/);
     asked++;
-    // The person was asked for the same word again after the wrong one; the second is half the list further on.
+    // After the wrong answer the same word is asked for again; the second one is half the list further on.
     const first = Number(questions[1]);
     return words[(asked === 1 ? first - 1 : first + Math.floor(0.5 * 11)) % 12] ?? '';
   };
   const result = await claim.result;
   t.equal(result.code, EXIT.ok, result.notes);
-  t.equal(before, 0, 'nothing was registered before both were right');
+  t.equal(before, 0, 'nothing is registered before both words are right');
   t.equal(result.questions.length, 3);
-  t.equal(new Set(words).size >= 11, true, 'twelve words');
-  t.equal(result.out.match(new RegExp(PHRASE, 'g'))?.length, 1, 'shown once');
+  t.equal(new Set(words).size >= 11, true, 'twelve words are shown');
+  t.equal(result.out.match(new RegExp(PHRASE, 'g'))?.length, 1, 'the words are shown once');
   t.equal((await desk.json(['status']))['name'], 'Desk');
   const stored = readdirSync(desk.home, { recursive: true, encoding: 'utf8' });
   const files = stored.filter((name) => statSync(join(desk.home, name)).isFile());
   for (const name of files) t.notMatch(readFileSync(join(desk.home, name), 'utf8'), words.slice(0, 3).join(' '), name);
 });
 
-t.test('CLI-01: who has not written the words down has claimed nothing', async (t) => {
+t.test('CLI-01: a person who has not written the words down claims nothing', async (t) => {
   const { port } = await runServer(t);
   const desk = await machine(t);
   const url = `http://127.0.0.1:${port}`;
@@ -78,11 +78,11 @@ t.test('CLI-01: who has not written the words down has claimed nothing', async (
   t.equal(result.code, EXIT.usage);
   t.match(result.notes, /nothing was claimed/);
   t.equal(count(desk, '/devices/bootstrap'), 0);
-  t.equal((await desk.call(['claim', url, '--json', '--show-phrase'])).code, EXIT.ok, 'the server is still free');
+  t.equal((await desk.call(['claim', url, '--json', '--show-phrase'])).code, EXIT.ok, 'the server is still unclaimed');
 });
 
 t.test(
-  'CLI-02 CLI-03: a script says that it will keep the words, and may leave the address to SERVICE_HOST',
+  'CLI-02 CLI-03: a script needs --show-phrase for a claim, and may leave the address to SERVICE_HOST',
   async (t) => {
     const { port } = await runServer(t);
     const env = { SERVICE_HOST: `127.0.0.1:${port}` };
@@ -92,7 +92,7 @@ t.test(
       t.equal(result.code, EXIT.usage, argv.join(' '));
       t.notMatch(result.out, PHRASE);
     }
-    t.equal(desk.tap.calls.length, 0, 'nothing was asked of the server');
+    t.equal(desk.tap.calls.length, 0, 'the server was not contacted');
     const claim = desk.start(['claim', '--json', '--show-phrase'], { env });
     let before: string[] = [];
     desk.tap.lie = ({ path }) => {
@@ -106,7 +106,7 @@ t.test(
       { event: 'phrase' },
       { event: 'claimed', server: `http://127.0.0.1:${port}`, profile: 'default' },
     ]);
-    t.ok(before.includes(line), 'the words come first');
+    t.ok(before.includes(line), 'the words are printed before anything is registered');
     const again = await desk.call(['claim', '--json', '--show-phrase'], { env });
     t.match(again, { code: EXIT.refused, error: { code: 'device_here' } });
     const other = await desk.call(['--profile', 'two', 'claim', '--json', '--show-phrase'], { env });
@@ -115,7 +115,7 @@ t.test(
   },
 );
 
-t.test('CLI-02: a claim token is handed on; a wrong one is refused', async (t) => {
+t.test('CLI-02: a claim token is passed on; a wrong one is refused', async (t) => {
   const { port } = await runServer(t, { env: { BOOTSTRAP_TOKEN: 'let-me-in-let-me-in-let-me-in-42' } });
   const desk = await machine(t);
   const claim = ['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase'];
@@ -124,7 +124,7 @@ t.test('CLI-02: a claim token is handed on; a wrong one is refused', async (t) =
   t.equal((await desk.call(claim, { env })).code, EXIT.ok);
 });
 
-t.test('CLI-29: a claim whose answer was lost is finished with the same keys', async (t) => {
+t.test('CLI-29: a claim whose answer was lost is retried with the same keys', async (t) => {
   const { port } = await runServer(t);
   const desk = await machine(t);
   const { fetch } = desk.tap.platform;
@@ -133,7 +133,7 @@ t.test('CLI-29: a claim whose answer was lost is finished with the same keys', a
     ...desk.tap.platform,
     fetch: async (url: string, init: RequestInit) => {
       const response = await fetch(url, init);
-      // The claim goes through; its answer, and the first attempt to find out, do not come back.
+      // The claim succeeds; its answer, and that of the first attempt to find out, are lost.
       if (!/(bootstrap|reauth)$/.test(url) || lost >= 2) return response;
       lost++;
       return new Response('<h1>bad gateway</h1>', { status: 502 });
@@ -147,7 +147,7 @@ t.test('CLI-29: a claim whose answer was lost is finished with the same keys', a
   t.match(await twin.json(['devices']), { devices: { length: 1 } });
 });
 
-/** Pairs a new machine with one, as two people at two screens do. */
+/** Pairs a new machine with `first`, as two people at two screens do. */
 async function paired(t: WithTeardown, first: Machine, joining: (offer: Result['data'][number]) => readonly string[]) {
   const second = await machine(t);
   const pairing = first.start(['pair', '--json', '--yes', '--digits', '-'], { input: '' });
@@ -156,7 +156,7 @@ async function paired(t: WithTeardown, first: Machine, joining: (offer: Result['
   return { second, pairing, offer, argv: joining(offer) };
 }
 
-t.test('CLI-04 CLI-05: two people pair two machines, by the words and by the digits on both screens', async (t) => {
+t.test('CLI-04 CLI-05: two machines are paired by the words, and by the digits on both screens', async (t) => {
   const { url, first } = await claimed(t);
   await first.json(['put', 'milk']);
   const second = await machine(t);
@@ -180,7 +180,7 @@ t.test('CLI-04 CLI-05: two people pair two machines, by the words and by the dig
     results.map(({ notes }) => notes).join('\n'),
   );
   t.match(results[0].out, /called "Second" knows the words/);
-  t.match(results[1].notes, /expected 6 words, got 3/, 'checked before anything is sent');
+  t.match(results[1].notes, /expected 6 words, got 3/, 'the words are checked before anything is sent');
   t.match(await second.json(['list']), { items: [{ title: 'milk', sender: 'First' }] });
   t.match(await first.json(['devices']), {
     devices: [
@@ -190,7 +190,7 @@ t.test('CLI-04 CLI-05: two people pair two machines, by the words and by the dig
   });
 });
 
-t.test('CLI-04: a QR code is shown, and join takes its text', async (t) => {
+t.test('CLI-04: a QR code is shown, and join accepts its text', async (t) => {
   const { first } = await claimed(t);
   const second = await machine(t);
   const pairing = first.start(['pair'], { answers: [[/same digits/, 'y']] });
@@ -204,9 +204,9 @@ t.test('CLI-04: a QR code is shown, and join takes its text', async (t) => {
   t.equal((await pairing.result).code, EXIT.ok);
 });
 
-t.test('CLI-05: nobody comes in without a yes, or without the very digits', async (t) => {
+t.test('CLI-05: no device is admitted without a yes, or without exactly its digits', async (t) => {
   const { url, first } = await claimed(t);
-  t.equal((await first.call(['pair'])).code, EXIT.usage, 'nobody can be asked');
+  t.equal((await first.call(['pair'])).code, EXIT.usage, 'no terminal to confirm at');
   t.equal((await first.call(['pair', '--yes'])).code, EXIT.usage, '--yes alone is not enough');
   t.equal((await first.call(['pair', '--digits', '123456'])).code, EXIT.usage);
   t.equal(count(first, '/devices/pair-init'), 0);
@@ -222,13 +222,13 @@ t.test('CLI-05: nobody comes in without a yes, or without the very digits', asyn
   t.match(
     await pairing.result,
     { code: EXIT.untrusted, error: { code: 'digits_differ' } },
-    'other digits than shown here',
+    'digits other than those shown end the pairing',
   );
   t.match(await other, { code: EXIT.refused });
   t.match(await first.json(['devices']), { devices: { length: 1 } });
 });
 
-t.test('CLI-05: a script that is told the digits lets the device in', async (t) => {
+t.test('CLI-05: a script that is given the digits admits the device', async (t) => {
   const { first } = await claimed(t);
   const second = await machine(t);
   let digits = '';
@@ -259,7 +259,7 @@ t.test('CLI-05: a script that is told the digits lets the device in', async (t) 
 });
 
 t.test(
-  'CLI-22 CLI-23: back with the phrase, hidden and checked here, and with the password where one is set',
+  'CLI-22 CLI-23: recovery takes the phrase, hidden and checked locally, and the password where one is set',
   async (t) => {
     const { url, first, phrase } = await claimed(t);
     await first.json(['put', 'still here']);
@@ -279,7 +279,7 @@ t.test(
     t.equal((await first.call(['password', 'change'], { answers: differ })).code, EXIT.usage);
 
     const desk = await machine(t);
-    // One word in sixteen would fit the checksum.
+    // One word in sixteen would match the checksum.
     const mistyped = wordlist
       .map((word) => phrase.split(' ').with(3, word).join(' '))
       .find((words) => !validateMnemonic(words, wordlist));
@@ -310,7 +310,7 @@ t.test(
       code: EXIT.usage,
       error: { code: 'usage', message: 'secrets is larger than any secret' },
     });
-    t.equal(script.tap.calls.length, 0, 'checked before anything was sent');
+    t.equal(script.tap.calls.length, 0, 'the phrase is checked before anything is sent');
     writeFileSync(file, `${phrase}\n`);
     t.match(await script.call(['recover', url, '--json', '--phrase-file', file]), {
       error: { code: 'password_required' },
@@ -326,10 +326,10 @@ t.test(
   },
 );
 
-t.test('CLI-03 CLI-15: an address where this service is not is said to be one', async (t) => {
+t.test('CLI-03 CLI-15: an address where there is no server is reported as such', async (t) => {
   const desk = await machine(t);
   const closed = await desk.call(['join', 'http://127.0.0.1:9', 'abandon', '--json']);
-  t.match(closed, { code: EXIT.usage, error: { code: 'bad_words' } }, 'words first');
+  t.match(closed, { code: EXIT.usage, error: { code: 'bad_words' } }, 'the words are checked first');
   const nobody = await desk.call(['claim', 'http://127.0.0.1:9', '--json', '--show-phrase']);
   t.match(nobody, { code: EXIT.unavailable, error: { code: 'network', message: /cannot be reached/ } });
   t.match(await desk.call(['list', '--json']), { code: EXIT.notFound, error: { code: 'no_device' } });

@@ -29,7 +29,7 @@ async function scene(t: WithTeardown): Promise<World & { readonly desk: Machine 
 
 const parts = (folder: string): string[] => readdirSync(folder).filter((name) => name.endsWith('.part'));
 
-t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and saved as it was', async (t) => {
+t.test('CBLOB-19: a file is put by path or pipe, listed, shown and saved unchanged', async (t) => {
   const { desk } = await scene(t);
   const at = (name: string): string => join(desk.home, name);
   writeFileSync(at('data.bin'), BYTES);
@@ -60,12 +60,16 @@ t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and save
   t.match(await desk.json(['get', id]), { payload: { name: 'mine.bin', size: BYTES.length }, blob: 'file' });
   t.ok((await desk.call(['get', String(named['id']), '-o', '-'])).bytes.equals(BYTES));
   const whole = (await desk.call(['get', String(text['id'])])).bytes.toString();
-  t.equal(whole, 'x'.repeat(70_000), 'the whole text, not its beginning');
+  t.equal(whole, 'x'.repeat(70_000), 'the whole text is written, not only its beginning');
 
   mkdirSync(at('out'));
   t.match(await desk.json(['get', id, '--output', at('out')]), { id, file: at('out/mine.bin'), size: BYTES.length });
   t.ok(readFileSync(at('out/mine.bin')).equals(BYTES));
-  t.match(await desk.call(['--json', 'get', id, '-o', at('out')]), { code: EXIT.usage }, 'nothing is replaced unasked');
+  t.match(
+    await desk.call(['--json', 'get', id, '-o', at('out')]),
+    { code: EXIT.usage },
+    '--force alone replaces a file',
+  );
   t.equal((await desk.call(['get', id, '-o', at('out'), '--force'])).code, EXIT.ok);
   const link = await put('https://example.org/');
   t.match(await desk.call(['--json', 'get', String(link['id']), '-o', at('x')]), { error: { code: 'no_blob' } });
@@ -78,7 +82,7 @@ t.test('CBLOB-31: without the server a file is described, and its bytes are refu
   const file = join(desk.home, 'data.bin');
   writeFileSync(file, BYTES);
   const id = String((await desk.json(['put', '--file', file]))['id']);
-  t.match((await desk.call(['status'])).out, /connected\), 20\d\.\d kB/, 'sizes are told in the units that lists have');
+  t.match((await desk.call(['status'])).out, /connected\), 20\d\.\d kB/, 'sizes have the units that lists have');
   t.match(await desk.call(['--json', 'put', '--file', desk.home]), {
     error: { message: `${desk.home}: that is a folder` },
   });
@@ -100,7 +104,7 @@ t.test('CBLOB-31: without the server a file is described, and its bytes are refu
   t.equal(asked, 0);
 });
 
-t.test('CBLOB-20: what does not verify leaves no file, and the exit code says so', async (t) => {
+t.test('CBLOB-20: content that does not verify leaves no file, and the exit code is 6', async (t) => {
   const { desk } = await scene(t);
   const { id } = await desk.json(['put', '--type', 'file', '--file', '-'], { input: BYTES });
   const truth = desk.tap.blobs;
@@ -117,7 +121,7 @@ t.test('CBLOB-20: what does not verify leaves no file, and the exit code says so
   t.same([readdirSync(desk.home).includes('copy.bin'), parts(desk.home)], [false, []]);
   const piped = await desk.call(['get', String(id)]);
   t.equal(piped.code, EXIT.untrusted);
-  t.ok(BYTES.subarray(0, piped.bytes.length).equals(piped.bytes), 'only what had authenticated');
+  t.ok(BYTES.subarray(0, piped.bytes.length).equals(piped.bytes), 'the pipe gets only what has authenticated');
   desk.tap.blobs = () => Promise.resolve(new Response('{}', { status: 404 }));
   t.match(await desk.call(['--json', 'get', String(id), '-o', file]), { error: { code: 'blob_not_found' } });
 });
@@ -134,7 +138,7 @@ t.test('CBLOB-21: an archive carries the content of files and of large texts', a
   t.match(await desk.json(['export', small, '--no-files', '--phrase-stdin'], words), { items: 3, blobs: 2 });
   t.ok(readFileSync(archive).length > BYTES.length && readFileSync(small).length < BYTES.length);
   const again = await desk.json(['import', archive, '--phrase-stdin'], words);
-  t.match(again, { written: 0, same: 3 }, 'all of it is here');
+  t.match(again, { written: 0, same: 3 }, 'all items are here already');
 
   const other = await world(t);
   const tap = await machine(t);
@@ -156,7 +160,7 @@ t.test('CBLOB-21: an archive carries the content of files and of large texts', a
 
   desk.tap.blobs = () => Promise.resolve(new Response('', { status: 404 }));
   const lacking = await desk.call(['--json', 'export', join(desk.home, 'less'), '--phrase-stdin'], words);
-  t.match(lacking, { code: EXIT.untrusted, data: [{ items: 3, lacking: 3 }] }, 'what is missing is said');
+  t.match(lacking, { code: EXIT.untrusted, data: [{ items: 3, lacking: 3 }] }, 'content that is missing is counted');
   desk.tap.blobs = () => Promise.reject(new TypeError('away'));
   const away = await desk.call(['--json', 'export', join(desk.home, 'none'), '--phrase-stdin'], words);
   t.match(away, { code: EXIT.unavailable });
@@ -164,8 +168,8 @@ t.test('CBLOB-21: an archive carries the content of files and of large texts', a
   t.same(first.problems, []);
 });
 
-t.test('CBLOB-22: what is put aside is encrypted, has no name, and is read as often as needed', async (t) => {
-  // A folder of its own: others put things aside meanwhile, whose names are seen for a moment.
+t.test('CBLOB-22: data buffered on disk is encrypted, has no name, and is read as often as needed', async (t) => {
+  // A folder of its own: other tests buffer data meanwhile, whose names are visible for a moment.
   const { TMPDIR } = process.env;
   process.env['TMPDIR'] = await temporaryFolder(t);
   t.teardown(() => {
@@ -193,7 +197,7 @@ t.test('CBLOB-22: what is put aside is encrypted, has no name, and is read as of
   await t.rejects(Spool.of(nodeSodium, broken()), { message: 'the pipe broke' });
 });
 
-t.test('CBLOB-19: names and progress that others could have written do no harm', (t) => {
+t.test('CBLOB-19: names and progress that another party chose do no harm', (t) => {
   const named = (name: unknown): string =>
     fileNameOf({ id: 'ID', type: 'file', payload: { name } } as unknown as ItemView);
   for (const [name, safe] of [
@@ -228,7 +232,7 @@ t.test('CBLOB-19: names and progress that others could have written do no harm',
   t.end();
 });
 
-t.test("CBLOB-27: a file's own name is no device of Windows, and fits with its ending", (t) => {
+t.test("CBLOB-27: a file's own name is never a Windows device name, and fits with its extension", (t) => {
   const named = (name: string): string =>
     fileNameOf({ id: 'ID', type: 'file', payload: { name } } as unknown as ItemView);
   for (const device of ['NUL', 'con', 'aux.txt', 'COM1', 'lpt9.tar.gz', 'com\u00b9', 'CONIN$', 'prn .x'])

@@ -16,7 +16,7 @@ interface Scene extends World {
   readonly desk: Machine;
 }
 
-/** A server with a device of a program's, and a machine that has joined it. */
+/** A server with a device of the client library, and a machine that has joined it. */
 async function scene(t: WithTeardown): Promise<Scene> {
   const made = await world(t);
   const desk = await machine(t);
@@ -33,7 +33,7 @@ async function scene(t: WithTeardown): Promise<Scene> {
 const items = async (desk: Machine, ...argv: string[]): Promise<Json[]> =>
   (await desk.json([...argv]))['items'] as Json[];
 
-t.test('CLI-06 CLI-08 CLI-13: what is put is listed, read back, and read by the other device', async (t) => {
+t.test('CLI-06 CLI-08 CLI-13: items are put, listed, read back, and read by the other device', async (t) => {
   const { desk, first } = await scene(t);
   const file = join(desk.home, 'hello.py');
   writeFileSync(file, 'print("hello")\n');
@@ -52,7 +52,7 @@ t.test('CLI-06 CLI-08 CLI-13: what is put is listed, read back, and read by the 
   };
   t.equal(await shown(text), 'milk, bread');
   t.equal(await shown(link), 'https://example.org/a');
-  t.equal(await shown(code), 'print("hello")\n', 'as it was put');
+  t.equal(await shown(code), 'print("hello")\n', 'the file is written as it was put');
   t.equal(await shown(code, '--field', 'lang'), 'python');
   t.equal(await shown(piped), 'two\nlines\n');
   t.equal(await shown(contact), 'name: Ada\nemail: a=b@example.org');
@@ -71,7 +71,7 @@ t.test('CLI-06 CLI-08 CLI-13: what is put is listed, read back, and read by the 
   t.same(
     listed.map(({ id }) => id),
     [password, place, contact, piped, code, link, text],
-    'newest first',
+    'the newest item is first',
   );
   t.match(await items(desk, 'list', '--type', 'code', '--limit', '5'), [
     { id: code, title: 'hello.py', bin: 'inbox', sender: 'Desk' },
@@ -86,7 +86,7 @@ t.test('CLI-06 CLI-08 CLI-13: what is put is listed, read back, and read by the 
   t.match((await first.device.get(password))?.payload, { service: 'mail', user: 'me', secret: SECRET });
 });
 
-t.test('CLI-06 CLI-07 CLI-09 CLI-15: what cannot be put or found is said, and nothing is sent', async (t) => {
+t.test('CLI-06 CLI-07 CLI-09 CLI-15: wrong input is reported with its exit code, and nothing is sent', async (t) => {
   const { desk } = await scene(t);
   const big = join(desk.home, 'big.txt');
   const binary = join(desk.home, 'data.bin');
@@ -134,14 +134,14 @@ t.test('CLI-06 CLI-07 CLI-09 CLI-15: what cannot be put or found is said, and no
   );
 });
 
-t.test('CLI-11: a payload from standard input may hold a secret, which is no argument then', async (t) => {
+t.test('CLI-11: a payload from standard input may hold a secret, which is then in no argument', async (t) => {
   const { desk } = await scene(t);
   const input = JSON.stringify({ service: 'mail', secret: SECRET });
   const { id } = await desk.json(['put', '--type', 'password', '--payload', '-'], { input });
   t.match(await desk.json(['get', String(id)]), { payload: { service: 'mail', secret: SECRET } });
 });
 
-t.test('SECRET-04: a command closes a profile whose folder is open to others, and says so once', async (t) => {
+t.test('SECRET-04: a command closes a profile folder that is open to others, and warns once', async (t) => {
   const { desk } = await scene(t);
   const folder = join(desk.home, 'service/device/default');
   chmodSync(folder, 0o755);
@@ -153,7 +153,7 @@ t.test('SECRET-04: a command closes a profile whose folder is open to others, an
   t.notMatch((await desk.call(['list'])).notes, /open to other users/);
 });
 
-t.test('CLI-09 CLI-21: an item is written over, moved and deleted by the beginning of its id', async (t) => {
+t.test('CLI-09 CLI-21: an item is overwritten, moved and deleted by the beginning of its id', async (t) => {
   const { desk, first } = await scene(t);
   const { id } = await first.device.put(note('first text'));
   const short = id.slice(0, 20);
@@ -169,12 +169,12 @@ t.test('CLI-09 CLI-21: an item is written over, moved and deleted by the beginni
   t.match(
     await desk.call(['rm', short, '--json']),
     { code: EXIT.usage, error: { code: 'usage' } },
-    'nobody can be asked',
+    'no terminal to confirm at',
   );
   t.equal(
     (await desk.call(['rm', short], { answers: [[/Delete 1 item/, '']] })).code,
     EXIT.failure,
-    'no is the default',
+    'the default answer is no',
   );
   t.match(await items(desk, 'list'), [{ id }]);
   const asked = await desk.call(['rm', short, id], { answers: [[/Delete 1 item/, 'y']] });
@@ -185,10 +185,10 @@ t.test('CLI-09 CLI-21: an item is written over, moved and deleted by the beginni
     error: { code: 'deleted_item' },
   });
   await first.device.pull();
-  t.equal(await first.device.get(id), undefined, 'the delete bore a tag');
+  t.equal(await first.device.get(id), undefined, 'the delete has a tag, so the other device applies it');
 });
 
-t.test('CLI-09 CLI-21: bins are added, renamed and removed, with what is in them', async (t) => {
+t.test('CLI-09 CLI-21: bins are added, renamed, and removed with their items', async (t) => {
   const { desk, first } = await scene(t);
   const { bin } = (await desk.json(['bins', 'add', 'To read', '--slug', 'reading'])) as { bin: Json };
   t.match(bin, { slug: 'reading', name: 'To read' });
@@ -213,7 +213,7 @@ t.test('CLI-09 CLI-21: bins are added, renamed and removed, with what is in them
   t.same(await first.device.list(), []);
 });
 
-t.test('CLI-10 CLI-11: search finds every word without case and accents, and no secret', async (t) => {
+t.test('CLI-10 CLI-11: search finds every word, regardless of case and accents, and no secret', async (t) => {
   const { desk, first } = await scene(t);
   await first.device.put(note('Un CAFÉ à Zürich'));
   await first.device.put(note('coffee in Zurich'));
@@ -228,7 +228,7 @@ t.test('CLI-10 CLI-11: search finds every word without case and accents, and no 
     .slice(before)
     .map((call) => JSON.stringify(call))
     .join('\n');
-  t.notMatch(asked, /zurich|cafe/i, 'the server does not hear what is looked for');
+  t.notMatch(asked, /zurich|cafe/i, 'the server does not learn what is searched for');
   t.match(await desk.call(['search', 'nothing']), { code: EXIT.ok, out: '', notes: 'Nothing found.' });
 });
 

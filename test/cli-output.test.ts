@@ -1,4 +1,6 @@
-/** How the command line prints, what it takes for which type, and what it says of errors. No server, no device. */
+/**
+ * How the command line prints, what it accepts for which type, and what it reports for errors. No server, no device.
+ */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
@@ -26,17 +28,17 @@ const KEYS = { sodium: nodeSodium, masterKey: nodeSodium.random(32) };
 const ESC = '\u001b';
 const HOSTILE = `a${ESC}[2J${ESC}]0;x\u0007b\u202ec\u200bd\u0085e\ud800f\u2028g`;
 
-t.test('CLI-14: text of others cannot steer the terminal', async (t) => {
+t.test('CLI-14: text from others cannot control the terminal', async (t) => {
   const shown = sanitizeText(HOSTILE);
   t.equal(shown, 'a<U+001B>[2J<U+001B>]0;x<U+0007>b<U+202E>c<U+200B>d<U+0085>e<U+D800>f g');
-  t.equal(sanitizeText('two\r\nlines\tand a tab'), 'two lines and a tab', 'one line stays one line');
-  t.equal(sanitizeLines(`one\r\ntwo\tx${ESC}[1m`), 'one\ntwo\tx<U+001B>[1m', 'lines stay where lines are shown');
-  t.equal(sanitizeText('👩‍👩‍👧 é 日本'), '👩‍👩‍👧 é 日本', 'nothing is taken from honest text');
+  t.equal(sanitizeText('two\r\nlines\tand a tab'), 'two lines and a tab', 'text for one line stays one line');
+  t.equal(sanitizeLines(`one\r\ntwo\tx${ESC}[1m`), 'one\ntwo\tx<U+001B>[1m', 'line breaks stay where lines are shown');
+  t.equal(sanitizeText('👩‍👩‍👧 é 日本'), '👩‍👩‍👧 é 日本', 'honest text is not changed');
   const line = jsonLine({ text: HOSTILE });
-  t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'nor from JSON');
-  t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'which still says the same');
+  t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'JSON has no control characters either');
+  t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'the JSON has the same value');
   const hidden = jsonLine('a\u{e0041}b');
-  t.equal(hidden, '"a\\udb40\\udc41b"', 'nor what hides as a tag');
+  t.equal(hidden, '"a\\udb40\\udc41b"', 'tag characters are escaped too');
   t.equal(JSON.parse(hidden), 'a\u{e0041}b');
 });
 
@@ -44,7 +46,7 @@ const terminal = (screen: boolean): Terminal =>
   ({ outputIsTerminal: screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
 
 t.test(
-  'CLI-13: tables are aligned by what characters take on a screen, and cut to it, in a pipe not at all',
+  'CLI-13: tables are aligned by the display width of characters, and are cut to a screen, but not in a pipe',
   async (t) => {
     t.equal(widthOf('日本'), 4);
     t.equal(widthOf('🛒x'), 3);
@@ -60,7 +62,7 @@ t.test(
   },
 );
 
-t.test('CLI-13: on a narrow screen the least important columns go first', async (t) => {
+t.test('CLI-13: on a narrow screen the least important columns are omitted first', async (t) => {
   const columns = [
     { title: '#' },
     { title: 'WHEN', spare: 1 },
@@ -72,11 +74,11 @@ t.test('CLI-13: on a narrow screen the least important columns go first', async 
   t.same(at(60)[1], '1  3 min ago  A lon…  milk and bread, and more of it');
   t.same(at(40)[1], '1  3 min ago  milk and bread, and more …');
   t.same(at(25), ['#  WHAT', '1  milk and bread, and m…']);
-  t.same(at(4)[1], '1  milk and br…', 'never less than something');
+  t.same(at(4)[1], '1  milk and br…', 'the last column keeps a minimum width');
   t.same(table(terminal(false), columns, rows)[1], '1  3 min ago  A long name  milk and bread, and more of it');
 });
 
-t.test('CLI-54: times are told as people tell them', async (t) => {
+t.test('CLI-54: times are shown as people write them', async (t) => {
   const local = (...parts: [number, number, number, number?, number?]): number => {
     const [year, month, day, hour = 0, minute = 0] = parts;
     return new Date(year, month - 1, day, hour, minute).getTime();
@@ -101,12 +103,16 @@ t.test('CLI-54: times are told as people tell them', async (t) => {
     [local(2031, 1, 2), '2 Jan 2031'],
   ] as const)
     t.equal(relative(then, now), said);
-  t.equal(relative(local(2026, 1, 1, 0, 0) - MINUTE, local(2026, 1, 1, 2)), 'yesterday 23:59', 'over a new year');
+  t.equal(
+    relative(local(2026, 1, 1, 0, 0) - MINUTE, local(2026, 1, 1, 2)),
+    'yesterday 23:59',
+    'yesterday may be in the previous year',
+  );
   for (const wild of [Number.MAX_SAFE_INTEGER, -Number.MAX_SAFE_INTEGER, 8_640_000_000_000_001])
-    t.equal(relative(wild, now), 'far future', 'whatever another device wrote');
+    t.equal(relative(wild, now), 'far future', 'an impossible time is in the far future');
 });
 
-t.test('CLI-06: the type is seen from the content', async (t) => {
+t.test('CLI-06: the type is detected from the content', async (t) => {
   t.match(textDetected('https://example.org/a?b'), {
     type: 'link',
     payload: { url: 'https://example.org/a?b', site: 'example.org' },
@@ -120,7 +126,7 @@ t.test('CLI-06: the type is seen from the content', async (t) => {
   t.same(textFile('notes.md', '# x'), { type: 'code', payload: { lang: 'markdown', label: 'notes.md', text: '# x' } });
   t.same(textFile('without', 'x'), { type: 'code', payload: { lang: '', label: 'without', text: 'x' } });
   t.equal(languageOf('Dockerfile'), 'dockerfile');
-  t.equal(languageOf('constructor'), undefined, 'a name is no way into the table');
+  t.equal(languageOf('constructor'), undefined, 'an inherited property is no language');
   t.strictSame(['a.jpg', 'a.mp3', 'a.mp4', 'a.pdf', 'main.ts'].map(mediaType), [
     ...['image', 'audio', 'video'],
     ...[undefined, undefined],
@@ -131,7 +137,7 @@ t.test('CLI-06: the type is seen from the content', async (t) => {
   t.same(describeFile('image', 'a.jpg', 7), { label: 'a.jpg', mime: 'image/jpeg' });
 });
 
-t.test('CLI-07: a payload has the shape of its type', async (t) => {
+t.test('CLI-07: a payload that does not have the shape of its type is refused', async (t) => {
   t.same(shaped('contact', { name: 'Ada' }), { name: 'Ada', role: '', email: '', phone: '' });
   t.same(shaped('location', assigned('location', ['lat=46.2', 'lng=7.36'])), {
     name: '',
@@ -156,9 +162,9 @@ t.test('CLI-07: a payload has the shape of its type', async (t) => {
     t.throws(() => shaped(type, {}), { code: 'needs_file' });
   const room = PAYLOAD_MAX - JSON.stringify({ text: '' }).length;
   t.ok(shaped('text', { text: 'x'.repeat(room) }));
-  t.throws(() => shaped('text', { text: 'x'.repeat(room + 1) }), { code: 'no_text' }, 'one byte over 16 MiB');
+  t.throws(() => shaped('text', { text: 'x'.repeat(room + 1) }), { code: 'no_text' }, 'over 16 MiB by one byte');
   for (const type of CONTENT_TYPES)
-    t.type(titleOf(type, { text: 7 }), 'string', `${type}: a title whatever the payload`);
+    t.type(titleOf(type, { text: 7 }), 'string', `${type} has a title whatever the payload`);
 });
 
 t.test('CLI-11: a secret is in no title and no listing', async (t) => {
@@ -168,7 +174,7 @@ t.test('CLI-11: a secret is in no title and no listing', async (t) => {
   t.equal(titleOf('password', { secret: 'hunter2' }), '(no name)');
 });
 
-t.test('CLI-09: what was typed finds the one that is meant, or names those it could be', async (t) => {
+t.test('CLI-09: what is typed finds the item or bin that is meant, or lists the matches', async (t) => {
   const item = (id: string) => ({ id, type: 'text' as const, payload: { text: `text of ${id}` } }) as never;
   const items = [item('01AAAAAAAAB'), item('01AAAAAAAAC')];
   t.match(findItem(items, '01aaaaaaaab'), { id: '01AAAAAAAAB' });
@@ -196,7 +202,7 @@ t.test('CLI-50: short ids stay short after 2,000 quick writes, and each finds it
       t.equal(findItem(items, typed).id, ids[at]);
 });
 
-t.test('CLI-50: ids that others chose make only themselves long', async (t) => {
+t.test('CLI-50: ids that others chose lengthen only their own short ids', async (t) => {
   const own = '01JAAAAAAAAAAAAAAAAAAWXYZ7';
   const chosen = ['01JAAAAAAAAAAAAAAAAAA00001', '01JBBAAAAAAAAAAAAAAAA00001', '01JCCAAAAAAAAAAAAAAAA00001'];
   const begun = 'WXYZ7AAAAAAAAAAAAAAAAAAAAA';
@@ -205,15 +211,15 @@ t.test('CLI-50: ids that others chose make only themselves long', async (t) => {
   for (const id of chosen) t.equal(short.of(id).length, 22);
   short.add(begun);
   const items = [own, begun, ...chosen].map((id) => ({ id })) as never as readonly ItemView[];
-  t.not(short.of(own), 'WXYZ7', 'another id begins with that');
+  t.not(short.of(own), 'WXYZ7', 'a short id gets longer when another id begins with it');
   for (const { id } of items) t.equal(findItem(items, short.of(id)).id, id);
 });
 
-t.test('CLI-49: a number means what the last list showed, or nothing', async (t) => {
+t.test('CLI-49: a number means the item that the last list showed under it, or nothing', async (t) => {
   const [one = '', two = '', three = ''] = ['A', 'B', 'C'].map((end) => `01JAAAAAAAAAAAAAAAAAAAAAA${end}`);
   const items = [three, one].map((id) => ({ id, type: 'text', payload: {} })) as never as readonly ItemView[];
   const listed = { at: 0, ids: [one, two] };
-  t.equal(findItem(items, ' 1 ', listed).id, one, 'not the first one now');
+  t.equal(findItem(items, ' 1 ', listed).id, one, 'the number does not mean the item that is first now');
   t.throws(() => findItem(items, '2', listed), {
     code: 'not_found',
     message: /number 2 of the last list is not there/,
@@ -221,10 +227,10 @@ t.test('CLI-49: a number means what the last list showed, or nothing', async (t)
   t.throws(() => findItem(items, '3', listed), { code: 'not_found' });
   for (const none of ['-1', '1.0', '1e0', '٣', '00001'])
     t.throws(() => findItem(items, none, listed), { code: 'not_found' });
-  t.throws(() => findItem(items, '1'), { code: 'not_found' }, 'without a list');
+  t.throws(() => findItem(items, '1'), { code: 'not_found' }, 'without a list a number means nothing');
 });
 
-t.test('CLI-03: an address is read as people type it', async (t) => {
+t.test('CLI-03: an address is accepted as people type it', async (t) => {
   t.equal(addressOf('sync.example.org/'), 'https://sync.example.org');
   t.equal(addressOf('localhost:8080'), 'http://localhost:8080');
   t.equal(addressOf('[::1]:8080'), 'http://[::1]:8080');
@@ -238,11 +244,11 @@ t.test('CLI-04: address and words are one text, which a QR code holds', async (t
   t.equal(text, 'https://sync.example.org/#pair=one-two-three-four-five-six');
   t.same(readOfferText(text), { url: 'https://sync.example.org/', words: 'one-two-three-four-five-six' });
   t.equal(readOfferText('https://sync.example.org'), undefined);
-  t.equal(new URL(text).pathname + new URL(text).search, '/', 'no program sends the words');
+  t.equal(new URL(text).pathname + new URL(text).search, '/', 'the words are in the fragment, which no program sends');
   const plain = qrLines(text, false);
   const inked = qrLines(text, true);
   t.ok(plain.every((line) => line.length === plain[0]?.length && /^[ █▀▄]+$/.test(line)));
-  t.match(inked[0], /^\u001b\[30;107m.*\u001b\[0m$/, 'dark on light whatever the terminal has');
+  t.match(inked[0], /^\u001b\[30;107m.*\u001b\[0m$/, 'the code is dark on light whatever colours the terminal has');
 });
 
 t.test('CLI-15: every failure has its exit code, and none shows a stack', async (t) => {
@@ -254,7 +260,7 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
     [api('bin_not_found', 404), EXIT.notFound, 'bin_not_found'],
     [api('item_not_found', 404), EXIT.notFound, 'item_not_found'],
     [api('conflict', 409), EXIT.refused, 'conflict'],
-    // What every object has is no code that is known here, and no success.
+    // Names that every object inherits are neither known codes nor a success.
     [api('constructor', 400), EXIT.failure, 'constructor'],
     [api('toString', 409), EXIT.refused, 'refused'],
     [api('__proto__', 403), EXIT.refused, '__proto__'],
@@ -279,25 +285,25 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
   for (const [error, exitCode, code] of cases) {
     const failure = failureOf(error);
     t.match(failure, { exitCode, code }, code);
-    t.notMatch(failure.message, /\n|at .*:\d+/, `${code}: one line`);
+    t.notMatch(failure.message, /\n|at .*:\d+/, `${code}: the message is one line`);
   }
-  t.match(failureOf(api('rate_limited', 429)).hint, /7 s/, 'how long to wait');
+  t.match(failureOf(api('rate_limited', 429)).hint, /7 s/, 'the hint says how long to wait');
   const refused = new NetworkError('network', 'x', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) });
   t.match(failureOf(refused).message, /nothing listens/);
   const hostile = new ApiError({ code: `evil${ESC}[2J`, status: 418, message: HOSTILE });
   for (const error of [hostile, new QueuedError('x', hostile), new ClientError('closed', HOSTILE)])
-    t.notMatch(JSON.stringify(Object.values(failureOf(error))), /\\u001b|\u202e/, "a server's words are harmless too");
+    t.notMatch(JSON.stringify(Object.values(failureOf(error))), /\\u001b|\u202e/, "a server's text is harmless too");
 });
 
-t.test('CLI-15: a list of the server that is too large to be read again is not kept', async (t) => {
+t.test('CLI-15: a list from the server that is too large to be read again is not stored', async (t) => {
   const folder = await temporaryFolder(t);
   const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
   await writeKnown(folder, { devices: [], bins: [bin] }, KEYS);
   await writeKnown(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] }, KEYS);
-  t.equal((await readKnown(folder)).bins?.length, 1, 'what was known before');
+  t.equal((await readKnown(folder)).bins?.length, 1, 'the previous list stays');
 });
 
-t.test('CLI-20: what was never read is not known to be empty', async (t) => {
+t.test('CLI-20: a list that was never read is not stored as empty', async (t) => {
   const folder = await temporaryFolder(t);
   const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
   await writeKnown(folder, { devices: undefined, bins: [bin] }, KEYS);
@@ -311,7 +317,7 @@ t.test('CLI-20 CLI-52: names of bins are known without the server, and not on di
   const label = { name: 'Großeinkauf', emoji: '🛒' };
   const bin = { id: 'b1', slug: 'b1', createdAt: 1, updatedAt: 1, itemCount: null, label, readable: true };
   await writeKnown(folder, { devices: [], bins: [bin] }, KEYS);
-  // The other half is written: the names stay.
+  // Only the devices are written: the names of the bins stay.
   await writeKnown(folder, { devices: [], bins: undefined }, KEYS);
   t.match((await readKnown(folder, KEYS)).bins, [{ id: 'b1', label }]);
   const other = { ...KEYS, masterKey: nodeSodium.random(32) };
@@ -320,11 +326,15 @@ t.test('CLI-20 CLI-52: names of bins are known without the server, and not on di
   const { bins } = JSON.parse(readFileSync(join(folder, 'known.json'), 'utf8')) as { bins: Record<string, unknown>[] };
   const before = bins.map((one) => ({ ...one, meta: undefined }));
   writeFileSync(join(folder, 'known.json'), JSON.stringify({ devices: [], bins: before }));
-  t.match((await readKnown(folder, KEYS)).bins, [{ id: 'b1', label: null, readable: true }], 'of an earlier version');
+  t.match(
+    (await readKnown(folder, KEYS)).bins,
+    [{ id: 'b1', label: null, readable: true }],
+    'a file of an earlier version is read',
+  );
   await writeKnown(folder, { devices: [], bins: [{ ...bin, label: null, readable: false }] }, KEYS);
   t.match(
     (await readKnown(folder, KEYS)).bins,
     [{ label: null, readable: false }],
-    'nor does it verify without the server',
+    'a label that does not verify stays unreadable without the server',
   );
 });

@@ -1,6 +1,6 @@
 /**
  * The built program, as processes of its own: signals, pipes, terminals, two at once, killed ones. Calls that differ
- * from such a one in their command alone run in this process.
+ * from such a one only in their command run in this process.
  */
 import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ interface Scene {
   readonly home: string;
   readonly phrase: string;
   readonly folder: string;
-  /** The built program. */
+  /** Runs the built program. */
   run(argv: readonly string[]): Promise<Ended>;
   /** The same call in this process. */
   here(argv: readonly string[]): Promise<Ended>;
@@ -46,7 +46,7 @@ async function scene(t: WithTeardown): Promise<Scene> {
 
 const parsed = ({ stdout }: Ended): Json => JSON.parse(stdout) as Json;
 
-/** The program in a pseudo-terminal, where a person would sit. */
+/** Runs the program in a pseudo-terminal, as for a person. */
 const typed = (t: WithTeardown, home: string, command: string, env: Record<string, string> = {}) =>
   spawnCli(t, ['-qfec', `stty cols 100; ${process.execPath} ${BINARY} ${command}`, '/dev/null'], {
     home,
@@ -55,7 +55,7 @@ const typed = (t: WithTeardown, home: string, command: string, env: Record<strin
   });
 
 t.test(
-  'CLI-16 CLI-17 CLI-20: JSON alone on standard output, no colours in a pipe, secrets in one private file',
+  'CLI-16 CLI-17 CLI-20: standard output has JSON only, a pipe no colours, one private file all secrets',
   async (t) => {
     const { run, here, home, folder, phrase } = await scene(t);
     const put = await run(['put', 'milk', '--json']);
@@ -84,14 +84,14 @@ t.test(
     const { masterKey, keys, token } = await identityIn(folder);
     const secrets = [toBase64Url(masterKey), toBase64Url(keys.secretKey), token.text];
     for (const secret of [phrase, phrase.split(' ').slice(0, 2).join(' '), ...secrets]) {
-      t.notOk(everything.join('\n').includes(secret), 'nothing secret was printed');
+      t.notOk(everything.join('\n').includes(secret), 'no secret is printed');
       for (const path of filesBelow(folder)) t.notOk(readFileSync(path).includes(secret), path);
     }
-    t.same(readdirSync(home), ['service'], 'nothing anywhere else');
+    t.same(readdirSync(home), ['service'], 'nothing is written anywhere else');
   },
 );
 
-t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) => {
+t.test('CLI-15 CLI-16: the built program ends with its exit codes and one message', async (t) => {
   const { run, here, home } = await scene(t);
   const fails = async (argv: readonly string[], code: number, error: string): Promise<void> => {
     const call = argv[0] === 'get' ? run : here;
@@ -102,7 +102,7 @@ t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) =>
     t.match(JSON.parse(last), { error: { code: error, message: String } }, argv.join(' '));
     const plain = await call(argv);
     t.match(plain.stderr, /^Error: /m);
-    t.notMatch(plain.stderr, /\n {4}at |\.js:\d/, 'no stack');
+    t.notMatch(plain.stderr, /\n {4}at |\.js:\d/, 'no stack is shown');
   };
   await fails(['get', '01ZZZZ'], EXIT.notFound, 'not_found');
   await fails(['nonsense'], EXIT.usage, 'usage');
@@ -117,10 +117,10 @@ t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) =>
   });
   t.match(await here(['help', 'put']), { code: EXIT.ok, stdout: /Usage: service-device put/ });
   const debugged = spawnCli(t, ['get', '01ZZZZ'], { home, env: { SERVICE_DEBUG: '1' } });
-  t.match((await debugged.ended).stderr, /\n {4}at /, 'a stack for who asks for it');
+  t.match((await debugged.ended).stderr, /\n {4}at /, 'a stack is shown on request');
 });
 
-t.test('CLI-18: two commands at once on one profile both succeed; a killed one holds nothing', async (t) => {
+t.test('CLI-18: commands at once on one profile all succeed; the lock of a killed one is taken over', async (t) => {
   const { run, here, folder, home, server } = await scene(t);
   const both = await Promise.all(['one', 'two', 'three'].map((text) => run(['put', text, '--json'])));
   t.same(
@@ -137,7 +137,7 @@ t.test('CLI-18: two commands at once on one profile both succeed; a killed one h
     through: [process.execPath, BINARY],
   });
   const held = join(home, 'service', 'device', 'held', 'lock');
-  // It waits for its input with the lock in its hand.
+  // It waits for its input while it holds the lock.
   await until('the lock', () => existsSync(held) && lockHolder(held) === other.pid);
   const waiting = spawnCli(t, ['list', '--profile', 'held'], { home });
   other.kill('SIGKILL');
@@ -148,7 +148,7 @@ t.test('CLI-18: two commands at once on one profile both succeed; a killed one h
   writeFileSync(file, `${process.pid} another-process-with-its-number`);
   const long = new Date(Date.now() - 60_000);
   utimesSync(file, long, long);
-  t.equal((await run(['list'])).code, EXIT.ok, 'and from one whose number another process has got');
+  t.equal((await run(['list'])).code, EXIT.ok, 'so is a lock whose process number another process has got');
 });
 
 t.test('CLI-12 CLI-26: watch runs beside other commands, and ends at a signal with 130', async (t) => {
@@ -168,7 +168,7 @@ t.test('CLI-12 CLI-26: watch runs beside other commands, and ends at a signal wi
   });
 });
 
-t.test('CLI-01 CLI-05 CLI-17 CLI-22: two people at two terminals', async (t) => {
+t.test('CLI-01 CLI-05 CLI-17 CLI-22: two people claim and pair at two terminals', async (t) => {
   const { port } = await runServer(t);
   const [one, two] = [await temporaryFolder(t), await temporaryFolder(t)];
   const url = `http://127.0.0.1:${port}`;
@@ -191,27 +191,27 @@ t.test('CLI-01 CLI-05 CLI-17 CLI-22: two people at two terminals', async (t) => 
   pair.write('yes\r');
   const [paired, joined] = await Promise.all([pair.ended, join.ended]);
   t.same([paired.code, joined.code], [EXIT.ok, EXIT.ok], paired.stdout + joined.stdout);
-  t.match(paired.stdout, /\u001b\[30;107m.*█/, 'a QR code, dark on light');
+  t.match(paired.stdout, /\u001b\[30;107m.*█/, 'a QR code is shown, dark on light');
 
   const secret = typed(t, two, 'put --type password --set service=mail');
   await secret.seen(/Secret: /);
   secret.write('hunter2\r');
   const written = await secret.ended;
   t.equal(written.code, EXIT.ok);
-  t.notMatch(written.stdout, 'hunter2', 'what is typed is not shown');
+  t.notMatch(written.stdout, 'hunter2', 'a secret is not shown while it is typed');
   const list = await typed(t, one, 'list').ended;
-  t.match(list.stdout, /\u001b\[36m/, 'colours on a terminal');
+  t.match(list.stdout, /\u001b\[36m/, 'a terminal gets colours');
   const colourless = await typed(t, one, 'list', { NO_COLOR: '1' }).ended;
   t.match(colourless.stdout, /password +Phone +mail/);
-  t.notMatch(colourless.stdout, /\u001b\[\d+m/, 'unless NO_COLOR is set');
+  t.notMatch(colourless.stdout, /\u001b\[\d+m/, 'with NO_COLOR a terminal gets no colours');
 
   const asked = typed(t, two, 'rm 01');
   await asked.seen(/\[y\/N\] /);
   asked.write('\u0003');
-  t.equal((await asked.ended).code, EXIT.interrupted, 'Ctrl-C at a question');
+  t.equal((await asked.ended).code, EXIT.interrupted, 'Ctrl-C at a question interrupts');
 });
 
-t.test('CLI-15: whoever stops reading stops the program, and nothing else', async (t) => {
+t.test('CLI-15: a reader that closes the pipe ends the program without an error', async (t) => {
   const { here, home } = await scene(t);
   await here(['put', 'x'.repeat(60_000)]);
   const piped = spawnCli(t, ['-c', `${process.execPath} ${BINARY} list --json | true; echo "\${PIPESTATUS[0]}"`], {

@@ -1,4 +1,4 @@
-/** Files as they are put: every byte and the name come back, several at once, and what is none is said. */
+/** Files put at the command line: bytes and names come back unchanged, several at once, and refusals are reported. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { machine, spawnCli, type Json, type Machine } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
-/** What a text file may be, and what is none. */
+/** Files that may be text, and some that are not. */
 const FILES: Readonly<Record<string, Buffer>> = {
   'crlf.txt': Buffer.from('one\r\ntwo\r\n'),
   'bom.txt': Buffer.from('\ufeffwith a mark'),
@@ -35,7 +35,7 @@ async function scene(t: WithTeardown): Promise<Machine & { readonly at: (name: s
 
 const titleOf = ({ title }: Json): string => String(title);
 
-t.test('CLI-40 CLI-42 CLI-45: several files come back byte for byte and under their names', async (t) => {
+t.test('CLI-40 CLI-42 CLI-45: several files are returned byte for byte and under their names', async (t) => {
   const desk = await scene(t);
   const names = Object.keys(FILES);
   for (const [name, bytes] of Object.entries(FILES)) writeFileSync(desk.at(name), bytes);
@@ -67,13 +67,13 @@ t.test('CLI-40: names that begin with a hyphen or a dot are kept as they are', a
     writeFileSync(desk.at(name), name);
     const { id } = await desk.json(['put', '--file', desk.at(name)]);
     t.match(await desk.json(['get', String(id)]), { title: name, payload: { label: name } });
-    // In a folder of others' making neither an option nor hidden.
+    // Where the file is saved, its name is neither an option nor hidden.
     const { file } = await desk.json(['get', String(id), '-o', join(desk.home, 'out')]);
     t.ok(readFileSync(String(file)).equals(Buffer.from(name)));
   }
 });
 
-t.test('CLI-40: an archive carries what was put byte for byte', async (t) => {
+t.test('CLI-40: an archive has a text byte for byte as it was put', async (t) => {
   const desk = await scene(t);
   writeFileSync(desk.at('bom.txt'), FILES['bom.txt'] ?? '');
   const { id } = await desk.json(['put', '--file', desk.at('bom.txt')]);
@@ -86,7 +86,7 @@ t.test('CLI-40: an archive carries what was put byte for byte', async (t) => {
   );
 });
 
-t.test('CLI-42: one that cannot be read spoils none of the others', async (t) => {
+t.test('CLI-42: a file that cannot be read affects none of the others', async (t) => {
   const desk = await scene(t);
   writeFileSync(desk.at('a.txt'), 'a');
   writeFileSync(desk.at('b.txt'), 'b');
@@ -118,7 +118,7 @@ t.test('CLI-42: one that cannot be read spoils none of the others', async (t) =>
   t.equal(((await desk.json(['list'])) as { items: Json[] }).items.length, 4);
 });
 
-t.test('CLI-43 CLI-48: a text in which there is nothing to see is refused', async (t) => {
+t.test('CLI-43 CLI-48: a blank text is refused, and `status` mentions interrupted uploads', async (t) => {
   const desk = await scene(t);
   for (const argv of [['   '], ['\u200b'], [' \t '], ['--type', 'text', '--set', 'text= \n'], ['', '']]) {
     const put = await desk.call(['put', ...argv]);
@@ -129,7 +129,7 @@ t.test('CLI-43 CLI-48: a text in which there is nothing to see is refused', asyn
   t.match((await desk.call(['status'])).out, /^storage .*uploads that were broken off count until the night/m);
 });
 
-t.test('CLI-44: a command for a profile that is none leaves no folder', async (t) => {
+t.test('CLI-44: a command for a profile that does not exist leaves no folder', async (t) => {
   const home = await temporaryFolder(t);
   for (const command of ['status', 'list', 'forget', 'sync', 'watch', 'export', 'put']) {
     const more = command === 'export' ? ['x.archive'] : command === 'put' ? ['x'] : [];
@@ -139,7 +139,7 @@ t.test('CLI-44: a command for a profile that is none leaves no folder', async (t
   t.same(await readdir(home), []);
 });
 
-t.test('CLI-45: search is narrowed by bin and type', async (t) => {
+t.test('CLI-45: search accepts --bin and --type', async (t) => {
   const desk = await scene(t);
   await desk.json(['bins', 'add', 'Work things', '--slug', 'work']);
   writeFileSync(desk.at('milk.txt'), 'milk\n');
@@ -156,7 +156,7 @@ t.test('CLI-45: search is narrowed by bin and type', async (t) => {
   t.match(await desk.call(['search', 'milk', '--type', 'nonsense']), { code: EXIT.usage });
 });
 
-t.test('CLI-46: the account password is removed with the current one', async (t) => {
+t.test('CLI-46: the account password is removed only with the current one', async (t) => {
   const desk = await scene(t);
   const file = (name: string, text: string): string => {
     writeFileSync(desk.at(name), text);

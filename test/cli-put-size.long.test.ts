@@ -1,4 +1,4 @@
-/** The same with a gigabyte. */
+/** The same test with a file of a gigabyte. */
 import t from 'tap';
 import { largePut } from './support/cli-size.js';
 

@@ -58,9 +58,9 @@ t.test('CLI-37: what was typed before a question is no answer to it', async (t) 
   await desk.shows('Let it in? ');
   desk.type('no\r');
   t.equal(await first, 'no');
-  t.notMatch(desk.screen, /y/, 'nor is it shown');
+  t.notMatch(desk.screen, /y/, 'what was typed before is not shown');
 
-  // Between two questions, too; and more than one line with the first answer.
+  // The same between two questions, and with more than one line after the first answer.
   desk.type('y\r');
   const second = desk.ask('Delete? ');
   await desk.shows('Delete? ');
@@ -73,12 +73,12 @@ t.test('CLI-37: what was typed before a question is no answer to it', async (t) 
   t.equal(desk.interrupts, 0);
 });
 
-t.test('CLI-37: nor is what the system holds of it while the process has no time to read', async (t) => {
+t.test('CLI-37: input that the system holds while the process is busy is no answer', async (t) => {
   const desk = new Desk();
   let answer: Promise<string> | undefined;
   setImmediate(() => {
     answer = desk.ask('Let it in? ');
-    // As a terminal's input is read: behind the timers of a turn that comes late.
+    // As a terminal's input is read: after the timers of a turn that comes late.
     setImmediate(() => desk.type('y\r'));
     const stalled = performance.now() + 100;
     while (performance.now() < stalled);
@@ -88,13 +88,13 @@ t.test('CLI-37: nor is what the system holds of it while the process has no time
   t.equal(await answer, 'no');
 });
 
-t.test('CLI-37: a password that is typed ahead is neither shown nor taken', async (t) => {
+t.test('CLI-37: a password that is typed ahead is neither shown nor accepted', async (t) => {
   const desk = new Desk();
   const current = desk.ask('Current: ', true);
   await desk.shows('Current: ');
   desk.type('one\rhunter2\r');
   t.equal(await current, 'one');
-  t.ok(desk.input.raw, 'the terminal shows nothing by itself meanwhile');
+  t.ok(desk.input.raw, 'the terminal itself shows nothing meanwhile');
   desk.type('hunter2\r');
   const next = desk.ask('New: ', true);
   await desk.shows('New: ');
@@ -117,7 +117,7 @@ t.test('CLI-26 CLI-37: Ctrl-C between two questions interrupts', async (t) => {
   await t.rejects(second);
 });
 
-/** The program in a pseudo-terminal. What is written to it is typed. */
+/** Runs the program in a pseudo-terminal; what is written to it is typed. */
 const typed = (t: WithTeardown, home: string, command: string): Process =>
   spawnCli(t, ['-qfec', `stty cols 100; ${process.execPath} ${BINARY} ${command}`, '/dev/null'], {
     home,
@@ -125,7 +125,7 @@ const typed = (t: WithTeardown, home: string, command: string): Process =>
     through: ['script'],
   });
 
-t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits lets nobody in', async (t) => {
+t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits admits no device', async (t) => {
   const { port } = await runServer(t);
   const url = `http://127.0.0.1:${port}`;
   const home = await temporaryFolder(t);
@@ -135,7 +135,7 @@ t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits lets no
   const pair = typed(t, home, 'pair --no-qr');
   const [, text = ''] = await pair.seen(/(http:\S+#pair=[a-z-]+)/);
   pair.write('y\ryes\ry\r');
-  // The terminal itself shows what is typed while nobody asks: by then it has it.
+  // The terminal itself shows what is typed while no question is asked: once it does, it has the input.
   await pair.seen(/y\s+yes\s+y\s/);
   const join = runHere(await temporaryFolder(t), ['join', text, '--json', '--name', 'Phone']);
   await pair.seen(/\[y\/N\] /);
@@ -167,7 +167,7 @@ t.test(
   },
 );
 
-t.test('CLI-21 CLI-37: standard input that is no terminal answers no question', async (t) => {
+t.test('CLI-21 CLI-37: standard input that is not a terminal answers no question', async (t) => {
   const { port } = await runServer(t);
   const home = await temporaryFolder(t);
   const run = (argv: readonly string[], input = '') => runHere(home, argv, input);
@@ -176,7 +176,7 @@ t.test('CLI-21 CLI-37: standard input that is no terminal answers no question', 
   await run(['bins', 'add', 'Work', '--slug', 'work']);
   for (const argv of [['rm', id], ['bins', 'rm', 'work'], ['forget'], ['pair']]) {
     const input = 'y\ny\ny\n';
-    // The first as a process, whose standard input is the system's.
+    // The first runs as a process, whose standard input is the system's.
     const asked = argv[0] === 'rm' ? spawnCli(t, argv, { home, input }).ended : run(argv, input);
     const { code, stderr } = await asked;
     t.equal(code, EXIT.usage, argv.join(' '));
@@ -185,7 +185,7 @@ t.test('CLI-21 CLI-37: standard input that is no terminal answers no question', 
   t.match(JSON.parse((await run(['list', '--json'])).stdout), { items: [{ id }] });
 });
 
-t.test('CLI-41: a no to each question, as a person and as a script see it', async (t) => {
+t.test('CLI-41: a no to any question is a calm line for a person, and `declined` for a script', async (t) => {
   const { port } = await runServer(t);
   const desk = await machine(t);
   await desk.json(['claim', `http://127.0.0.1:${port}`, '--show-phrase', '--name', 'Desk']);

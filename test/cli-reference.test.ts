@@ -1,4 +1,4 @@
-/** The reference and completion, held against the program itself. */
+/** The reference and completion, compared with the program itself. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -51,7 +51,7 @@ t.test('CLI-24: the reference names every command with its arguments, and every 
 
 t.test('CLI-24: every command has help with a summary and an example', async (t) => {
   for (const { path, command } of commands.filter(({ path }) => path !== 'bins list')) {
-    t.ok(command.summary(), `${path}: a summary`);
+    t.ok(command.summary(), `${path} has a summary`);
     const printed: string[] = [];
     const { signal } = new AbortController();
     const terminal = { interrupted: signal, progress: () => undefined } as unknown as Terminal;
@@ -71,16 +71,16 @@ t.test('CLI-24: every command has help with a summary and an example', async (t)
     t.equal(code, EXIT.ok);
     const help = printed.join('');
     t.match(help, new RegExp(`Usage: service-device ${path}`));
-    t.match(help, /Examples:\n {2}\$ .*service-device/, `${path}: an example`);
-    t.match(help, /--json/, 'with the options of all commands');
+    t.match(help, /Examples:\n {2}\$ .*service-device/, `${path} has an example`);
+    t.match(help, /--json/, 'the help has the options of all commands');
     t.ok(
       help.split('\n').every((line) => line.length <= 125),
-      `${path}: no line runs over`,
+      `${path}: no line is too long`,
     );
   }
 });
 
-t.test('CLI-24: completion is made from the program, for each shell', async (t) => {
+t.test('CLI-24: completion is generated from the program, for each shell', async (t) => {
   for (const shell of ['bash', 'zsh', 'fish'] as const) {
     const script = completionOf(program, shell);
     for (const { path, command } of commands) {
@@ -94,7 +94,7 @@ t.test('CLI-24: completion is made from the program, for each shell', async (t) 
   }
 });
 
-t.test('CLI-24: a real shell completes with it', async (t) => {
+t.test('CLI-24: a real shell completes with the generated script', async (t) => {
   const script = completionOf(program, 'bash');
   const complete = (...words: string[]): string[] => {
     const quoted = words.map((word) => `'${word}'`).join(' ');
@@ -109,7 +109,7 @@ t.test('CLI-24: a real shell completes with it', async (t) => {
   t.same(complete('join', '--glyph', 'p'), ['phone']);
 });
 
-t.test('CLI-15: the codes of failures that the reference names are those there are', async (t) => {
+t.test('CLI-15: the reference names the codes of failures', async (t) => {
   t.equal(failureOf(new Error('x')).code, 'failure');
   for (const code of ['ambiguous', 'busy', 'needs_file', 'no_device', 'digits_differ', 'incomplete', 'damaged']) {
     t.ok(page.includes(`\`${code}\``), code);

@@ -1,4 +1,4 @@
-/** Files of the terminal that were interrupted: listed, gone on with, given up. */
+/** Interrupted uploads at the command line: listed, resumed, given up. */
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, readFileSync, renameSync, statSync, utimesSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ interface Scene {
   readonly path: string;
   /** Another device. */
   readonly first: Device;
-  /** Puts the file, and is interrupted. */
+  /** Begins to put the file, and is interrupted. */
   away(args?: readonly string[]): Promise<void>;
 }
 
@@ -41,7 +41,7 @@ async function scene(t: Test): Promise<Scene> {
   return { desk, path, away, first: made.first.device };
 }
 
-t.test('CBLOB-49: an upload that was interrupted is listed, and the same command goes on with it', async (t) => {
+t.test('CBLOB-49: an interrupted upload is listed, and the same command resumes it', async (t) => {
   const { desk, path, away } = await scene(t);
   t.match(await desk.call(['uploads']), { out: /Nothing was left/ });
   await away();
@@ -53,10 +53,10 @@ t.test('CBLOB-49: an upload that was interrupted is listed, and the same command
   t.match(await desk.json(['uploads']), { uploads: [] });
   t.ok((await desk.call(['get', String(put['id'])])).bytes.equals(BYTES));
   const again = await desk.json(['put', '--file', path]);
-  t.not(again['id'], put['id'], 'afterwards it is a new item');
+  t.not(again['id'], put['id'], 'afterwards the same command makes a new item');
 });
 
-t.test('CBLOB-49: an upload is given up by its path, and a file that changed begins anew', async (t) => {
+t.test('CBLOB-49: an upload is given up by its path, and a file that changed is sent anew', async (t) => {
   const { desk, path, away } = await scene(t);
   await away();
   t.match(await desk.call(['uploads', 'rm', 'other']), { code: EXIT.notFound });
@@ -73,7 +73,7 @@ t.test('CBLOB-49: an upload is given up by its path, and a file that changed beg
 });
 
 t.test(
-  'CBLOB-54: put goes on with the upload whose item is not there, not with one over an item or a deleted one',
+  'CBLOB-54: put resumes an upload whose item does not exist, not one over an existing or a deleted item',
   async (t) => {
     const { desk, path, away, first } = await scene(t);
     const left = async (): Promise<Json[]> => (await desk.json(['uploads']))['uploads'] as Json[];
@@ -95,7 +95,7 @@ t.test(
   },
 );
 
-t.test('CBLOB-64: a file that is changed while it is sent is not written, whatever its times say', async (t) => {
+t.test('CBLOB-64: a file that changes while it is sent is not written, whatever its timestamps say', async (t) => {
   const { desk, path } = await scene(t);
   const [truth, { atime, mtime }] = [desk.tap.blobs, statSync(path)];
   const meanwhile = (harm: () => void): void => {
@@ -114,13 +114,13 @@ t.test('CBLOB-64: a file that is changed while it is sent is not written, whatev
   const { code, notes } = await desk.call(['put', '--file', path]);
   t.equal(code, EXIT.failure, notes);
   t.match(notes, /was changed meanwhile.*nothing is writing to the file/s);
-  t.match(await desk.json(['uploads']), { uploads: [] }, 'it was given up');
+  t.match(await desk.json(['uploads']), { uploads: [] }, 'the upload is given up');
   t.match(await desk.json(['list']), { items: [] });
   meanwhile(() => renameSync(path, `${path}.moved`));
   const put = await desk.json(['put', '--file', path]);
   desk.tap.blobs = truth;
   t.ok(
     (await desk.call(['get', String(put['id'])])).bytes.equals(readFileSync(`${path}.moved`)),
-    'a move changes nothing',
+    'a file that is moved is written',
   );
 });

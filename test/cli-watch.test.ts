@@ -1,4 +1,4 @@
-/** `watch` as a tool: what was deleted, new items for a command and for a folder, whatever others call them. */
+/** `watch` as a tool: deletions, new items for a command and for a folder, whatever their names. */
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
@@ -30,7 +30,7 @@ const file = (name: unknown, text: string) => ({
   payload: { lang: '', label: name as string, text },
 });
 
-t.test('CLI-61: what was deleted is named', async (t) => {
+t.test('CLI-61: `watch` names what was deleted', async (t) => {
   const { desk, first } = await scene(t);
   const here = await first.device.put(note('here before'));
   const run = desk.start(['watch', '--count', '3']);
@@ -56,7 +56,7 @@ t.test('CLI-61: what was deleted is named', async (t) => {
   t.ok(line.length <= 40, line);
 });
 
-t.test('CLI-62: each new item is given to a command, one after the other; one that fails ends nothing', async (t) => {
+t.test('CLI-62: each new item is passed to a command, one after the other; one that fails ends nothing', async (t) => {
   const { desk, first } = await scene(t);
   const [log, busy] = [join(desk.home, 'log'), join(desk.home, 'busy')];
   const command = `test -e '${busy}' && echo twice >> '${log}'; touch '${busy}'; read -r item; echo "$item" >> '${log}'; echo "$SERVICE_ITEM_TYPE $SERVICE_ITEM_ID $SERVICE_ITEM_BIN" >> '${log}'; rm '${busy}'; test "$SERVICE_ITEM_TYPE" = text`;
@@ -75,7 +75,7 @@ t.test('CLI-62: each new item is given to a command, one after the other; one th
   const { code, notes } = await run.result;
   t.equal(code, EXIT.ok);
   const lines = readFileSync(log, 'utf8').trim().split('\n');
-  t.equal(lines.length, 6, 'three items: neither those that were here, nor a move, nor a deletion');
+  t.equal(lines.length, 6, 'three items: not those that were there before, nor a move, nor a deletion');
   t.match(JSON.parse(lines[0] ?? ''), { event: 'item', id, payload: { text: 'one $(touch hacked)' } });
   t.equal(lines[1], `text ${id} inbox`);
   t.match(JSON.parse(lines[2] ?? ''), { title: 'mail (me)', payload: { service: 'mail' } });
@@ -85,7 +85,7 @@ t.test('CLI-62: each new item is given to a command, one after the other; one th
   t.notOk(existsSync('hacked'));
 });
 
-t.test('CLI-62: a command that never ends is ended with the watching', async (t) => {
+t.test('CLI-62: a command that never ends is ended with `watch`', async (t) => {
   const { desk, first } = await scene(t);
   const begun = join(desk.home, 'begun');
   const run = desk.start(['watch', '--exec', `echo $$ > '${begun}'; exec sleep 600`], {
@@ -104,7 +104,7 @@ t.test('CLI-62: a command that never ends is ended with the watching', async (t)
   });
 });
 
-t.test('CLI-63: files and texts land in a folder, under names that do no harm, and replace nothing', async (t) => {
+t.test('CLI-63: files and texts are saved in a folder under safe names, and replace nothing', async (t) => {
   const { desk, first, to } = await scene(t);
   writeFileSync(join(to, 'notes.md'), 'mine');
   const names = [
@@ -132,7 +132,7 @@ t.test('CLI-63: files and texts land in a folder, under names that do no harm, a
   const { code, data } = await run.result;
   t.equal(code, EXIT.ok);
   const saved = data.filter(({ event }) => event === 'saved');
-  t.equal(saved.length, names.length + 2, 'passwords and links are no files');
+  t.equal(saved.length, names.length + 2, 'passwords and links are not saved');
   t.ok(
     saved.every(
       ({ file: path }) =>
@@ -151,7 +151,7 @@ t.test('CLI-63: files and texts land in a folder, under names that do no harm, a
   );
   t.equal(readFileSync(join(to, 'notes.md'), 'utf8'), 'mine');
   t.equal(readFileSync(join(to, 'notes (2).md'), 'utf8'), 'text of notes.md');
-  t.equal(readFileSync(join(to, `${text.id}.txt`), 'utf8').length, 90_000, 'the whole of a large text');
+  t.equal(readFileSync(join(to, `${text.id}.txt`), 'utf8').length, 90_000, 'a large text is saved whole');
   t.ok(readFileSync(join(to, 'big.bin')).equals(bytes));
   t.equal(statSync(join(to, 'big.bin')).mode & 0o777, 0o600);
   t.notOk(existsSync(join(desk.home, 'escape.sh')));
@@ -161,7 +161,7 @@ t.test('CLI-63: files and texts land in a folder, under names that do no harm, a
   });
 });
 
-t.test('CLI-63: what cannot be saved is told, and the next one lands', async (t) => {
+t.test('CLI-63: what cannot be saved is reported, and the next item is saved', async (t) => {
   const { desk, first, to } = await scene(t);
   const run = desk.start(['watch', '--count', '2', '--to', to]);
   await run.line(/Watching/);

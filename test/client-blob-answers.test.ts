@@ -1,4 +1,4 @@
-/** Answers of stores that are late, spent or no HTTP, and what a transfer makes of them. */
+/** Answers of stores to URLs that are late or used up, answers that are not HTTP, and what a transfer makes of them. */
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
@@ -18,7 +18,7 @@ const refusing =
     response.writeHead(status).end(`<?xml version='1.0'?><Error><Code>${code}</Code></Error>`);
     return true;
   };
-/** A late URL at Google and at S3, and a second PUT at either. */
+/** The answers to a late URL at Google and at S3, and to a second PUT at either. */
 const ANSWERS = [
   [400, 'ExpiredToken'],
   [403, 'AccessDenied'],
@@ -26,7 +26,7 @@ const ANSWERS = [
 ] as const;
 
 void t.test(
-  'CBLOB-24: whatever a store says of a late or spent address, a fresh one is asked for, three times',
+  'CBLOB-24: a URL that a store calls late or used up is replaced by a fresh one; a third refusal is reported',
   async (t) => {
     for (const [status, code] of ANSWERS) {
       const store = await standInStore(t);
@@ -34,7 +34,7 @@ void t.test(
       const trick = refusing(status, code);
       store.tricks.push(trick);
       const done = await uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) });
-      t.equal(all.granted.length, 2, `${status}: an upload`);
+      t.equal(all.granted.length, 2, `${status}: an upload requests a second URL`);
       const read = async (): Promise<number> => {
         let size = 0;
         const decryptor = decryptorOf(done.draft, done.ref);
@@ -44,43 +44,46 @@ void t.test(
       all.granted.length = 0;
       store.tricks.push(trick);
       t.equal(await read(), CONTENT.length);
-      t.equal(all.granted.length, 2, `${status}: a download`);
+      t.equal(all.granted.length, 2, `${status}: a download requests a second URL`);
       store.tricks.push(...Array.from({ length: 9 }, () => trick));
       await t.rejects(read(), { name: 'ApiError', status });
       await t.rejects(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }), {
         name: 'ApiError',
         status,
       });
-      t.equal(store.tricks.length, 3, `${status}: three times each`);
+      t.equal(store.tricks.length, 3, `${status}: three attempts each`);
     }
   },
 );
 
-void t.test('CBLOB-25: an answer that is no HTTP, or leads out of it, ends an upload and nothing else', async (t) => {
-  const store = await standInStore(t);
-  for (const head of [
-    '999 X\r\nConnection: close\r\nContent-Length: 0',
-    '099 X\r\nConnection: close\r\nContent-Length: 0',
-    '101 X\r\nConnection: upgrade\r\nUpgrade: x',
-  ]) {
-    const sockets = new Set<Socket>();
-    const server = createServer((socket) => {
-      sockets.add(socket.on('error', () => undefined));
-      socket.once('data', () => socket.write(`HTTP/1.1 ${head}\r\n\r\n`));
-    });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/x`;
-    const all = transfers(store);
-    all.bend = (grant) => ({ ...grant, url });
-    const error = await refusal(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }));
-    t.ok(isPassing(error), `${head}: ${error.name}`);
-    t.equal(all.granted.length, 5, 'five attempts');
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  }
-});
+void t.test(
+  'CBLOB-25: an answer that is not HTTP, or switches protocols, ends an upload and nothing else',
+  async (t) => {
+    const store = await standInStore(t);
+    for (const head of [
+      '999 X\r\nConnection: close\r\nContent-Length: 0',
+      '099 X\r\nConnection: close\r\nContent-Length: 0',
+      '101 X\r\nConnection: upgrade\r\nUpgrade: x',
+    ]) {
+      const sockets = new Set<Socket>();
+      const server = createServer((socket) => {
+        sockets.add(socket.on('error', () => undefined));
+        socket.once('data', () => socket.write(`HTTP/1.1 ${head}\r\n\r\n`));
+      });
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+      const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/x`;
+      const all = transfers(store);
+      all.bend = (grant) => ({ ...grant, url });
+      const error = await refusal(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }));
+      t.ok(isPassing(error), `${head}: ${error.name}`);
+      t.equal(all.granted.length, 5, 'five attempts are made');
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    }
+  },
+);
 
-void t.test('CBLOB-26: a store that refuses and holds the connection open is let go', async (t) => {
+void t.test('CBLOB-26: the connection to a store that refuses and holds it open is dropped', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const closed: Promise<void>[] = [];

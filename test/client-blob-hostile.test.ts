@@ -1,4 +1,4 @@
-/** Transfers that go on against a server and a store that lie about what they have. */
+/** Transfers that resume against a server and a store that lie about what they have. */
 import { randomBytes } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import t from 'tap';
@@ -15,7 +15,7 @@ const CONTENT = randomBytes(9 * 1024 * 1024 + 5);
 const SIZE = sealedBlobSize(CONTENT.length);
 const content = { ...HEAD, source: bytesSource(CONTENT) };
 
-void t.test('CBLOB-59: what a refused part says of the offset counts for nothing', async (t) => {
+void t.test('CBLOB-59: the offset in the refusal of a part is ignored', async (t) => {
   const store = await standInStore(t);
   for (const offset of [0, -1, 17, PART_BYTES, SIZE, SIZE + 1, 2 ** 60, '5', null]) {
     const all = transfers(store);
@@ -30,11 +30,11 @@ void t.test('CBLOB-59: what a refused part says of the offset counts for nothing
   }
 });
 
-void t.test('CBLOB-60: a server that goes on and back, again and again, is given up', async (t) => {
+void t.test('CBLOB-60: a server that repeatedly has less than it accepted is given up', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   let asked = 0;
-  // Each answer is further on than any before, and each part taken is lost.
+  // Each answer reports more progress than any before, and each accepted part is lost.
   all.lie = (truth) => {
     const offset = 300_000 * asked++;
     const { url = '', headers = null } = truth.parts[0] ?? {};
@@ -47,10 +47,10 @@ void t.test('CBLOB-60: a server that goes on and back, again and again, is given
     }),
   );
   await t.rejects(uploadBlob(all.ports, { ...content, id: newId() }), { code: 'bad_upload' });
-  t.equal(store.calls.length, 11, 'parts that were sent');
+  t.equal(store.calls.length, 11, 'eleven parts are sent before that');
 });
 
-/** What comes in the second answer of a download, whose first one was cut at the chunk that begins at `from`. */
+/** The second answer of a download, whose first one was cut in the chunk that begins at `from`. */
 interface Lie {
   readonly status: number;
   readonly headers?: OutgoingHttpHeaders;
@@ -59,7 +59,7 @@ interface Lie {
   readonly ends: 'whole' | 'bad_ct' | 'malformed';
 }
 
-void t.test('CBLOB-61: whatever a range is answered with, no other byte is handed on', async (t) => {
+void t.test('CBLOB-61: whatever a range is answered with, only bytes of the content are handed on', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const { ref, draft } = await uploadBlob(all.ports, { ...content, id: newId() });
@@ -129,14 +129,14 @@ void t.test('CBLOB-61: whatever a range is answered with, no other byte is hande
       return 'whole';
     })().catch((error: unknown) => error);
     const bytes = Buffer.concat(got);
-    t.ok(bytes.equals(CONTENT.subarray(0, bytes.length)), `${what}: ${bytes.length} bytes`);
+    t.ok(bytes.equals(CONTENT.subarray(0, bytes.length)), `${what}: ${bytes.length} bytes, all of the content`);
     if (lie.ends === 'whole') t.strictSame([ended, bytes.length], ['whole', CONTENT.length], what);
     else t.match(ended, lie.ends === 'bad_ct' ? { reason: 'bad_ct' } : { code: lie.ends }, what);
     store.tricks.length = 0;
   }
 });
 
-void t.test('CBLOB-62: a reference with anything but an id in it is no reference', (t) => {
+void t.test('CBLOB-62: a reference with any character beyond an id and its suffix is refused', (t) => {
   const id = newId();
   const reply = { size: 9, offset: 0, expiresAt: 1, parts: [] };
   t.match(readUpload({ ...reply, blobRef: `${id}.bin` }, 'reply'), { blobRef: `${id}.bin` });

@@ -38,7 +38,7 @@ async function two(
   return { ...all, second };
 }
 
-t.test('CBLOB-15: a file goes from one device to the other, and its store sees ciphertext', async (t) => {
+t.test('CBLOB-15: the other device reads, moves and replaces a file, and its store sees ciphertext', async (t) => {
   const dataDir = await temporaryFolder(t);
   const { first, second } = await two(t, { env: { DATA_DIR: dataDir } });
   const { id } = await first.device.put(file());
@@ -58,10 +58,10 @@ t.test('CBLOB-15: a file goes from one device to the other, and its store sees c
   await second.device.bins.create('other', { name: 'Other' });
   await second.device.move(id, 'other');
   await shows(first, id, ({ binId }) => binId === 'other');
-  t.ok(isContent(await bytesOf(first.device, id)), 'a move leaves it as it is');
+  t.ok(isContent(await bytesOf(first.device, id)), 'a move leaves the content as it is');
   await first.device.put(file(bytesSource(new Uint8Array(3)), { id }));
   await shows(second, id, ({ payload }) => payload?.['size'] === 3);
-  t.strictSame([...(await bytesOf(second.device, id))], [0, 0, 0], 'another file in its place');
+  t.strictSame([...(await bytesOf(second.device, id))], [0, 0, 0], 'another file replaces the content');
   const gone = next(second, 'delete', (event) => event.id === id);
   await first.device.delete(id);
   await gone;
@@ -72,7 +72,7 @@ t.test('CBLOB-15: a file goes from one device to the other, and its store sees c
   t.same([first.problems, second.problems], [[], []]);
 });
 
-t.test('CBLOB-16: a device that joins later gets the keys of files too', async (t) => {
+t.test('CBLOB-16: a device that joins later reads the existing files', async (t) => {
   const all = await world(t);
   const { id } = await all.first.device.put(file());
   const { id: text } = await all.first.device.put(note('x'.repeat(100_000)));
@@ -81,11 +81,11 @@ t.test('CBLOB-16: a device that joins later gets the keys of files too', async (
   await second.device.pull();
   t.ok(isContent(await bytesOf(second.device, id)));
   t.equal((await second.device.payload(text))?.['text'], 'x'.repeat(100_000));
-  // With the own key alone, as where a server took the master wrap away, which no tag covers.
+  // With its own key alone, as where a server removed the master wrap, which no tag covers.
   const [row] = writes(all.first)
     .filter((body) => body['id'] === id)
     .slice(-1);
-  t.ok(Object.keys(row?.['blobKeys'] as object).includes(second.device.id), 'the tag covers its key');
+  t.ok(Object.keys(row?.['blobKeys'] as object).includes(second.device.id), 'the blob has a key for the new device');
 });
 
 t.test(
@@ -102,21 +102,21 @@ t.test(
     t.same((await first.device.list()).length, 1);
     await first.device.put({ ...note('short'), id });
     await shows(second, id, ({ blob }) => blob === null);
-    t.same(await second.device.payload(id), { text: 'short' }, 'an inline payload is its own whole');
+    t.same(await second.device.payload(id), { text: 'short' }, 'an inline payload is complete');
     const large = { ...note('x'.repeat(17 * 1024 * 1024)) };
     t.match(await refusal(first.device.put(large)), { name: 'CryptoRefusal', reason: 'too_large' });
     t.match(await refusal(first.device.put({ ...note('x'), content: bytesSource(CONTENT) })), { name: 'RangeError' });
   },
 );
 
-t.test('CBLOB-13: an item that is refused after its upload is told as refused', async (t) => {
+t.test('CBLOB-13: an item that is refused after its upload is reported as refused', async (t) => {
   const { first, second } = await two(t);
   const nowhere = { ...file(), binId: 'nowhere' };
   t.match(await refusal(first.device.put(nowhere)), { name: 'ApiError', code: 'bin_not_found' });
   const { id } = await first.device.put(file());
   await shows(second, id);
   let reads = 0;
-  /** While it is read, the other device writes the item. */
+  /** While this source is read, the other device writes the item. */
   const raced: BlobSource = {
     size: CONTENT.length,
     async *open() {
@@ -129,15 +129,15 @@ t.test('CBLOB-13: an item that is refused after its upload is told as refused', 
     },
   };
   t.match(await refusal(first.device.put(file(raced, { id }))), { name: 'ApiError', code: 'conflict' });
-  t.equal((await first.device.get(id))?.payload?.['size'], 9, 'the other one stays');
+  t.equal((await first.device.get(id))?.payload?.['size'], 9, 'the item of the other device stays');
   reads = 0;
   await first.device.put({ ...file(raced, { id }), onConflict: 'overwrite' });
-  t.equal(reads, 2, 'bound to a later time, it is uploaded again');
+  t.equal(reads, 2, 'the blob is bound to a later time, hence uploaded again');
   await shows(second, id, ({ payload }) => payload?.['size'] === CONTENT.length);
   t.ok(isContent(await bytesOf(second.device, id)));
 });
 
-t.test('CBLOB-17: without a server nothing is uploaded or queued; an item whose blob is there waits', async (t) => {
+t.test('CBLOB-17: without a server nothing is uploaded or queued; an item with an uploaded blob waits', async (t) => {
   const tap = wiretap();
   const all = await world(t, { tap });
   const { first } = all;
@@ -154,7 +154,7 @@ t.test('CBLOB-17: without a server nothing is uploaded or queued; an item whose 
   await client.device.devices.list();
   down = (url) => url.includes('/blobs/');
   t.match(await refusal(client.device.put(file())), { name: 'NetworkError' });
-  t.same(await client.device.list(), [], 'nothing waits');
+  t.same(await client.device.list(), [], 'nothing is queued');
   down = (url) => url.endsWith('/api/items');
   const error = await refusal(client.device.put(file()));
   t.equal(error.code, 'queued');
@@ -165,7 +165,7 @@ t.test('CBLOB-17: without a server nothing is uploaded or queued; an item whose 
   t.ok(isContent(await bytesOf(client.device, id)));
 });
 
-t.test('CBLOB-18: limits of the server are told before anything is sent, and count what is stored', async (t) => {
+t.test('CBLOB-18: limits are reported before anything is read or sent, and count what is stored', async (t) => {
   const { first, second } = await two(t, { env: { MAX_BLOB_SIZE_MB: '1', STORAGE_CAP_BYTES: '600000' } });
   const sized = (size: number): BlobSource => ({
     size,

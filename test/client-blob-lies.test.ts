@@ -12,7 +12,7 @@ import { newId } from './support/client.js';
 const HEAD = { id: newId(), type: 'file', ts: 1_760_000_000_123 } as const;
 const CONTENT = new Uint8Array(2 * BLOB_CHUNK_BYTES).fill(7);
 
-void t.test('CBLOB-08: an address that no client may use is refused before anything is sent', async (t) => {
+void t.test('CBLOB-08: a URL that no client may use is refused before anything is sent', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const { ref, draft } = await uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) });
@@ -28,7 +28,7 @@ void t.test('CBLOB-08: an address that no client may use is refused before anyth
   t.throws(
     () => blobAddress('http://store.example/x', 'https://sync.example'),
     { code: 'bad_url' },
-    'no way back to http',
+    'https is not replaced by http',
   );
   t.equal(blobAddress('https://store.example/x?a=b#c', 'https://sync.example').href, 'https://store.example/x?a=b');
   const target = { url: new URL('https://store.example/x'), part: { from: 5, size: 5 }, total: 12 };
@@ -50,7 +50,7 @@ void t.test('CBLOB-08: an address that no client may use is refused before anyth
   });
 });
 
-void t.test('CBLOB-08: a store that leads elsewhere is not followed', async (t) => {
+void t.test("CBLOB-08: a store's redirect is not followed", async (t) => {
   const store = await standInStore(t);
   const elsewhere = await standInStore(t);
   const all = transfers(store);
@@ -71,7 +71,7 @@ void t.test('CBLOB-08: a store that leads elsewhere is not followed', async (t) 
   t.strictSame(elsewhere.calls, []);
 });
 
-void t.test('CBLOB-09: a body without end is read no further than the blob', async (t) => {
+void t.test('CBLOB-09: an endless body is read no further than the blob', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const { ref, draft } = await uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) });
@@ -94,10 +94,10 @@ void t.test('CBLOB-09: a body without end is read no further than the blob', asy
       t.ok(part.length > 0);
   })();
   await t.rejects(reading, { name: 'CryptoRefusal', reason: 'bad_ct' });
-  t.ok(sent < 2 ** 25, `${sent} bytes were taken`);
+  t.ok(sent < 2 ** 25, `${sent} bytes were sent`);
 });
 
-void t.test('CBLOB-09: a store that gives a byte now and then is given up', async (t) => {
+void t.test('CBLOB-09: a store that sends a byte now and then is given up', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const { ref, draft } = await uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) });
@@ -119,7 +119,7 @@ void t.test('CBLOB-09: a store that gives a byte now and then is given up', asyn
   t.equal(store.tricks.length, 0);
 });
 
-void t.test('CBLOB-10: a source that is not as long as it was said to be is not sent as a blob', async (t) => {
+void t.test('CBLOB-10: a source whose length differs from the stated one is not sent as a blob', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   for (const size of [CONTENT.length - 1, CONTENT.length + 1]) {
@@ -134,11 +134,11 @@ void t.test('CBLOB-10: a source that is not as long as it was said to be is not 
       }),
   };
   await t.rejects(uploadBlob(all.ports, { ...HEAD, source: broken }), { message: 'the disk is gone' });
-  t.equal(all.granted.length, 3, 'and not again');
+  t.equal(all.granted.length, 3, 'no upload is tried again');
   t.equal(store.objects.size, 0);
 });
 
-void t.test('CBLOB-11: a transfer ends when its caller or its device does, and the source is given up', async (t) => {
+void t.test('CBLOB-11: a transfer ends when its caller or its device ends it, and closes the source', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const done = await uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) });

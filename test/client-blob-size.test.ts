@@ -1,4 +1,4 @@
-/** A large file through a device, while the device's memory is watched. */
+/** A device uploads and downloads a large file while its memory is measured. */
 import { createHash } from 'node:crypto';
 import t from 'tap';
 import type { BlobSource } from '../src/sdk/blobs/source.js';
@@ -10,10 +10,10 @@ import { spawnServer } from './support/server.js';
 
 const MIB = 1024 * 1024;
 const SIZE = 192 * MIB;
-/** What a garbage collector may leave lying about; far below the file. */
+/** Memory that the garbage collector may not have freed yet; far below the size of the file. */
 const EXTRA_MAX = 96 * MIB;
 
-/** Numbered pieces: none may be lost or come twice. */
+/** Numbered pieces, so that a lost or repeated piece changes the hash. */
 const numbered = (size: number): BlobSource => ({
   size,
   async *open() {
@@ -33,7 +33,7 @@ async function hashOf(bytes: AsyncIterable<Uint8Array>): Promise<string> {
 }
 
 void t.test(
-  'CBLOB-23: a device holds little of a file, however large',
+  "CBLOB-23: a device's memory does not grow with the size of a file that it uploads and downloads",
   { skip: process.platform !== 'linux' },
   async (t) => {
     const server = await spawnServer(t, { env: { LOG_LEVEL: 'info' } });

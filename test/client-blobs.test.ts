@@ -1,4 +1,4 @@
-/** Blobs in transit: what a device sends to a store and takes from it. */
+/** Uploads and downloads of blobs: what a device sends to a store and accepts from it. */
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { bytesSource, fileSource, type BlobProgress, type BlobSource } from '../src/sdk/blobs/source.js';
@@ -28,7 +28,7 @@ const status =
     return true;
   };
 
-/** So many bytes of the object, then the connection is cut. */
+/** Sends the first `bytes` bytes of the object, then cuts the connection. */
 const cutAfter =
   (store: StandInStore, bytes: number): Trick =>
   ({ path }, response) => {
@@ -50,7 +50,7 @@ async function download(all: Transfers, { ref, draft }: UploadedBlob): Promise<U
 const same = (one: Uint8Array, other: Uint8Array): boolean => Buffer.from(one).equals(other);
 
 void t.test(
-  'CBLOB-01 CBLOB-14: what is uploaded is what is downloaded, of any size, in parts of known length',
+  'CBLOB-01 CBLOB-14: a file of any size arrives unchanged, in parts of 5 MiB at most, each with its length',
   async (t) => {
     const store = await standInStore(t);
     const all = transfers(store);
@@ -74,7 +74,7 @@ void t.test(
   },
 );
 
-void t.test('CBLOB-02: an upload sends the headers that it was told and nothing of the device', async (t) => {
+void t.test('CBLOB-02: an upload sends the specified headers, and no token, cookie or referrer', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const plain = all.bend;
@@ -87,7 +87,7 @@ void t.test('CBLOB-02: an upload sends the headers that it was told and nothing 
   t.strictSame([headers.authorization, headers.cookie, headers.referer], [undefined, undefined, undefined]);
 });
 
-void t.test('CBLOB-03: a part that is refused or cut is sent again at a fresh address, the same bytes', async (t) => {
+void t.test('CBLOB-03: a refused or interrupted part is sent again to a fresh URL, with the same bytes', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const drop: Trick = (_, response) => {
@@ -96,15 +96,15 @@ void t.test('CBLOB-03: a part that is refused or cut is sent again at a fresh ad
   };
   store.tricks.push(status(403), drop, status(404));
   const done = await upload(all);
-  t.strictSame(all.granted, [done.ref, done.ref, done.ref, done.ref], 'four addresses of one reference');
-  t.equal(new Set(store.calls.map(({ body }) => body.toString('hex'))).size, 1, 'one plaintext under one key');
+  t.strictSame(all.granted, [done.ref, done.ref, done.ref, done.ref], 'four URLs for one reference');
+  t.equal(new Set(store.calls.map(({ body }) => body.toString('hex'))).size, 1, 'one key for one plaintext');
   t.ok(same(await download(all, done), THREE));
   store.tricks.push(status(403), status(403), status(403));
-  await t.rejects(upload(all), { name: 'ApiError', status: 403 }, 'not for ever');
+  await t.rejects(upload(all), { name: 'ApiError', status: 403 }, 'the number of attempts is limited');
 });
 
 void t.test(
-  'CBLOB-04: a download that is cut goes on from its chunk, also where a store knows no ranges',
+  'CBLOB-04: an interrupted download resumes at its chunk, even if the store does not support ranges',
   async (t) => {
     const store = await standInStore(t);
     const all = transfers(store);
@@ -121,7 +121,7 @@ void t.test(
       return true;
     };
     store.tricks.push(cutAfter(store, 2 * SEALED_CHUNK_BYTES + 5), whole);
-    t.ok(same(await download(all, done), THREE), 'the beginning comes again and is skipped');
+    t.ok(same(await download(all, done), THREE), 'the beginning is sent again and skipped');
     const other: Trick = (_, response) => {
       response.writeHead(206, { 'content-range': 'bytes 7-9/10' }).end('xyz');
       return true;
@@ -131,7 +131,7 @@ void t.test(
   },
 );
 
-void t.test('CBLOB-33: a blob is read from any byte on, by as little as its chunks allow', async (t) => {
+void t.test('CBLOB-33: a blob is read from any byte on by fetching only the chunks from there', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const done = await upload(all);
@@ -167,31 +167,31 @@ void t.test('CBLOB-33: a blob is read from any byte on, by as little as its chun
       [range],
     );
     t.match(seen.at(-1), { done: THREE.length, total: THREE.length });
-    t.ok((seen[0]?.done ?? 0) > first * chunk, 'what is left out counts as done');
+    t.ok((seen[0]?.done ?? 0) > first * chunk, 'the chunks that are not fetched count as done');
   }
   store.tricks.push(cutAfter(store, 100));
-  t.ok(same(await read(chunk + 5), THREE.subarray(chunk + 5)), 'a cut one begins again at its chunk');
+  t.ok(same(await read(chunk + 5), THREE.subarray(chunk + 5)), 'an interrupted read resumes at its chunk');
   all.size = () => null;
-  t.ok(same(await read(chunk + 5), THREE.subarray(chunk + 5)), 'where no size is told it is read from the beginning');
+  t.ok(same(await read(chunk + 5), THREE.subarray(chunk + 5)), 'a blob of unknown size is read from the beginning');
   t.equal((await read(THREE.length)).length, 0);
-  // Cut off at the end of a chunk, with a size that fits what is left.
+  // Truncated at the end of a chunk, and the reported size matches the rest.
   const path = `/${done.ref}`;
   store.objects.set(path, (store.objects.get(path) ?? Buffer.alloc(0)).subarray(0, 2 * SEALED_CHUNK_BYTES));
   all.size = () => 2 * SEALED_CHUNK_BYTES;
   for (const from of [chunk + 5, 2 * chunk, THREE.length]) {
-    await t.rejects(read(from), { name: 'CryptoRefusal', reason: 'bad_ct' }, `a blob that was cut, from ${from}`);
+    await t.rejects(read(from), { name: 'CryptoRefusal', reason: 'bad_ct' }, `a truncated blob, from ${from}`);
   }
   for (const from of [-1, 0.5, NaN]) await t.rejects(read(from), RangeError);
 });
 
-void t.test('CBLOB-05: an address that is refused or has under 60 s left is replaced by a fresh one', async (t) => {
+void t.test('CBLOB-05: a URL that is refused or has less than 60 s left is replaced by a fresh one', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   const done = await upload(all);
   all.granted.length = 0;
   store.tricks.push(cutAfter(store, SEALED_CHUNK_BYTES + 1), status(403));
   t.ok(same(await download(all, done), THREE));
-  t.equal(all.granted.length, 2, 'one for both attempts that it was good for, one more');
+  t.equal(all.granted.length, 2, 'one URL for the first two attempts, a fresh one after the refusal');
   const plain = all.bend;
   all.bend = (grant) => ({ ...plain(grant), expiresAt: all.clock.now() + 59_999 });
   all.granted.length = 0;
@@ -199,11 +199,11 @@ void t.test('CBLOB-05: an address that is refused or has under 60 s left is repl
   t.ok(same(await download(all, done), THREE));
   t.equal(all.granted.length, 2);
   store.tricks.push(...Array.from({ length: 9 }, () => status(403)));
-  await t.rejects(download(all, done), { name: 'ApiError', status: 403 }, 'a stale address for ever');
-  t.ok(store.tricks.length > 4, `${store.tricks.length} were left`);
+  await t.rejects(download(all, done), { name: 'ApiError', status: 403 }, 'the number of fresh URLs is limited');
+  t.ok(store.tricks.length > 4, `${store.tricks.length} of the refusals were not used`);
 });
 
-void t.test('CBLOB-06: a store that is busy is waited for as it says, and not for ever', async (t) => {
+void t.test('CBLOB-06: a busy store is waited for as Retry-After says, up to a minute and five times', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   store.tricks.push(status(503, { 'retry-after': '7' }), status(429, { 'retry-after': '3' }));
@@ -214,14 +214,14 @@ void t.test('CBLOB-06: a store that is busy is waited for as it says, and not fo
   t.ok(same(await download(all, done), THREE));
   t.strictSame(all.clock.waits, [2_000]);
   store.tricks.push(status(503, { 'retry-after': '66' }));
-  await t.rejects(download(all, done), { name: 'ApiError', status: 503, retryAfter: 66 }, 'longer than anybody waits');
+  await t.rejects(download(all, done), { name: 'ApiError', status: 503, retryAfter: 66 }, 'above a minute it gives up');
   store.tricks.push(...Array.from({ length: 20 }, () => status(500)));
   await t.rejects(upload(all), { name: 'ApiError', status: 500 });
   t.equal(store.tricks.length, 15, 'five attempts');
 });
 
 void t.test(
-  'CBLOB-07: bytes that are not the blob, whole and in order, are refused before they are handed on',
+  'CBLOB-07: changed, truncated, extended or exchanged bytes are refused before they are handed on',
   async (t) => {
     const store = await standInStore(t);
     const all = transfers(store);
@@ -250,17 +250,17 @@ void t.test(
         const decryptor = decryptorOf(done.draft, done.ref);
         const reading = (async () => {
           for await (const part of downloadBlob(all.ports, { ref: done.ref, decryptor })) {
-            t.ok(same(part, THREE.subarray(got, got + part.length)), 'only what was written');
+            t.ok(same(part, THREE.subarray(got, got + part.length)), 'only the original bytes are handed on');
             got += part.length;
           }
         })();
-        await t.rejects(reading, { name: 'CryptoRefusal', reason: 'bad_ct' }, `${what}, said to be ${said}`);
+        await t.rejects(reading, { name: 'CryptoRefusal', reason: 'bad_ct' }, `${what}, reported size ${said}`);
         t.ok(got <= handedOn, `${what}: ${got} bytes were handed on`);
       }
     }
     store.objects.set(path, good);
     all.size = () => Number.MAX_SAFE_INTEGER;
-    t.ok(same(await download(all, done), THREE), 'a lie about the size alone costs attempts, not content');
+    t.ok(same(await download(all, done), THREE), 'a wrong size alone costs attempts, not content');
     store.objects.delete(path);
     await t.rejects(download(all, done), { name: 'ApiError', code: 'blob_not_found' });
   },

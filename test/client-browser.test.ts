@@ -12,9 +12,9 @@ t.setTimeout(180_000);
 
 const PAGE = new URL('./support/browser-page.js', import.meta.url);
 
-t.test("STORE-20: the browser's entry needs nothing of Node and nothing of the server", async (t) => {
+t.test('STORE-20: the entry for browsers imports nothing of Node and nothing of the server', async (t) => {
   const { metafile } = await bundled(new URL('../src/sdk/browser.js', import.meta.url));
-  // `(disabled):x`: an empty module in the place of one that a library asks for in Node only.
+  // `(disabled):x`: an empty module in place of one that a library imports in Node only.
   const inputs = Object.keys(metafile.inputs).filter((path) => !path.startsWith('(disabled):'));
   const outside = inputs.filter((path) => !/(^|\/)(build\/src\/(sdk|crypto|protocol)|node_modules)\//.test(path));
   t.same(outside, [], 'sdk, crypto, protocol and libraries only');
@@ -61,7 +61,7 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
   t.equal(claimed.words, 12);
   const { identity } = claimed;
 
-  await t.test('STORE-21: claims, writes and lists under a strict policy', async (t) => {
+  await t.test('STORE-21: a device claims, writes and lists under a strict content security policy', async (t) => {
     t.match(await device('open', identity), { repair: null, held: { itemCount: 0 }, cursor: { since: 0 } });
     t.equal(await device('connect'), undefined);
     t.match(await device('put', 'one'), { version: 1 });
@@ -74,14 +74,14 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
     t.same(row, { items: 2 });
   });
 
-  await t.test('STORE-21: another page of the same device is told that the store is in use', async (t) => {
+  await t.test('STORE-21: a second page of the same device gets `locked`', async (t) => {
     const other = await browser.newPage();
     await fresh(other, origin);
     t.match(await call(other)('open', identity), { code: 'locked' });
     await other.close();
   });
 
-  await t.test('STORE-21: what was read and what was not sent is there again, without a server', async (t) => {
+  await t.test('STORE-21: a reload without a server shows what was read and what was not sent', async (t) => {
     await page.setOfflineMode(true);
     t.match(await device('put', 'three'), { code: 'queued' });
     t.equal(await device('close'), undefined);
@@ -97,7 +97,7 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
     await page.setOfflineMode(false);
     t.equal(await device('connect'), undefined);
     t.match(await device('put', 'four'), { version: 4 });
-    // What the next start reads is what the stream has brought, which may come after the reply.
+    // The next start reads what the stream has delivered, which may be later than the reply.
     await until('all four', async () => isDeepStrictEqual(await device('held'), { itemCount: 4, versionSum: 10 }));
     t.equal(await device('close'), undefined);
   });
@@ -115,7 +115,7 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
     t.match(await device('open', identity), { repair: null, held: { itemCount: 4 } });
   });
 
-  await t.test('STORE-23: so it is in a dedicated worker', async (t) => {
+  await t.test('STORE-23: a device opens, connects, writes and lists in a dedicated worker', async (t) => {
     await fresh(page, origin);
     const inWorker = (name: string, ...args: unknown[]): Promise<unknown> => page.evaluate(callWorker, name, args);
     t.match(await inWorker('open', identity), { repair: null, held: { itemCount: 4, versionSum: 10 } });
@@ -127,7 +127,7 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
   t.same(told, [], 'nothing was thrown in the page');
 });
 
-/** Runs in the page: turns a bit of the first entry. */
+/** Runs in the page: flips a bit of the first entry. */
 async function damage(): Promise<boolean> {
   const done = <T>(request: IDBRequest<T>): Promise<T> =>
     new Promise((resolve, reject) => {
@@ -150,7 +150,7 @@ async function damage(): Promise<boolean> {
   return false;
 }
 
-/** Runs in the page: calls one of the functions in a worker of it. */
+/** Runs in the page: calls one of its functions in a worker. */
 function callWorker(name: string, args: unknown[]): Promise<unknown> {
   const kept = globalThis as unknown as { worker?: Worker };
   const worker = (kept.worker ??= new Worker('/page.js', { type: 'module' }));

@@ -1,4 +1,4 @@
-/** Devices in step over a real server, also where it lists devices that are none. */
+/** Devices stay in sync over a real server, even if it lists uncertified devices. */
 import t from 'tap';
 import { ApiError, UncertifiedDeviceError } from '../src/sdk/errors.js';
 import { fingerprintOfDevice } from '../src/sdk/device-list.js';
@@ -12,14 +12,14 @@ import { next, note, refusal, shows, wiretap, world, writes, type Client } from 
 const texts = async ({ device }: Client): Promise<unknown[]> =>
   (await device.list()).map((item) => item.payload?.['text']).sort();
 
-t.test('two devices in step', async (t) => {
+t.test('two devices in sync', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.connect();
   const second = await all.pair();
   await second.device.connect();
 
-  await t.test('CLIENT-23 CLIENT-24: each write names the version it was made against, and a later time', async (t) => {
+  await t.test('CLIENT-23 CLIENT-24: each write gives the version it was made against, and a later ts', async (t) => {
     const { id } = await first.device.put(note('one'));
     await shows(second, id);
     await second.device.put({ ...note('two'), id });
@@ -31,11 +31,11 @@ t.test('two devices in step', async (t) => {
     const behind = await all.open(second.identity(), { tap: wiretap(new TestClock(1_500_000_000_000)) });
     await behind.device.pull();
     await behind.device.put({ ...note('three'), id });
-    t.equal(writes(behind)[0]?.['ts'], Number(changed?.['ts']) + 1, 'also where the clock is years behind');
+    t.equal(writes(behind)[0]?.['ts'], Number(changed?.['ts']) + 1, "even if the device's clock is years behind");
     t.match(await behind.device.get(id), { payload: { text: 'three' }, pending: false });
   });
 
-  await t.test('a change made against an old version is a conflict, and may be told to win', async (t) => {
+  await t.test('a change made against an old version is a conflict, unless it may overwrite', async (t) => {
     const { id } = await first.device.put(note('base'));
     const late = await all.open(second.identity());
     await late.device.pull();
@@ -48,7 +48,7 @@ t.test('two devices in step', async (t) => {
     t.equal((await refusal(first.device.put({ ...note('back'), id }))).code, 'deleted_item', 'there is no restore');
   });
 
-  await t.test('CLIENT-38: a moved item bears a new tag, and readers accept it', async (t) => {
+  await t.test('CLIENT-38: a moved item has a recomputed `sig`, and readers accept it', async (t) => {
     await first.device.bins.create('work', { name: 'Work', emoji: '🛠' });
     const { id } = await first.device.put(note('moving'));
     await shows(second, id);
@@ -62,7 +62,7 @@ t.test('two devices in step', async (t) => {
     );
   });
 
-  await t.test('CLIENT-26: nothing of the bin that cannot be deleted is deleted', async (t) => {
+  await t.test('CLIENT-26: no item of `inbox`, which cannot be deleted, is deleted', async (t) => {
     const { id } = await first.device.put(note('in the inbox'));
     const before = first.tap.calls.length;
     t.equal((await refusal(first.device.bins.remove('inbox'))).code, 'default_bin');
@@ -71,7 +71,7 @@ t.test('two devices in step', async (t) => {
     await first.device.delete(id);
   });
 
-  await t.test("CLIENT-25 CLIENT-26: deletes are tagged, a bin's items go before the bin", async (t) => {
+  await t.test("CLIENT-25 CLIENT-26: deletes carry tags, and a bin's items are deleted before the bin", async (t) => {
     const ids = await Promise.all(
       ['a', 'b', 'c'].map(async (text) => (await first.device.put({ ...note(text), binId: 'work' })).id),
     );
@@ -82,7 +82,7 @@ t.test('two devices in step', async (t) => {
     await first.device.bins.remove('work');
     await gone;
     stop();
-    t.same(warned, [], 'every delete bore a tag that holds');
+    t.same(warned, [], 'every delete had a valid tag');
     const deletes = first.tap.calls.slice(before).filter(({ method }) => method === 'DELETE');
     t.equal(deletes.at(-1)?.path, '/bins/work');
     t.ok(
@@ -93,7 +93,7 @@ t.test('two devices in step', async (t) => {
   });
 
   await t.test(
-    'CLIENT-27 CLIENT-28: many writes on both at once: each ends with everything, and the count fits',
+    'CLIENT-27 CLIENT-28: after many concurrent writes both devices hold everything and report it complete',
     async (t) => {
       const made = [first, second].flatMap((client) =>
         Array.from({ length: 40 }, (_, at) => client.device.put(note(`${client.identity().name} ${at}`))),
@@ -108,11 +108,11 @@ t.test('two devices in step', async (t) => {
       t.same(await texts(first), await texts(second));
       const fresh = await all.open(first.identity());
       await fresh.device.pull();
-      t.same(await texts(fresh), await texts(first), 'and so does one that reads it all by HTTP');
+      t.same(await texts(fresh), await texts(first), 'a device that reads everything over HTTP holds the same');
     },
   );
 
-  await t.test('CLIENT-20: a token is in no URL', (t) => {
+  await t.test('CLIENT-20: no URL contains a token', (t) => {
     for (const client of [first, second]) {
       const { token } = client.identity();
       t.ok(client.tap.sockets.length > 1);
@@ -122,7 +122,7 @@ t.test('two devices in step', async (t) => {
     t.end();
   });
 
-  await t.test('CLIENT-01: no word of an item or a bin is in what is sent or stored', async (t) => {
+  await t.test('CLIENT-01: no content of an item or bin is readable in requests or in the database', async (t) => {
     await first.device.bins.create('secret', { name: 'Hippopotamus' });
     await first.device.put({
       binId: 'secret',
@@ -142,19 +142,19 @@ t.test('two devices in step', async (t) => {
         );
       }
     }
-    t.match(raw, /secret/, "the rows are there: the bin's id is no secret");
+    t.match(raw, /secret/, "the rows are in the dump: the bin's id is not secret");
   });
   t.same([...first.problems, ...second.problems], []);
 });
 
-t.test('devices that nobody vouches for', async (t) => {
+t.test('uncertified devices', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.connect();
   const intruder = nodeSodium.boxKeyPair();
 
   await t.test(
-    'CLIENT-05 CLIENT-06: a device that the server slipped in gets no key, and the write says so',
+    'CLIENT-05 CLIENT-06: a device that the server inserted gets no key, and the write error names it',
     async (t) => {
       const id = newId();
       first.tap.lie = ({ path }, answer) => {
@@ -176,7 +176,7 @@ t.test('devices that nobody vouches for', async (t) => {
     },
   );
 
-  await t.test("CLIENT-05: a key swapped under a certified device's id gets nothing either", async (t) => {
+  await t.test("CLIENT-05: a key that the server swapped under a certified device's id gets nothing", async (t) => {
     const second = await all.pair();
     first.tap.lie = ({ path }, answer) =>
       path === '/devices'
@@ -193,7 +193,7 @@ t.test('devices that nobody vouches for', async (t) => {
     t.same((await first.device.devices.recipients()).length, 2);
   });
 
-  await t.test('CLIENT-07: certified after comparing, or revoked, it is out of the way', async (t) => {
+  await t.test('CLIENT-07: after an uncertified device is certified or revoked the write succeeds', async (t) => {
     for (const way of ['certify', 'revoke'] as const) {
       const stranger = await all.pair(`Stranger ${way}`);
       await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [stranger.device.id]);
@@ -207,7 +207,7 @@ t.test('devices that nobody vouches for', async (t) => {
     }
   });
 
-  await t.test('a device whose own certificate is missing vouches for itself', async (t) => {
+  await t.test('a device whose own certificate is missing certifies itself', async (t) => {
     await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [first.device.id]);
     const fresh = await all.open(first.identity());
     await fresh.device.put(note('own'));
@@ -223,7 +223,7 @@ t.test('devices that nobody vouches for', async (t) => {
 });
 
 t.test('keys for devices that join', async (t) => {
-  // Minutes are in the test's hand; what the network needs takes its own time.
+  // The test controls timers of two minutes and more; the shorter ones of the network take real time.
   const minutes = new TestClock();
   const setTimer: Clock['setTimer'] = (ms, fn) => (ms < 120_000 ? systemClock : minutes).setTimer(ms, fn);
   const clock: Clock = { now: () => minutes.now(), setTimer };
@@ -254,10 +254,10 @@ t.test('keys for devices that join', async (t) => {
     t.ok(first.tap.calls.filter(({ path }) => path === '/items/batch').length >= 1, 'in batches');
   });
 
-  await t.test('CLIENT-37: another device re-wraps after 10 minutes what is still missing', async (t) => {
+  await t.test('CLIENT-37: after 10 minutes another device re-wraps what is still missing', async (t) => {
     const patient = await all.open(first.identity(), { tap: wiretap(clock) });
     await patient.device.connect();
-    // The device that pairs is stopped from doing its part.
+    // The pairing device re-wraps nothing, since the server lists no devices to it.
     first.tap.lie = ({ path }) => (path === '/devices' ? { devices: [] } : undefined);
     const neglected = next(first, 'rewrapped');
     await all.pair('Third');
@@ -267,13 +267,13 @@ t.test('keys for devices that join', async (t) => {
     const rewrapped = next(patient, 'rewrapped');
     minutes.advance(9 * 60_000);
     await settle();
-    t.notOk(writes(patient).length, 'not before');
+    t.notOk(writes(patient).length, 'not after 9 minutes');
     minutes.advance(2 * 60_000);
     t.match(await rewrapped, { items: 3 });
     t.same(await keysOf(), [3, 3, 3]);
   });
 
-  await t.test('a write that misses a device which joined meanwhile is sealed for it and sent again', async (t) => {
+  await t.test('a write that lacks a device which joined meanwhile is sealed for it and sent again', async (t) => {
     const fresh = await all.open(first.identity());
     await fresh.device.devices.list();
     const joined = await all.pair('Fourth');
@@ -282,6 +282,6 @@ t.test('keys for devices that join', async (t) => {
     await joined.device.pull();
     t.match(await joined.device.get(id), { payload: { text: 'for all' } });
     const nonces = writes(fresh).map((body) => (body['payloadEnc'] as { nonce: string }).nonce);
-    t.equal(nonces[0], nonces[1], 'the same content: no nonce is used for two texts, none drawn twice');
+    t.equal(nonces[0], nonces[1], 'the same content keeps its nonce, which is used for one text only');
   });
 });

@@ -1,4 +1,4 @@
-/** Claiming, recovery and pairing where the network fails after the deed was done. */
+/** Claiming, recovery and pairing where the network fails after the server has committed them. */
 import t from 'tap';
 import { prepareClaim, prepareRecovery, recover } from '../src/sdk/enrol.js';
 import { isUndecided } from '../src/sdk/errors.js';
@@ -10,7 +10,7 @@ import { refusal, wiretap, world, type Wiretap } from './support/client-world.js
 import { counted, hurried } from './support/hurried.js';
 import { runServer } from './support/server.js';
 
-/** What comes back in the place of a true answer. */
+/** A response in place of the true one. */
 type Failure = () => Response;
 
 const unavailable: Failure = () =>
@@ -47,7 +47,7 @@ function mangled(tap: Wiretap, path: string, failure: Failure) {
 const laptop = { name: 'First', glyph: 'laptop' as const };
 
 t.test(
-  'CLIENT-39 REAUTH-09: a claim that was committed is finished, whatever came back instead of the reply',
+  'CLIENT-39 REAUTH-09: a committed claim whose reply is replaced by a 503 is completed by re-authentication',
   async (t) => {
     const server = await runServer(t);
     const serverUrl = `http://127.0.0.1:${server.port}`;
@@ -55,13 +55,13 @@ t.test(
     const { platform } = mangled(tap, '/devices/bootstrap', unavailable);
     const claim = await prepareClaim({ ...laptop, platform, serverUrl });
     const identity = await claim.register();
-    t.ok(identity.token.expiresAt !== null, 'by re-authentication');
+    t.ok(identity.token.expiresAt !== null, 'the token comes from re-authentication');
     const recovered = await recover({ ...laptop, platform: wiretap().platform, serverUrl, phrase: claim.phrase });
-    t.same(recovered.masterKey, identity.masterKey, 'and the phrase that was drawn is the one that counts');
+    t.same(recovered.masterKey, identity.masterKey, 'the phrase of the claim recovers the same master key');
   },
 );
 
-t.test('CLIENT-39: a claim is tried again with the same keys for as long as nobody can tell', async (t) => {
+t.test('CLIENT-39: a claim is retried with the same keys as long as its outcome is unknown', async (t) => {
   const server = await runServer(t);
   const serverUrl = `http://127.0.0.1:${server.port}`;
   const tap = wiretap();
@@ -73,18 +73,18 @@ t.test('CLIENT-39: a claim is tried again with the same keys for as long as nobo
   const { platform, traffic } = counted({ ...silent.platform, clock });
   const claim = await prepareClaim({ ...laptop, platform, serverUrl });
   const register = (): Promise<Identity> => hurried(clock, traffic, claim.register());
-  t.ok(isUndecided(await refusal(register())), 'neither the reply nor the proof came through');
+  t.ok(isUndecided(await refusal(register())), 'neither the reply nor the re-authentication arrived');
   lost.state.failing = false;
-  t.ok(isUndecided(await refusal(register())), 'claimed already, but perhaps by this very device');
+  t.ok(isUndecided(await refusal(register())), 'the server is claimed, but perhaps by this device');
   silent.state.failing = false;
   const identity = await register();
   const [row] = await server.sql('SELECT id FROM devices');
-  t.equal(row?.['id'], identity.deviceId, 'it was');
+  t.equal(row?.['id'], identity.deviceId, 'the server was claimed by this device');
   const late = prepareClaim({ ...laptop, platform: wiretap().platform, serverUrl });
-  t.equal((await refusal(late)).code, 'bootstrap_already_done', 'nobody else is let in');
+  t.equal((await refusal(late)).code, 'bootstrap_already_done', 'no other device can claim the server');
 });
 
-t.test('a claim that was refused is refused: nothing is asked again', async (t) => {
+t.test('a refused claim is final: no re-authentication is attempted', async (t) => {
   const server = await runServer(t, { env: { BOOTSTRAP_TOKEN: 'only-the-operator-knows' } });
   const tap = wiretap();
   const serverUrl = `http://127.0.0.1:${server.port}`;
@@ -93,7 +93,7 @@ t.test('a claim that was refused is refused: nothing is asked again', async (t) 
   t.notOk(tap.calls.some(({ path }) => path.includes('reauth')));
 });
 
-t.test('CLIENT-39: a recovery too, and one that never arrived goes through at the next try', async (t) => {
+t.test('CLIENT-39: a recovery whose reply is lost is completed; one that never arrived is retried', async (t) => {
   const all = await world(t);
   const device = { serverUrl: all.url, name: 'Recovered', glyph: 'globe' as const, phrase: all.phrase };
   for (const [title, failure] of FAILURES) {
@@ -115,11 +115,11 @@ t.test('CLIENT-39: a recovery too, and one that never arrived goes through at th
   const identity = await recovery.register();
   recovery.forget();
   const ids = tap.calls.flatMap(({ path, body }) => (path === '/devices/reauth/challenge' ? [body?.['deviceId']] : []));
-  t.same(ids, [identity.deviceId], 'the same device as at the first try');
+  t.same(ids, [identity.deviceId], 'the same device as at the first attempt');
 });
 
 t.test(
-  'CLIENT-40 PAIR-09: a new device waits on through errors that pass, and asks again for a lost release',
+  'CLIENT-40 PAIR-09: a new device continues through temporary errors, and requests a lost release again',
   async (t) => {
     const all = await world(t);
     await all.first.device.connect();
@@ -145,7 +145,7 @@ t.test(
   },
 );
 
-t.test('CLIENT-40: it gives up when the code has run out, or when its user does', async (t) => {
+t.test('CLIENT-40: a new device gives up when the code expires or its user aborts', async (t) => {
   const all = await world(t);
   const clock = new TestClock();
   const begun = clock.now();

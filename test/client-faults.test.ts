@@ -1,4 +1,4 @@
-/** Clients on a server that stumbles, loses things, restores an old backup, or revokes. */
+/** Clients of a server that fails temporarily, loses items, restores an old backup, or revokes a device. */
 import t from 'tap';
 import { StoreError } from '../src/sdk/store/error.js';
 import { MemoryStore, type Batch } from '../src/sdk/store/store.js';
@@ -7,12 +7,12 @@ import { sealedRow } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
 import { hurried, NO_TRAFFIC } from './support/hurried.js';
 
-t.test('a server that stumbles', async (t) => {
+t.test('a server that fails temporarily or loses items', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.connect();
 
-  await t.test('a write that cannot be sent waits in the outbox, is shown, survives, and goes out later', async (t) => {
+  await t.test('an unsent write waits in the outbox, is shown, survives a restart, and is sent later', async (t) => {
     const store = new MemoryStore();
     const clock = new TestClock();
     const tap = wiretap(clock);
@@ -38,10 +38,14 @@ t.test('a server that stumbles', async (t) => {
     await later.device.pull();
     const { id } = await sent;
     t.match(await later.device.list(), [{ id, payload: { text: 'queued' }, pending: false }]);
-    t.match(await shows(first, id), { payload: { text: 'queued' } }, 'another program of the device hears by its ack');
+    t.match(
+      await shows(first, id),
+      { payload: { text: 'queued' } },
+      'another program of the device gets it by the ack',
+    );
   });
 
-  await t.test('a reply that is lost leads to one item, not two', async (t) => {
+  await t.test('a write whose reply is lost is stored once', async (t) => {
     const tap = wiretap();
     let lost = 0;
     const fetching = tap.platform.fetch;
@@ -63,7 +67,7 @@ t.test('a server that stumbles', async (t) => {
     t.match(await client.device.get(id), { version, pending: false });
   });
 
-  await t.test('CLIENT-30: an item that the stream lost is found missing and fetched', async (t) => {
+  await t.test('CLIENT-30: an item that is missing from the stream is detected and fetched', async (t) => {
     const second = await all.pair();
     await second.device.connect();
     let swallowed = 0;
@@ -83,7 +87,7 @@ t.test('a server that stumbles', async (t) => {
     );
   });
 
-  await t.test('CLIENT-30: what cannot be fetched is reported as missing', async (t) => {
+  await t.test('CLIENT-30: an item that cannot be fetched is reported as missing', async (t) => {
     const tap = wiretap();
     const second = await all.open(first.identity(), { tap });
     tap.bend = (frame) =>
@@ -97,7 +101,7 @@ t.test('a server that stumbles', async (t) => {
   });
 
   await t.test(
-    'CLIENT-31: another epoch: everything comes again, and what the server lost can be published again',
+    'CLIENT-31: in a new epoch everything is read again, and an item that the server lost can be republished',
     async (t) => {
       const store = new MemoryStore();
       const second = await all.open(first.identity(), { store });
@@ -116,7 +120,7 @@ t.test('a server that stumbles', async (t) => {
       t.equal((await second.device.list()).length, count + 1);
       t.equal((await refusal(second.device.discard(second.device.id))).code, 'unknown_item');
       t.type((await second.device.republish(row)).version, 'number');
-      t.equal((await refusal(second.device.discard(row))).code, 'unknown_item', 'the server has it again');
+      t.equal((await refusal(second.device.discard(row))).code, 'unknown_item', 'the server has the item again');
       const fresh = await all.open(first.identity());
       await fresh.device.pull();
       t.match(await fresh.device.get(row), { payload: { text: 'lost by the server' } });
@@ -145,7 +149,7 @@ async function lostRow(client: Client, store: MemoryStore): Promise<{ readonly r
   return { row: row.id };
 }
 
-t.test('a revoked device stops', async (t) => {
+t.test('a revoked device stops, and gets no more keys', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.connect();
@@ -157,7 +161,7 @@ t.test('a revoked device stops', async (t) => {
   t.equal((await refusal(second.device.put(note('no')))).code, 'revoked');
   t.throws(() => second.device.pull(), { code: 'revoked' });
   const again = await all.open(second.identity());
-  t.equal((await refusal(again.device.connect())).code, 'revoked', 'nor from another start');
+  t.equal((await refusal(again.device.connect())).code, 'revoked', 'a device opened anew is refused too');
   const { id } = await first.device.put(note('after'));
   const sealed = Object.keys(
     (writes(first).find((body) => body['id'] === id)?.['payloadEnc'] as { keys: object }).keys,
@@ -166,7 +170,7 @@ t.test('a revoked device stops', async (t) => {
 });
 
 t.test(
-  'SDK-34: a device that signs out has signed out, also where its socket tells of it before the reply',
+  "SDK-34: a sign-out succeeds even where the device's socket announces it before the reply arrives",
   async (t) => {
     const all = await world(t);
     const tap = wiretap();
@@ -189,7 +193,7 @@ t.test(
   },
 );
 
-t.test('SDK-26: a device that was closed in the middle of a frame tells of no failure', async (t) => {
+t.test('SDK-26: a device that is closed while a frame is being applied reports no failure', async (t) => {
   const all = await world(t);
   await all.first.device.connect();
   const second = await all.pair();
@@ -198,7 +202,7 @@ t.test('SDK-26: a device that was closed in the middle of a frame tells of no fa
   let release: () => void = () => undefined;
   const closed = new Promise<void>((resolve) => (release = resolve));
   let gone = false;
-  /** A store that is closed while a frame is on its way into it. */
+  /** A store that is closed while a frame is being applied to it. */
   class Closing extends MemoryStore {
     override async apply(batch: Batch): Promise<void> {
       if (batch.entries?.some(({ state }) => state === 'live') === true) {
@@ -216,7 +220,7 @@ t.test('SDK-26: a device that was closed in the middle of a frame tells of no fa
   client.device.close();
   gone = true;
   release();
-  // The rest of the frame is done with in turns of the loop that nobody can await from outside.
+  // The rest of the frame is processed in turns of the event loop that cannot be awaited from outside.
   for (let turns = 0; turns < 50; turns++) await new Promise((resolve) => setImmediate(resolve));
   t.same(client.problems, []);
 });

@@ -1,4 +1,4 @@
-/** The developer's guide says what is: its examples compile against the package's entries, its tables are complete. */
+/** The developer's guide is correct: its examples compile against the package's entries, its tables are complete. */
 import t from 'tap';
 import ts from 'typescript';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -62,7 +62,7 @@ t.test('SDK-23: every example of the guide compiles against the package’s entr
   t.end();
 });
 
-/** What an entry gives, types too. */
+/** The names that an entry exports, types included. */
 function namesOf(where: Snippet['where']): string[] {
   const entry = join(PROJECT_ROOT, `build/src/sdk/${where}.d.ts`);
   const program = ts.createProgram([entry], { noEmit: true, skipLibCheck: true, types: [] });
@@ -77,12 +77,12 @@ function namesOf(where: Snippet['where']): string[] {
         .sort();
 }
 
-t.test('SDK-25 SDK-30: both entries give the same names, and those that the guide speaks of', (t) => {
+t.test('SDK-25 SDK-30: both entries export the same names, among them every name in the guide', (t) => {
   const common = namesOf('node');
   for (const name of ['nodePlatform', 'openNodeStore', 'browserPlatform', 'openBrowserStore', 'OpenedBrowserStore'])
     t.ok(common.includes(name), name);
   t.same(namesOf('browser'), common);
-  // Settings of a server, and what the language has: nothing of the library.
+  // Settings of the server and names of the language, which are not the library's.
   const others = new Set(['BOOTSTRAP_TOKEN', 'CORS_ORIGINS', 'RangeError']);
   const named = [
     ...guide.matchAll(
@@ -99,14 +99,14 @@ t.test('SDK-25 SDK-30: both entries give the same names, and those that the guid
   t.end();
 });
 
-/** Names in back quotes in the first cell of a table's rows, of the section under a heading. */
+/** Names in back quotes in one cell, by default the first, of each table row in the section under a heading. */
 function firstCells(heading: string, cell = 0): string[] {
   const section = guide.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? '';
   const rows = section.split('\n').filter((row) => row.startsWith('| `'));
   return rows.flatMap((row) => [...(row.split(' | ')[cell] ?? '').matchAll(/`(\w+)`/g)].map((match) => match[1] ?? ''));
 }
 
-t.test('SDK-24: the guide’s tables name every event, reason, error code and searched type', (t) => {
+t.test('SDK-24: the guide’s tables name every event, reason, error code and searched content type', (t) => {
   const events = /interface DeviceEvents \{(.*?)^\}/ms.exec(source('events.ts'))?.[1] ?? '';
   const names = [...events.matchAll(/^ {2}readonly (\w+):/gm)].map((match) => match[1] ?? '');
   t.ok(names.length > 15);

@@ -1,4 +1,4 @@
-/** What an application keeps of a device, and what it may hand to it. */
+/** The identity that an application saves for a device, and the payloads that it may pass to it. */
 import fc from 'fast-check';
 import t from 'tap';
 import { Device } from '../src/sdk/device.js';
@@ -14,7 +14,7 @@ import { fakeFetch, fakeSockets, newIdentity } from './support/client.js';
 import { note, refusal, wiretap, world } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
 
-t.test('SDK-28: an identity goes through JSON and back, and the device opens again', async (t) => {
+t.test('SDK-28: an identity survives a round trip through JSON, and the device opens again', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.put(note('kept'));
@@ -34,7 +34,7 @@ t.test('SDK-28: an identity goes through JSON and back, and the device opens aga
   t.match(JSON.parse(saved), { format: 'service-identity', version: 1 });
 });
 
-t.test('SDK-28: a token that is renewed comes as an identity that can be saved', async (t) => {
+t.test('SDK-28: a renewed token is delivered in an identity that can be saved', async (t) => {
   const tap = wiretap();
   const all = await world(t, { tap });
   const { first } = all;
@@ -52,7 +52,7 @@ t.test('SDK-28: a token that is renewed comes as an identity that can be saved',
   t.not(kept.at(-1)?.token.text, 'over');
 });
 
-t.test('SDK-28: what is no saved identity is refused with its field, and not quoted', async (t) => {
+t.test('SDK-28: anything but a saved identity is refused with the field at fault, and not quoted', async (t) => {
   const good = SavableIdentity.of(newIdentity()).toJSON();
   const secret = good.secretKey;
   const bad: readonly (readonly [unknown, RegExp])[] = [
@@ -91,7 +91,7 @@ t.test('SDK-28: what is no saved identity is refused with its field, and not quo
       }
     }),
   );
-  // What JSON makes of an identity's bytes where nobody said how: the second start of a program that saved them so.
+  // What JSON makes of an identity's bytes without `SavableIdentity`: the second start of a program that saved them so.
   const { keys, masterKey, ...rest } = newIdentity();
   const plain = JSON.parse(JSON.stringify({ ...rest, keys, masterKey })) as never;
   const platform = { sodium: nodeSodium, fetch, sockets: fakeSockets().port, clock: new TestClock(), random: () => 0 };
@@ -102,7 +102,7 @@ t.test('SDK-28: what is no saved identity is refused with its field, and not quo
 });
 
 t.test(
-  'SDK-29: a type that is none, and a payload of another shape, are refused before anything is sent',
+  'SDK-29: an unknown type or a payload of another shape is refused before anything is sent or kept',
   async (t) => {
     const { fetch: asked, requests } = fakeFetch(() => ({ body: {} }));
     const store = new MemoryStore();
@@ -154,13 +154,13 @@ t.test(
         return error instanceof PayloadError;
       }),
     );
-    t.same(requests, [], 'nothing was asked');
+    t.same(requests, [], 'nothing was requested');
     t.same(await store.pending(), [], 'nothing is kept');
     device.close();
   },
 );
 
-t.test('SDK-29: a payload of its shape is written as it is given; what is undefined is not there', async (t) => {
+t.test("SDK-29: a payload of its type's shape is written as given; undefined fields are omitted", async (t) => {
   const { first } = await world(t);
   const put = async (type: PutRequest['type'], payload: Record<string, unknown>, asIs?: boolean) => {
     const { id } = await first.device.put({ binId: 'inbox', type, payload, asIs });
@@ -172,20 +172,24 @@ t.test('SDK-29: a payload of its shape is written as it is given; what is undefi
   t.same(await put('text', another, true), another);
   const { id } = await first.device.put({ binId: 'inbox', type: 'text', payload: another, asIs: true });
   await first.device.put({ id, binId: 'inbox', type: 'text', payload: { ...another, text: 'y' } });
-  t.match(await first.device.get(id), { payload: { text: 'y', of: { another: ['form'] } } }, 'what it has it may keep');
+  t.match(
+    await first.device.get(id),
+    { payload: { text: 'y', of: { another: ['form'] } } },
+    'the fields that it has may stay',
+  );
   const more = { id, binId: 'inbox', type: 'text', payload: { text: 'y', colour: 'red' } } as const;
   t.match(await refusal(first.device.put(more)), { path: 'payload.colour' });
 });
 
 t.test(
-  'CLIENT-55: changes of one item are made in the order of the calls, whatever the store takes for each',
+  'CLIENT-55: changes to one item are made in the order of the calls, however long the store takes for each',
   async (t) => {
     const all = await world(t);
     const store = new MemoryStore();
     const { device } = await all.open(all.first.identity(), { store });
     const { id } = await device.put(note('first'));
     const get = store.get.bind(store);
-    // The earlier it is asked, the later it answers.
+    // The earlier the call, the later the answer.
     let turns = 100;
     store.get = async (asked) => {
       for (let turn = (turns -= 20); turn > 0; turn--) await new Promise((resolve) => setImmediate(resolve));
@@ -203,7 +207,7 @@ t.test(
   },
 );
 
-t.test('SDK-30: what belongs to the other platform is there, and says so when it is called', async (t) => {
+t.test('SDK-30: the names of the other platform are exported, and throw `wrong_platform` when called', async (t) => {
   const wrong = { name: 'ClientError', code: 'wrong_platform' };
   t.throws(() => nodeEntry.browserPlatform(), wrong);
   t.throws(() => nodeEntry.openBrowserStore('notes', { tenantId: 't', deviceId: 'd' }), wrong);

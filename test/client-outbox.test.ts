@@ -1,4 +1,4 @@
-/** This device's own changes on their way out: bases, refusals and waits, over an API in the test's hand. */
+/** The outbox of a device: base versions, refusals and waits, over an API that the test controls. */
 import t from 'tap';
 import { DeviceApi } from '../src/sdk/api.js';
 import { ApiError, isPassing, NetworkError } from '../src/sdk/errors.js';
@@ -21,7 +21,7 @@ import { note, refusal } from './support/client-world.js';
 
 type Json = Record<string, unknown>;
 
-/** Whoever comes waits until the test opens it. */
+/** Callers of `pass` wait until the test opens the gate. */
 class Gate {
   private closed: Promise<void> | undefined;
   private opened: () => void = () => undefined;
@@ -42,7 +42,7 @@ class Gate {
   }
 }
 
-/** As the port demands: what is called first takes effect first. Only the answers are late. */
+/** Calls take effect in their order, as the port demands; only their answers are late. */
 class SlowStore extends MemoryStore {
   readonly applying = new Gate();
   getting = new Gate();
@@ -113,7 +113,7 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   return { me, clock, sent, problems, rejected, store, outbox, sender, writer };
 }
 
-/** A change that a program before this one left behind. */
+/** A change that an earlier run of the program left in the store. */
 function left(me: Identity, seq: number, base: number | null = 0): Extract<Pending, { kind: 'write' }> {
   const row = sealedRow(me, { version: 0 });
   return { kind: 'write', seq, id: row.id, base, version: null, row, rewrap: false };
@@ -121,7 +121,7 @@ function left(me: Identity, seq: number, base: number | null = 0): Extract<Pendi
 
 const refused = (code: string, status: number): ApiError => new ApiError({ code, status, message: 'no' });
 
-t.test('CLIENT-41: a reply that comes while the next change is being stored gives that one its base', async (t) => {
+t.test('CLIENT-41: a version acknowledged while the next change is being stored becomes its ifVersion', async (t) => {
   const store = new SlowStore();
   const world = await parts(store);
   const id = newId();
@@ -132,7 +132,7 @@ t.test('CLIENT-41: a reply that comes while the next change is being stored give
   await settle();
   world.sent[0]?.answer({ id, version: 5 });
   await settle();
-  t.equal(world.sent.length, 1, 'what is not durable here is not sent');
+  t.equal(world.sent.length, 1, 'a change that is not stored durably is not sent');
   store.applying.open();
   t.match(await first, { version: 5 });
   await settle();
@@ -141,7 +141,7 @@ t.test('CLIENT-41: a reply that comes while the next change is being stored give
   t.match(await second, { version: 6 });
 });
 
-t.test('CLIENT-41: entry and own change are looked at as they stand together', async (t) => {
+t.test('CLIENT-41: the stored entry and the own change are read as one consistent state', async (t) => {
   const store = new SlowStore();
   const world = await parts(store);
   const row = sealedRow(world.me, { version: 3 });
@@ -156,12 +156,12 @@ t.test('CLIENT-41: entry and own change are looked at as they stand together', a
   store.getting = new Gate();
   await store.apply({ entries: [entry(5)] });
   await world.outbox.acknowledged(pending, 5);
-  t.same(world.outbox.ids(), [], 'the stream was faster: it is done');
+  t.same(world.outbox.ids(), [], 'the change is acknowledged and has left the outbox');
   late.open();
-  t.match(await looking, { entry: { version: 5 }, own: undefined }, 'not version 3, and nothing on top of it');
+  t.match(await looking, { entry: { version: 5 }, own: undefined }, 'not version 3 without an own change');
 });
 
-t.test('a change is shown at once, and sent when it is durable here, not before', async (t) => {
+t.test('a change is shown at once, and sent only when it is stored durably', async (t) => {
   const store = new SlowStore();
   const world = await parts(store);
   store.applying.close();
@@ -187,7 +187,7 @@ t.test('a change that cannot be stored is not kept and not sent', async (t) => {
   t.same(world.sent, []);
 });
 
-t.test('a change whose base is lost is not sent, and told once; the others go out', async (t) => {
+t.test('a change whose base version is lost is not sent and is reported once; the others are sent', async (t) => {
   const store = new MemoryStore();
   const me = newIdentity();
   const [stuck, fine] = [left(me, 1, null), left(me, 2)];
@@ -205,7 +205,7 @@ t.test('a change whose base is lost is not sent, and told once; the others go ou
   t.match(world.problems[0]?.message, stuck.id);
 });
 
-t.test('a re-wrap that is refused while the next one is prepared is nobody elseâ€™s failure', async (t) => {
+t.test('a re-wrap refused while the next one is prepared fails its caller, with no unhandled rejection', async (t) => {
   const store = new SlowStore();
   const world = await parts(store);
   const rows = [1, 2].map((version) => sealedRow(world.me, { version }));
@@ -231,10 +231,10 @@ t.test('a re-wrap that is refused while the next one is prepared is nobody elseâ
   store.getting.open();
   await settle();
   world.sent[1]?.answer({ id: rows[1]?.id, version: 3 });
-  t.equal((await refusal(rewrapping)).code, 'validation', 'the caller hears of it');
+  t.equal((await refusal(rewrapping)).code, 'validation', 'the caller gets the refusal');
 });
 
-t.test('CLIENT-42: a change that is refused for now waits longer each time, and is told of once', async (t) => {
+t.test('CLIENT-42: a temporarily refused change waits longer each time, and is reported once', async (t) => {
   const store = new MemoryStore();
   const me = newIdentity();
   const full = left(me, 1);
@@ -254,21 +254,21 @@ t.test('CLIENT-42: a change that is refused for now waits longer each time, and 
   t.same(times, [0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5], 'half a second, doubled up to half a minute');
   t.match(world.problems, [{ code: 'storage_cap_exceeded' }]);
   t.equal(world.problems.length, 1);
-  t.same(world.outbox.ids(), [full.id], 'and it is kept');
+  t.same(world.outbox.ids(), [full.id], 'the change is kept');
   const other = world.writer.put(note('small'));
   await settle();
-  t.equal(world.sent.length, 1, 'another change goes out without it');
+  t.equal(world.sent.length, 1, 'another change is sent without it');
   t.notMatch(world.sent[0]?.writes, [{ id: full.id }]);
   world.sent[0]?.answer({ id: world.sent[0].writes[0]?.['id'], version: 1 });
   await other;
   t.same(world.rejected, []);
 });
 
-t.test('CLIENT-43: a refusal that passes drops nothing, alone or inside a batch', async (t) => {
+t.test('CLIENT-43: a temporary refusal drops no write, alone or inside a batch', async (t) => {
   for (const code of ['internal', 'unavailable', 'storage_unavailable', 'rate_limited']) {
     t.ok(isPassing(refused(code, 0)), code);
   }
-  t.ok(isPassing(refused('http_502', 502)), 'a proxy speaks by its status');
+  t.ok(isPassing(refused('http_502', 502)), "a proxy's error is judged by its status");
   t.notOk(isPassing(refused('validation', 0)));
   const store = new MemoryStore();
   const me = newIdentity();
@@ -288,9 +288,9 @@ t.test('CLIENT-43: a refusal that passes drops nothing, alone or inside a batch'
   await settle();
   const waiting = world.writer.put({ ...note('behind it'), id: unlucky.id });
   await settle();
-  t.match(world.sent[1], { path: '/items', writes: [{ id: unlucky.id }] }, 'again, and alone');
+  t.match(world.sent[1], { path: '/items', writes: [{ id: unlucky.id }] }, 'the refused write is sent again, alone');
   world.sent[1]?.refuse(refused('internal', 500));
-  t.equal((await refusal(waiting)).code, 'queued', 'who waits hears that it waits');
+  t.equal((await refusal(waiting)).code, 'queued', 'the caller learns that the write is queued');
   t.same(world.rejected, []);
   t.same(world.outbox.ids().includes(unlucky.id), true);
 });
@@ -323,7 +323,7 @@ t.test('a batch holds at most 1 MiB and 100 writes', async (t) => {
 });
 
 t.test(
-  'CLIENT-60: a batch that does not arrive in time becomes smaller, and grows again with those that do',
+  'CLIENT-60: a batch that does not arrive in time becomes smaller, and larger again with each that does',
   async (t) => {
     const store = new MemoryStore();
     const me = newIdentity();
@@ -347,7 +347,7 @@ t.test(
       const size = JSON.stringify({ items: load.writes }).length;
       sizes.push(size);
       if (size > MOST) {
-        // Who waits that long has given the request up.
+        // A client that waits this long has given up the request.
         world.clock.advance(15_000);
         load.refuse(new NetworkError('timeout', 'no answer'));
         continue;
@@ -358,12 +358,12 @@ t.test(
     }
     t.equal(written, 60, 'all arrive');
     t.ok((sizes[0] ?? 0) > 900_000 && (sizes[1] ?? 0) < 530_000, 'halved');
-    t.ok(sizes.filter((size) => size > MOST).length < sizes.length / 2, 'few are too large');
+    t.ok(sizes.filter((size) => size > MOST).length < sizes.length / 2, 'less than half of the batches are too large');
     t.same(world.rejected, []);
   },
 );
 
-t.test('SDK-33: what is made while the server answers nothing is shown before anything is answered', async (t) => {
+t.test('SDK-33: changes made while the server does not answer are shown before any answer', async (t) => {
   const me = newIdentity();
   const { publicKey: pubkey, cert } = listed(me);
   const own = { id: me.deviceId, name: 'Test', glyph: 'laptop', pubkey, cert, pairedAt: 1 };
@@ -385,7 +385,7 @@ t.test('SDK-33: what is made while the server answers nothing is shown before an
     const query = await device.query({}, () => undefined);
     const binOf = (id: string) => query.current.find((item) => item.id === id)?.binId;
     const made = [device.put(note('one')), device.put(note('two'))];
-    // The list of devices was never read: it is waited for, once and shortly.
+    // The device list was never read: it is waited for once, for one second at most.
     if (devices === undefined) {
       await settle();
       clock.advance(1_000);
@@ -398,12 +398,12 @@ t.test('SDK-33: what is made while the server answers nothing is shown before an
     t.equal(query.current.length, 3);
     t.equal(binOf(moved.id), 'inbox');
     t.equal(binOf(gone.id), undefined);
-    t.ok(requests > 0, 'the server was asked');
+    t.ok(requests > 0, 'requests were sent');
     device.close();
     const outcomes = await Promise.allSettled(made);
     t.ok(
       outcomes.every(({ status }) => status === 'rejected'),
-      'and has answered nothing',
+      'no request was answered',
     );
     t.equal(clock.waiting, 0);
   }
@@ -422,7 +422,7 @@ async function withItem() {
   return { ...world, items, id: row.id };
 }
 
-t.test('CLIENT-58: a delete that was not sent is taken back, and leaves nothing behind', async (t) => {
+t.test('CLIENT-58: a delete that was not sent can be undone, and leaves nothing behind', async (t) => {
   const { sender, writer, items, id, sent, store } = await withItem();
   sender.hold('owner');
   const deleted = writer.delete(id);
@@ -434,13 +434,13 @@ t.test('CLIENT-58: a delete that was not sent is taken back, and leaves nothing 
   t.match(await items.get(id), { id, version: 3, pending: false });
   t.same(await items.deleted(), []);
   t.same(await store.pending(), []);
-  t.equal(await writer.withdraw(id), false, 'once');
+  t.equal(await writer.withdraw(id), false, 'a delete is undone only once');
   sender.release('owner');
   await settle();
   t.same(sent, []);
 });
 
-t.test('CLIENT-58: a delete that is being sent, or was acknowledged, is not taken back', async (t) => {
+t.test('CLIENT-58: a delete that is being sent or was acknowledged cannot be undone', async (t) => {
   const { writer, items, id, sent } = await withItem();
   const deleted = writer.delete(id);
   await settle();
@@ -450,10 +450,10 @@ t.test('CLIENT-58: a delete that is being sent, or was acknowledged, is not take
   t.match(await deleted, { version: 4 });
   t.equal(await writer.withdraw(id), false, 'acknowledged');
   t.equal(await items.get(id), undefined);
-  t.same(await items.deleted(), [], 'it is final');
+  t.same(await items.deleted(), [], 'an acknowledged delete is final');
 });
 
-t.test('CLIENT-58: what lies below a delete that is taken back is sent; a write is never taken back', async (t) => {
+t.test('CLIENT-58: a change queued below an undone delete is sent; a write cannot be undone', async (t) => {
   const { sender, writer, items, id, sent, me } = await withItem();
   sender.hold('owner');
   const written = writer.put({ ...note('newer'), id });
@@ -473,7 +473,7 @@ t.test('CLIENT-58: what lies below a delete that is taken back is sent; a write 
   t.match(await items.get(id), { payload: { text: 'newer' }, senderDevice: me.deviceId });
 });
 
-t.test('CLIENT-58: where the store fails the delete stays, and is sent', async (t) => {
+t.test('CLIENT-58: where the store fails during an undo, the delete stays and is sent', async (t) => {
   const { sender, writer, items, id, sent, store } = await withItem();
   sender.hold('owner');
   const deleted = writer.delete(id);

@@ -1,4 +1,4 @@
-/** Pairing, recovery and re-authentication: real clients, a real server, and a wire that lies. */
+/** Pairing, recovery and re-authentication: real clients, a real server, and messages altered between them. */
 import t from 'tap';
 import { recover } from '../src/sdk/enrol.js';
 import { ApiError, NetworkError, PairingError } from '../src/sdk/errors.js';
@@ -16,7 +16,7 @@ import { counted, hurried, NO_TRAFFIC } from './support/hurried.js';
 const endedBy = (error: unknown, reason: CryptoRefusal['reason']): boolean =>
   error instanceof PairingError && error.cause instanceof CryptoRefusal && error.cause.reason === reason;
 
-/** The server presents every pairing request to this device in another form. */
+/** Alters every pairing request that the server presents to this device. */
 function presenting(tap: Wiretap, change: (request: object) => object): void {
   tap.bend = (frame) => (frame['type'] === 'pair_request' ? { ...frame, ...change(frame) } : frame);
   tap.lie = ({ path }, answer) => {
@@ -25,7 +25,7 @@ function presenting(tap: Wiretap, change: (request: object) => object): void {
   };
 }
 
-/** A try to join with these words over a wire. */
+/** An attempt to join with these words over `tap`. */
 function joining({ url }: World, words: string, tap: Wiretap = wiretap()) {
   const digits: string[] = [];
   const identity = join({
@@ -45,7 +45,7 @@ t.test('pairing by six words', async (t) => {
   const { device } = all.first;
   await device.connect();
 
-  await t.test('CLIENT-08: both show the same digits, and no request holds the visible words', async (t) => {
+  await t.test('CLIENT-08: both devices show the same digits, and no request contains the visible words', async (t) => {
     const asked: JoinApproval[] = [];
     const offer = await device.offerPairing((request) => {
       asked.push(request);
@@ -60,26 +60,26 @@ t.test('pairing by six words', async (t) => {
     t.match(digits[0], /^\d{6}$/);
     const wire = `${tap.sent()}\n${all.first.tap.sent()}`;
     t.notMatch(wire, offer.words);
-    t.match(wire, /"code":"([a-z]+ ){5}[a-z]+"/, 'another six words, which do not give these away');
+    t.match(wire, /"code":"([a-z]+ ){5}[a-z]+"/, 'six other words, which do not reveal the visible ones');
     const listed = (await device.devices.refresh()).find(({ id }) => id === joined.deviceId);
     t.match(listed, { name: 'New', glyph: 'phone', revokedAt: null });
-    t.same((await device.devices.recipients()).length, 2, 'certified at once');
+    t.same((await device.devices.recipients()).length, 2, 'the new device is certified at once');
   });
 
-  await t.test('CLIENT-09: a wrong checksum is refused before any request', async (t) => {
+  await t.test('CLIENT-09: a code with a wrong checksum is refused before any request', async (t) => {
     const { identity, tap } = joining(all, 'abandon abandon abandon abandon abandon abandon');
     t.match(await refusal(identity), { name: 'CryptoRefusal', reason: 'bad_words' });
     t.same(tap.calls, []);
   });
 
-  await t.test('words that no device shows are refused', async (t) => {
+  await t.test('a code that no device shows is refused', async (t) => {
     const offer = await device.offerPairing(() => true);
     offer.cancel();
     t.match(await refusal(offer.joined), { name: 'PairingError', code: 'cancelled' });
     t.match(await refusal(joining(all, offer.words).identity), { name: 'PairingError', code: 'unknown_code' });
   });
 
-  await t.test('CLIENT-15: nothing is released before the user said yes, and nothing after a no', async (t) => {
+  await t.test('CLIENT-15: nothing is released to a new device that the user rejects', async (t) => {
     let decide: (yes: boolean) => void = () => undefined;
     let ask: () => void = () => undefined;
     const asked = new Promise<void>((resolve) => {
@@ -102,7 +102,7 @@ t.test('pairing by six words', async (t) => {
     t.equal(wraps().length, before);
   });
 
-  await t.test('the secret of a session is erased, also after a no', async (t) => {
+  await t.test('the secret of a session is erased after a rejection', async (t) => {
     const secrets: Uint8Array[] = [];
     const tap = wiretap();
     const { sodium } = tap.platform;
@@ -119,7 +119,7 @@ t.test('pairing by six words', async (t) => {
     const offer = await open.device.offerPairing(() => false);
     t.match(await refusal(joining(all, offer.words).identity), { code: 'rejected' });
     t.match(await refusal(offer.joined), { code: 'rejected' });
-    t.equal(secrets.length, 1, 'the attestation was checked with it');
+    t.equal(secrets.length, 1, 'the attestation was checked with the secret');
     t.ok(secrets[0]?.every((byte) => byte === 0));
   });
 });
@@ -181,7 +181,7 @@ t.test('what the existing device refuses', async (t) => {
     });
   }
 
-  await t.test('CLIENT-10: a code in use is drawn again', async (t) => {
+  await t.test('CLIENT-10: the existing device draws a new code when a code is in use', async (t) => {
     let refused = 0;
     const codes: unknown[] = [];
     const eager = wiretap();
@@ -204,7 +204,7 @@ t.test('what the existing device refuses', async (t) => {
   });
 });
 
-t.test("CLIENT-14: five minutes by the existing device's own clock, whatever the server says", async (t) => {
+t.test('CLIENT-14: the existing device releases nothing after five minutes by its own clock', async (t) => {
   const clock = new TestClock();
   const tap = wiretap(clock);
   const { platform, traffic } = counted(tap.platform);
@@ -216,7 +216,7 @@ t.test("CLIENT-14: five minutes by the existing device's own clock, whatever the
     return true;
   });
   const attempt = joining(all, offer.words);
-  // Only then is the clock turned, to the next poll: the five minutes are over when the user says yes, not before.
+  // Only then does the clock advance to the next poll: the five minutes end when the user approves, not before.
   const requested = "SELECT 1 FROM pair_sessions WHERE state = 'requested'";
   await until('the request', async () => (await all.server.sql(requested)).length > 0);
   t.match(await refusal(hurried(clock, traffic, offer.joined)), { name: 'PairingError', code: 'expired' });
@@ -262,7 +262,7 @@ t.test('what the new device refuses', async (t) => {
     });
   }
 
-  await t.test('CLIENT-17: a certificate that does not hold, though it is confirmed', async (t) => {
+  await t.test('CLIENT-17: the new device refuses an invalid certificate even if it is confirmed', async (t) => {
     const careless = wiretap();
     const sodium = { ...careless.platform.sodium, auth: () => nodeSodium.random(32) };
     const tap = { ...careless, platform: { ...careless.platform, sodium } };
@@ -272,7 +272,7 @@ t.test('what the new device refuses', async (t) => {
     await offer.joined;
   });
 
-  await t.test('CLIENT-11: an ephemeral key swapped by the server is noticed by the existing device', async (t) => {
+  await t.test('CLIENT-11: the existing device detects an ephemeral key that the server swapped', async (t) => {
     const offer = await all.first.device.offerPairing(() => true);
     const tap = wiretap();
     tap.lie = ({ path }, answer) =>
@@ -283,7 +283,7 @@ t.test('what the new device refuses', async (t) => {
   });
 });
 
-t.test('CLIENT-21: a password is asked for where it is set, and what was typed is never sent', async (t) => {
+t.test('CLIENT-21: pairing needs the password where one is set, and the typed text is never sent', async (t) => {
   const all = await world(t);
   await all.first.device.connect();
   const typed = 'correct horse battery staple';
@@ -291,7 +291,7 @@ t.test('CLIENT-21: a password is asked for where it is set, and what was typed i
   t.equal(
     (await refusal(all.first.device.setPassword('other'))).code !== undefined,
     true,
-    'changing it needs the old one',
+    'changing the password needs the old one',
   );
   const words = async () => all.first.device.offerPairing(() => true);
   const without = await words();
@@ -316,12 +316,12 @@ t.test('CLIENT-21: a password is asked for where it is set, and what was typed i
   ]);
   t.same(identity.masterKey, all.first.identity().masterKey);
   const shown = tap.calls.filter(({ path }) => path === '/password/verify').at(-1)?.body?.['pubkey'];
-  t.equal(shown, toBase64Url(identity.keys.publicKey), 'the ticket is of use to this device alone');
-  // `correct` and `horse` alone may be words of the wire code.
+  t.equal(shown, toBase64Url(identity.keys.publicKey), "the ticket is bound to this device's key");
+  // `correct` and `horse` alone may occur in the wire code.
   for (const sent of [tap.sent(), all.first.tap.sent()]) t.notMatch(sent, /correct horse|battery|staple/);
 });
 
-t.test('CLIENT-22: recovery by the phrase, which neither leaves the device nor stays on it', async (t) => {
+t.test('CLIENT-22: a device is recovered by the phrase, which is neither sent nor kept', async (t) => {
   const all = await world(t);
   const { id } = await all.first.device.put({ binId: 'inbox', type: 'text', payload: { text: 'before' } });
   const tap = wiretap();
@@ -339,7 +339,7 @@ t.test('CLIENT-22: recovery by the phrase, which neither leaves the device nor s
     JSON.stringify(all.first.identity()),
   ]) {
     t.notMatch(kept, all.phrase);
-    t.notOk(kept.includes(`${word} `), 'nor a word of it among others');
+    t.notOk(kept.includes(`${word} `), 'nor is any word of the phrase');
   }
   const other = 'legal winner thank year wave sausage worth useful legal winner thank yellow';
   t.ok((await refusal(recover({ ...device, phrase: other }))) instanceof ApiError, 'another phrase recovers nothing');
@@ -349,7 +349,7 @@ t.test('re-authentication', async (t) => {
   const all = await world(t);
   const { device, tap } = all.first;
 
-  await t.test("a token that is refused is renewed by the device's key, and the call goes through", async (t) => {
+  await t.test("a refused token is renewed by the device's key, and the call succeeds", async (t) => {
     const identity = { ...all.first.identity(), token: { text: 'stale', expiresAt: null } };
     const again = await all.open(identity);
     t.match(await again.device.me(), { device: { id: device.id } });
@@ -361,7 +361,7 @@ t.test('re-authentication', async (t) => {
     );
   });
 
-  await t.test('a token that runs out is renewed before it is used', async (t) => {
+  await t.test('a token that is about to expire is renewed before it is used', async (t) => {
     const { token } = all.first.identity();
     const again = await all.open({
       ...all.first.identity(),
@@ -369,11 +369,11 @@ t.test('re-authentication', async (t) => {
     });
     await Promise.all([again.device.me(), again.device.me()]);
     const renewals = again.tap.calls.filter(({ path }) => path === '/devices/reauth');
-    t.equal(renewals.length, 1, 'once for all who wait');
+    t.equal(renewals.length, 1, 'one renewal for both calls');
     t.equal(again.tap.calls[0]?.path, '/devices/reauth/challenge');
   });
 
-  await t.test('CLIENT-19: a sealed key presented as a challenge is not opened for the server', async (t) => {
+  await t.test('CLIENT-19: a challenge that opens to another form, such as a key, is not answered', async (t) => {
     const { keys, masterKey, tenantId } = all.first.identity();
     const lies = [nodeSodium.seal(masterKey, keys.publicKey), nodeSodium.seal(nodeSodium.random(100), keys.publicKey)];
     for (const challenge of lies) {
@@ -391,10 +391,10 @@ t.test('re-authentication', async (t) => {
       tenantId: `${tenantId}x`,
       token: { text: 'stale', expiresAt: null },
     });
-    t.match(await refusal(elsewhere.device.me()), { reason: 'bad_challenge' }, 'nor one for another tenant');
+    t.match(await refusal(elsewhere.device.me()), { reason: 'bad_challenge' }, "nor is another tenant's challenge");
   });
 
-  await t.test('a bootstrap or recovery whose reply is lost is finished by re-authentication', async (t) => {
+  await t.test('a recovery whose reply is lost is completed by re-authentication', async (t) => {
     const lossy = wiretap();
     const platform = {
       ...lossy.platform,

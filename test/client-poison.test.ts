@@ -1,4 +1,4 @@
-/** Contents that a holder of the master key can write: whatever they are, they end nothing but themselves. */
+/** No payload that a holder of the master key can write keeps the other items from being read. */
 import { readFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import fc from 'fast-check';
@@ -26,14 +26,14 @@ import { place } from './support/vault-place.js';
 
 t.setTimeout(600_000);
 
-/** What a payload that is none is refused with. */
+/** The refusal of an invalid payload. */
 const BAD = { name: 'CryptoRefusal', reason: 'bad_payload' } as unknown as Error;
 
 const nested = (levels: number, [open, close]: readonly [string, string] = ['{"a":', '}']): string =>
   `${open.repeat(levels - 1)}{}${close.repeat(levels - 1)}`;
 const arrays = (levels: number): string => `{"text":${'['.repeat(levels - 1)}${']'.repeat(levels - 1)}}`;
 
-t.test('CLIENT-51: 64 levels are a payload, 65 are none, written or read', (t) => {
+t.test('CLIENT-51: a payload of 64 levels is accepted, one of 65 is refused, on writing and on reading', (t) => {
   for (const made of [nested, arrays]) {
     t.ok(payloadObject(text(made(PAYLOAD_DEPTH_MAX))));
     for (const levels of [65, 32_000, 1_000_000]) t.throws(() => payloadObject(text(made(levels))), BAD, `${levels}`);
@@ -41,14 +41,14 @@ t.test('CLIENT-51: 64 levels are a payload, 65 are none, written or read', (t) =
   }
   t.ok(
     payloadObject(text(`{"text":"${'{['.repeat(1_000)}","b":"\\"${'['.repeat(100)}"}`)),
-    'brackets in texts count not',
+    'brackets inside strings do not count',
   );
   let deep: Record<string, unknown> = {};
   for (let level = 1; level < 64; level++) deep = { deep };
   t.ok(payloadBytes(deep));
   t.throws(() => payloadBytes({ deep }), BAD);
   for (let level = 0; level < 20_000; level++) deep = { deep };
-  t.throws(() => payloadBytes(deep), BAD, 'and no stack is overrun');
+  t.throws(() => payloadBytes(deep), BAD, 'without a stack overflow');
   const circle: Record<string, unknown> = {};
   circle['circle'] = circle;
   t.throws(() => payloadBytes(circle), BAD);
@@ -74,7 +74,7 @@ const value = (): fc.Arbitrary<string> =>
     fc.constantFrom('null', 'true', '[]', '{}', '[[]]', '{"title":{}}', '{"toString":1}', '{"toJSON":"x"}'),
   );
 
-/** JSON as text, since an object cannot have what its text can: keys twice, numbers without end. */
+/** JSON as text, which can hold what no object can: duplicate keys, and numbers out of range. */
 const payloadText = (): fc.Arbitrary<string> => {
   const names = ['text', 'url', 'title', 'name', 'service', 'user', 'secret', 'label', 'mime', 'size', 'lat', 'lng'];
   const key = fc.oneof(fc.constantFrom(...names), fc.constantFrom(...ODD_KEYS), fc.string());
@@ -106,7 +106,7 @@ const FIXED: readonly string[] = [
   '',
 ];
 
-t.test('CLIENT-52: whatever stands in an item, lists, searches, queries and exports have all the others', async (t) => {
+t.test('CLIENT-52: whatever an item contains, lists, searches, queries and exports return all others', async (t) => {
   const all = await world(t, { env: { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' } });
   const { first } = all;
   await first.device.connect();
@@ -152,16 +152,16 @@ t.test('CLIENT-52: whatever stands in an item, lists, searches, queries and expo
       good.filter((id) => !listed.some((item) => item.id === id)),
       [],
     );
-    t.equal(listed.length + hidden.length, good.length + ids.length, 'each is shown, or held as bad');
+    t.equal(listed.length + hidden.length, good.length + ids.length, 'each item is shown or quarantined');
     t.ok(hidden.every(({ reason }) => reason === 'bad_payload') && hidden.length >= 8);
     t.same(
       good.filter((id) => !queried.includes(id)),
       [],
     );
-    t.ok(JSON.stringify(listed).length > 0, 'and what is shown can be written');
+    t.ok(JSON.stringify(listed).length > 0, 'the list can be serialized');
     for (const id of ids) await reader.device.get(id);
     t.equal(await reader.device.check(), true);
-    t.equal(({} as Record<string, unknown>)['text'], undefined, 'nothing is polluted');
+    t.equal(({} as Record<string, unknown>)['text'], undefined, 'the prototype of objects is not polluted');
     query.close();
     t.same(reader.problems, []);
   });
@@ -197,7 +197,7 @@ t.test('CLIENT-52: whatever stands in an item, lists, searches, queries and expo
     const archived: string[] = [];
     for await (const one of readArchive(sodium, seed, bytesSource(await readFile(file))))
       if (one.record === 'item') archived.push(one.id);
-    t.same(archived.sort(), exported, 'what was written is read');
+    t.same(archived.sort(), exported, 'the archive contains every exported item');
   });
 
   await t.test('the companion', async (t) => {
@@ -224,7 +224,7 @@ const item = (payload: Record<string, unknown>): ArchivedItem => ({
 });
 
 t.test(
-  'ARCHIVE-21: a payload that is longer as it is written is read again, one that is too deep is a bad record',
+  'ARCHIVE-21: a payload that grows when written is read back; one that is too deep is a bad record',
   async (t) => {
     const { sodium } = wiretap().platform;
     const { sink, written } = bytesSink();
@@ -252,12 +252,12 @@ t.test(
       items: [{ ...item({}), payload: 'DEEP' }],
     };
     t.throws(() => readPlain(JSON.stringify(plain).replace('"DEEP"', nested(100_000))), { code: 'bad_record' });
-    t.equal(readPlain(JSON.stringify(plain).replace('"DEEP"', nested(64))).length, 2, 'and 64 levels are read');
+    t.equal(readPlain(JSON.stringify(plain).replace('"DEEP"', nested(64))).length, 2, '64 levels are read');
   },
 );
 
 t.test(
-  'CLIENT-52: an item that an older version of the program kept as sound does not end an export either',
+  'CLIENT-52: a bad item that an older version of the program stored as valid does not end an export',
   async (t) => {
     const at = await place(t);
     const { device, identity } = at.client;
@@ -272,7 +272,7 @@ t.test(
     await at.store.apply({ entries: [{ id: row.id, version: 1, state: 'live', row }] });
     const file = joinPath(at.folder, 'vault.json');
     const terminal = fakeTerminal();
-    t.equal(await exportVault(at.context(terminal), { file, plain: true }), EXIT.untrusted, 'a script should know');
+    t.equal(await exportVault(at.context(terminal), { file, plain: true }), EXIT.untrusted, 'the exit code shows it');
     t.match(terminal.all(), /1 item.*left out/);
     const records = readPlain(await readFile(file, 'utf8'));
     t.same(

@@ -41,7 +41,7 @@ t.test('live queries on two devices', async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'queries-'));
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   let opened = await openNodeStore(folder, paired.identity());
-  /** Item writes of the second device wait for it. */
+  /** Item writes of the second device wait for this promise. */
   let writable: Promise<unknown> = Promise.resolve();
   const open = (): Promise<Client> => {
     const tap = wiretap();
@@ -57,7 +57,7 @@ t.test('live queries on two devices', async (t) => {
   let second = await open();
   await second.device.connect();
 
-  await t.test('SDK-01 SDK-04: both show the same as things happen on either, and as `list` in the end', async (t) => {
+  await t.test('SDK-01 SDK-04: queries on two devices follow changes of either, and end as `list`', async (t) => {
     const here = await followed(first.device, { binId: 'inbox' });
     const there = await followed(second.device, { binId: 'inbox' });
     const search = await followed(second.device, { text: 'CRÈME', order: 'oldest' });
@@ -86,7 +86,7 @@ t.test('live queries on two devices', async (t) => {
   });
 
   await t.test(
-    'SDK-35: the items of each bin are counted, at once and after each change on either device',
+    'SDK-35: the number of items in each bin is reported at once and after changes on either device',
     async (t) => {
       const told: Record<string, number>[] = [];
       const counting = await second.device.counts((counts) => told.push(Object.fromEntries(counts)));
@@ -110,14 +110,14 @@ t.test('live queries on two devices', async (t) => {
       const gone = next(second, 'delete', (event) => event.id === other);
       await first.device.delete(other);
       await gone;
-      t.equal(told.length, calls, 'nothing after it was closed');
+      t.equal(told.length, calls, 'nothing is reported after the count was closed');
     },
   );
 
-  await t.test('SDK-01: what is made without a connection is shown at once, and after the next start', async (t) => {
+  await t.test('SDK-01: an item made without a connection is shown at once, and after a restart', async (t) => {
     second.device.disconnect();
     const before = await followed(second.device, { text: 'alone' });
-    // The reply must not be faster than the first look at the item.
+    // The reply must not arrive before the query has shown the item.
     writable = before.until((items) => items.length === 1);
     const made = await second.device.put(note('alone'));
     t.match(before.updates.find(({ items }) => items.length === 1)?.items, [{ id: made.id, pending: true }]);
@@ -132,7 +132,7 @@ t.test('live queries on two devices', async (t) => {
     await second.device.connect();
     t.match(await caughtUp, { complete: true });
     t.match(after.query.current, [{ id: made.id, pending: false, version: made.version }]);
-    t.equal(before.updates.length, told, 'a closed device tells nothing');
+    t.equal(before.updates.length, told, 'a closed device reports nothing');
     second.device.close();
     t.equal((await refusal(second.device.query({}, () => undefined))).code, 'closed');
     await opened.store.close();

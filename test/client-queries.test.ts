@@ -1,4 +1,4 @@
-/** Live queries over the local copy: what is told, in which order, and at what price. No server, no network. */
+/** Live queries over the local copy: their updates, the order of these, and their cost. No server, no network. */
 import fc from 'fast-check';
 import t from 'tap';
 import { Emitter, type ItemView } from '../src/sdk/events.js';
@@ -66,13 +66,13 @@ const head = (id: number, ts: number): Head => ({
 
 const texts = (items: readonly ItemView[]): unknown[] => items.map(({ payload }) => payload?.['text']);
 
-t.test('SDK-01 SDK-03: the result at once, then one update a batch, own pending changes included', async (t) => {
+t.test('SDK-01 SDK-03: a query gives its result at once, then an update per batch and own change', async (t) => {
   const world = await shelf();
   const rows = [world.row(), world.row(), world.row()];
   await world.replica.apply(rows.map(arrives));
   const updates: QueryUpdate[] = [];
   const query = await world.shelf.query({ limit: 4 }, (update) => updates.push(update));
-  t.same(texts(updates[0]?.items ?? []), ['text 3', 'text 2', 'text 1'], 'told before it resolves');
+  t.same(texts(updates[0]?.items ?? []), ['text 3', 'text 2', 'text 1'], 'before it resolves');
   t.same(
     updates[0]?.changes.map(({ kind }) => kind),
     ['added', 'added', 'added'],
@@ -92,12 +92,12 @@ t.test('SDK-01 SDK-03: the result at once, then one update a batch, own pending 
   const told = updates.length;
   await world.replica.apply([{ kind: 'ack', id: mine.id, version: 7 }]);
   await settle();
-  t.equal(updates.length, told, 'the stream confirms what is shown already: nothing is told');
-  t.same(texts((await world.library.list()).slice(0, 4)), texts(query.current), 'as `list` says it');
+  t.equal(updates.length, told, 'the stream confirms what is already shown: no update');
+  t.same(texts((await world.library.list()).slice(0, 4)), texts(query.current), 'the same as `list`');
   t.same(replayed(updates), query.current);
 });
 
-t.test('SDK-04: moves, deletes, replaces, quarantine, reset and discard are followed', async (t) => {
+t.test('SDK-04: a query follows moves, deletes, replaces, quarantine, reset and own deletes', async (t) => {
   const world = await shelf();
   const [moved, gone, changed, forged, lost] = [world.row(), world.row(), world.row(), world.row(), world.row()];
   await world.replica.apply([moved, gone, changed, forged, lost].map(arrives));
@@ -115,23 +115,23 @@ t.test('SDK-04: moves, deletes, replaces, quarantine, reset and discard are foll
   const newer = world.row({ id: changed.id, payload: { text: 'changed' } });
   await world.replica.apply([arrives(newer)]);
   await settle();
-  t.same(texts(query.current), ['text 4', 'text 5', 'changed'], 'with its new time it goes to the end');
+  t.same(texts(query.current), ['text 4', 'text 5', 'changed'], 'with its later ts the changed item moves to the end');
   await world.replica.apply([arrives({ ...forged, version: world.version(), binId: 'inbox', ts: forged.ts + 1 })]);
   await settle();
-  t.same(texts(query.current), ['text 5', 'changed'], 'what does not verify is not shown');
+  t.same(texts(query.current), ['text 5', 'changed'], 'an item that does not verify is not shown');
   await world.replica.reset('another');
   await settle();
   t.same(
     query.current.map(({ version }) => version),
     [0, 0],
-    'after a reset no version is known, and all stays readable',
+    'after a reset no version is known, and all items stay readable',
   );
   await world.replica.apply([arrives({ ...newer, version: 1 })]);
   await settle();
   t.same(
     query.current.map(({ version }) => version),
     [0, 1],
-    'the new history names them again',
+    'the new history gives the item a version again',
   );
   await world.own({ kind: 'delete', id: lost.id, base: 0, sig: deleteTag(world.me, lost.id) });
   await settle();
@@ -140,7 +140,7 @@ t.test('SDK-04: moves, deletes, replaces, quarantine, reset and discard are foll
   t.same(world.problems, []);
 });
 
-t.test('SDK-02: changes carried out one after the other give the next result', (t) => {
+t.test('SDK-02: the changes of an update, applied in order to the last result, give the new one', (t) => {
   const view = (id: number, version: number): ItemView => ({
     ...{ id: String(id), binId: 'inbox', type: 'text', ts: id, senderDevice: 'd', version },
     ...{ pending: false, payload: null, blob: null },
@@ -175,7 +175,7 @@ t.test('SDK-02: changes carried out one after the other give the next result', (
   t.end();
 });
 
-t.test('SDK-04: whatever happens in whatever order, a query shows what a new one would', async (t) => {
+t.test('SDK-04: after any series of changes a query shows what a new one would', async (t) => {
   const world = await shelf();
   const updates: QueryUpdate[] = [];
   const wanted = { text: 'odd', order: 'oldest', limit: 5 } as const;
@@ -204,23 +204,23 @@ t.test('SDK-04: whatever happens in whatever order, a query shows what a new one
   }
   await settle();
   const anew = await (await shelf(world.store)).library.list().catch(() => []);
-  t.same(anew, [], 'another master key opens none of it');
+  t.same(anew, [], 'another master key opens no item');
   const fresh = await world.shelf.query(wanted, () => undefined);
   t.same(query.current, fresh.current);
   t.ok(fresh.current.length > 0);
   t.same(replayed(updates), query.current);
 });
 
-t.test('SDK-05: each content is decrypted once, whatever number of queries and frames', async (t) => {
+t.test('SDK-05: each content is decrypted once, whatever the number of queries and frames', async (t) => {
   const world = await shelf();
   await world.replica.apply(Array.from({ length: 300 }, () => arrives(world.row())));
   const plain = await world.shelf.query({ limit: 20 }, () => undefined);
-  t.equal(world.counts.opened, 20, 'for order, bin and type nothing is opened but what is shown');
+  t.equal(world.counts.opened, 20, 'order, bin and type need no decryption: only what is shown is opened');
   await world.shelf.query({ text: 'text' }, () => undefined);
-  t.equal(world.counts.opened, 300, 'a search looks into all, once');
+  t.equal(world.counts.opened, 300, 'a search opens each item once');
   await world.shelf.query({ text: '7', types: ['text'] }, () => undefined);
   await world.shelf.query({ text: 'nowhere' }, () => undefined);
-  t.equal(world.counts.opened, 300, 'and the next query has it already');
+  t.equal(world.counts.opened, 300, 'the next queries reuse the plaintext');
   for (let frame = 0; frame < 50; frame++) {
     await world.replica.apply([arrives(world.row())]);
     await settle();
@@ -232,7 +232,7 @@ t.test('SDK-05: each content is decrypted once, whatever number of queries and f
   t.equal(world.counts.opened, 350, 'a reset changes no content');
 });
 
-t.test('SDK-31: the window of a query moves; only what comes into it is opened', async (t) => {
+t.test('SDK-31: the window of a query moves, and only what enters it is opened', async (t) => {
   const world = await shelf();
   await world.replica.apply(Array.from({ length: 50 }, () => arrives(world.row())));
   const updates: QueryUpdate[] = [];
@@ -243,22 +243,22 @@ t.test('SDK-31: the window of a query moves; only what comes into it is opened',
   await query.move({ offset: 12 });
   t.same(texts(query.current), ['text 38', 'text 37', 'text 36', 'text 35', 'text 34']);
   t.match(updates[1], { offset: 12, total: 50, items: query.current });
-  t.equal(world.counts.opened, 7, 'two came into it');
+  t.equal(world.counts.opened, 7, 'two items entered the window');
   await world.replica.apply([arrives(world.row())]);
   await settle();
-  t.same(texts(query.current), ['text 39', 'text 38', 'text 37', 'text 36', 'text 35'], 'a new item moves all by one');
+  t.same(texts(query.current), ['text 39', 'text 38', 'text 37', 'text 36', 'text 35'], 'a new item shifts all by one');
   t.match(updates[2], { offset: 12, total: 51 });
   await query.move({ offset: 49, limit: 9 });
-  t.same(texts(query.current), ['text 2', 'text 1'], 'at the end there are fewer');
+  t.same(texts(query.current), ['text 2', 'text 1'], 'at the end the window has fewer items');
   await query.move({ offset: 1_000_000 });
-  t.same(query.current, [], 'and beyond it none');
+  t.same(query.current, [], 'beyond the end it has none');
   t.match(updates.at(-1), { offset: 1_000_000, total: 51 });
   t.same(replayed(updates), query.current);
   const told = updates.length;
   await query.move({ offset: 1_000_000 });
-  t.equal(updates.length, told, 'the same window is no news');
+  t.equal(updates.length, told, 'the same window causes no update');
   await Promise.all([query.move({ offset: 3, limit: 2 }), query.move({ offset: 4 })]);
-  t.same(texts(query.current), ['text 47', 'text 46'], 'the last one counts');
+  t.same(texts(query.current), ['text 47', 'text 46'], 'the last move counts');
   for (const wrong of [{ offset: -1 }, { offset: 0.5 }, { offset: NaN }, { limit: 0 }, { limit: 5_001 }]) {
     t.ok((await refusal(query.move(wrong))) instanceof RangeError);
     t.ok((await refusal(world.shelf.query(wrong, () => undefined))) instanceof RangeError);
@@ -266,7 +266,7 @@ t.test('SDK-31: the window of a query moves; only what comes into it is opened',
   query.close();
   const before = updates.length;
   await query.move({ offset: 0 });
-  t.equal(updates.length, before, 'a closed query is told nothing');
+  t.equal(updates.length, before, 'a closed query receives nothing');
 });
 
 t.test('SDK-31: a change among 50,000 items costs a few comparisons', (t) => {
@@ -283,7 +283,7 @@ t.test('SDK-31: a change among 50,000 items costs a few comparisons', (t) => {
   t.end();
 });
 
-t.test('SDK-04: a query that is opened while a change is being read gets the whole result at first', async (t) => {
+t.test('SDK-04: a query that is opened while a change is being read first gets the whole result', async (t) => {
   const world = await shelf();
   await world.replica.apply(Array.from({ length: 5 }, () => arrives(world.row())));
   const first = await world.shelf.query({}, () => undefined);
@@ -295,7 +295,7 @@ t.test('SDK-04: a query that is opened while a change is being read gets the who
 });
 
 t.test(
-  'SDK-06: a closed query hears nothing, the last one frees the index, and their number has a bound',
+  'SDK-06: a closed query receives nothing, the last one frees the index, and their number is bounded',
   async (t) => {
     const world = await shelf();
     await world.replica.apply([arrives(world.row())]);
@@ -309,15 +309,15 @@ t.test(
     await world.replica.apply([arrives(world.row())]);
     await settle();
     t.equal(told, QUERIES_MAX);
-    t.same(world.outbox.dirty.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
+    t.same(world.outbox.dirty.take(), { all: false, ids: [] }, 'no changes are collected without a listener');
     const before = world.counts.opened;
     const again = await world.shelf.query({}, () => undefined);
     t.equal(again.current.length, 2);
-    t.equal(world.counts.opened, before + 2, 'the plaintext was let go');
+    t.equal(world.counts.opened, before + 2, 'the plaintext was released');
   },
 );
 
-t.test('SDK-35: counts are closed one by one, also those of one listener, and end with the device', async (t) => {
+t.test('SDK-35: counts are closed one by one, even with the same listener, and end with the index', async (t) => {
   const world = await shelf();
   await world.replica.apply([arrives(world.row())]);
   let told = 0;
@@ -328,21 +328,21 @@ t.test('SDK-35: counts are closed one by one, also those of one listener, and en
   first.close();
   await world.replica.apply([arrives(world.row())]);
   await settle();
-  t.equal(told, 3, 'the other one is told');
+  t.equal(told, 3, 'the other count is reported');
   world.shelf.close();
   await world.replica.apply([arrives(world.row())]);
   await settle();
   t.equal(told, 3);
-  t.same(world.outbox.dirty.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
+  t.same(world.outbox.dirty.take(), { all: false, ids: [] }, 'no changes are collected without a listener');
 });
 
 t.test(
-  'SDK-06: a query that is opened while the last one is closed in the middle of its work misses nothing',
+  'SDK-06: a query that is opened while the last one is closed in the middle of a reading misses nothing',
   async (t) => {
     const world = await shelf();
     await world.replica.apply([arrives(world.row()), arrives(world.row())]);
     const first = await world.shelf.query({}, () => undefined);
-    // Everything is being read again when the query ends, and a change comes before another one begins.
+    // Everything is being read again when the first query is closed, and a change arrives before the second opens.
     const { entries } = world.store;
     const held: (() => void)[] = [];
     world.store.entries = async function* () {
@@ -360,11 +360,11 @@ t.test(
     for (const go of held) go();
     const second = await opening;
     t.equal(second.current.length, 3);
-    t.equal(held.length, 1, 'the first one was in the middle of it');
+    t.equal(held.length, 1, 'the first query was in the middle of its reading');
   },
 );
 
-t.test('SDK-06: a listener that throws disturbs no other, and a store that fails is asked again', async (t) => {
+t.test('SDK-06: a listener that throws disturbs no other, and a store that fails is read again', async (t) => {
   const store = new MemoryStore();
   const world = await shelf(store);
   await world.shelf.query({}, () => {
@@ -383,46 +383,43 @@ t.test('SDK-06: a listener that throws disturbs no other, and a store that fails
   store.get = get.bind(store);
   await world.replica.apply([arrives(world.row())]);
   await settle();
-  t.equal(query.current.length, 3, 'what was missed meanwhile is there too');
+  t.equal(query.current.length, 3, 'the items that were missed meanwhile are there too');
 });
 
-t.test(
-  'SDK-07: case, accents and width do not matter, each word must be somewhere, and secrets are not searched',
-  (t) => {
-    const finds = (text: string, payload: Record<string, unknown>, type = 'text' as const): boolean =>
-      found(wordsOf(text), searchedText(type, payload));
-    for (const [sought, text] of [
-      ['creme brulee', 'Crème Brûlée'],
-      ['STRASSE', 'Große Straße'],
-      ['οδος', 'ΟΔΟΣ'],
-      ['smorrebrod', 'Smørrebrød'],
-      ['ｗｉｄｅ', 'wide'],
-      ['istanbul', 'İstanbul ıstanbul'],
-      ['one  two', 'two, then\none'],
-    ] as const) {
-      t.ok(finds(sought, { text }), sought);
-    }
-    t.notOk(finds('one three', { text: 'one two' }));
-    t.ok(finds('  ', { text: 'anything' }), 'no words: all');
-    const password = searchedText('password', { service: 'Mail', user: 'Ann', secret: 'hunter2' });
-    t.notOk(found(wordsOf('hunter2'), password));
-    t.ok(found(wordsOf('MAIL ann'), password));
-    t.notOk(finds('5', { text: 5, other: '5' }), 'only texts, and only fields of the table');
-    t.same(Object.keys(SEARCHED).sort(), [...CONTENT_TYPES].sort());
-    t.equal(fold(fold('Ǻngström ﬁ')), fold('Ǻngström ﬁ'), 'folding twice is folding once');
-    t.equal(wordsOf('x '.repeat(100_000)).length, 500, 'and its length is bounded');
-    t.end();
-  },
-);
+t.test('SDK-07: a search ignores case, accents and width, requires each word somewhere, and skips secrets', (t) => {
+  const finds = (text: string, payload: Record<string, unknown>, type = 'text' as const): boolean =>
+    found(wordsOf(text), searchedText(type, payload));
+  for (const [sought, text] of [
+    ['creme brulee', 'Crème Brûlée'],
+    ['STRASSE', 'Große Straße'],
+    ['οδος', 'ΟΔΟΣ'],
+    ['smorrebrod', 'Smørrebrød'],
+    ['ｗｉｄｅ', 'wide'],
+    ['istanbul', 'İstanbul ıstanbul'],
+    ['one  two', 'two, then\none'],
+  ] as const) {
+    t.ok(finds(sought, { text }), sought);
+  }
+  t.notOk(finds('one three', { text: 'one two' }));
+  t.ok(finds('  ', { text: 'anything' }), 'no words match everything');
+  const password = searchedText('password', { service: 'Mail', user: 'Ann', secret: 'hunter2' });
+  t.notOk(found(wordsOf('hunter2'), password));
+  t.ok(found(wordsOf('MAIL ann'), password));
+  t.notOk(finds('5', { text: 5, other: '5' }), 'only strings, and only fields of the table');
+  t.same(Object.keys(SEARCHED).sort(), [...CONTENT_TYPES].sort());
+  t.equal(fold(fold('Ǻngström ﬁ')), fold('Ǻngström ﬁ'), 'folding twice is the same as folding once');
+  t.equal(wordsOf('x '.repeat(100_000)).length, 500, 'the number of words is bounded');
+  t.end();
+});
 
-t.test('SDK-02: matches stay sorted, whatever is placed where', (t) => {
+t.test('SDK-02: matches stay sorted after any series of placements', (t) => {
   const property = fc.assert.bind(
     null,
     fc.property(fc.array(fc.array(fc.tuple(fc.nat(9), fc.option(fc.nat(4))))), fc.nat(12), (rounds, many) => {
       const matches = new Matches(planOf({}).compare);
       const model = new Map<string, Head>();
       for (const [round, steps] of rounds.entries()) {
-        // Now and then so many that everything is sorted anew.
+        // One round has so many that everything is sorted anew.
         const changes = (round === many ? Array.from({ length: 150 }, () => steps).flat() : steps).map(([id, ts]) => ({
           id: String(id),
           head: ts === null ? undefined : head(id, ts),

@@ -1,4 +1,4 @@
-/** Devices on durable stores against a real server: a damaged store is rebuilt, a full disk passes (the client library). */
+/** Devices on durable stores against a real server: a damaged store is rebuilt, a full disk loses nothing. */
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import t from 'tap';
@@ -13,12 +13,12 @@ import { temporaryFolder } from './support/postgres.js';
 
 t.setTimeout(180_000);
 
-/** Waits until so many own changes are stored. */
+/** Waits until exactly `changes` own changes are stored. */
 async function settled(store: LevelStore, changes: number): Promise<void> {
   await until(`${changes} stored changes`, async () => (await store.pending()).length === changes);
 }
 
-t.test('STORE-10 STORE-11: a damaged store is filled again by replay, and what it carried over is sent', async (t) => {
+t.test('STORE-10 STORE-11: a damaged store is refilled by replay, and carried-over changes are sent', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.connect();
@@ -33,7 +33,7 @@ t.test('STORE-10 STORE-11: a damaged store is filled again by replay, and what i
   const own = await one.device.put(note('mine'));
   const theirs = await first.device.put(note('theirs'));
   await one.device.pull();
-  // The server answers nothing any more: what is written waits.
+  // The server is unreachable from here on, so that writes wait.
   tap.twist = () => {
     throw new TypeError('unreachable');
   };
@@ -64,7 +64,7 @@ t.test('STORE-10 STORE-11: a damaged store is filled again by replay, and what i
   await after.store.close();
 });
 
-t.test('STORE-12: a device whose disk is full says so, loses nothing, and goes on when there is room', async (t) => {
+t.test('STORE-12: a device with a full disk reports it, loses nothing, and continues when there is room', async (t) => {
   const all = await world(t);
   const { first } = all;
   const level = new FlakyLevel();
@@ -82,15 +82,15 @@ t.test('STORE-12: a device whose disk is full says so, loses nothing, and goes o
   t.ok(failed instanceof StoreError && failed.code === 'full', String(failed));
   const problem = next(client, 'problem', ({ error }) => error instanceof StoreError);
   const arrived = await other.device.put(note('from elsewhere'));
-  t.match(await problem, { error: { code: 'full' } }, 'what could not be stored is told');
-  t.match(await client.device.get(kept.id), { payload: { text: 'kept' } }, 'reading goes on');
-  t.equal(await client.device.get(arrived.id), undefined, 'and shows nothing that is not stored');
+  t.match(await problem, { error: { code: 'full' } }, 'the frame that could not be stored is reported');
+  t.match(await client.device.get(kept.id), { payload: { text: 'kept' } }, 'reading continues');
+  t.equal(await client.device.get(arrived.id), undefined, 'an item that is not stored is not shown');
 
   level.weather = 'fine';
-  t.match(await shows(client, arrived.id), { payload: { text: 'from elsewhere' } }, 'it comes again');
+  t.match(await shows(client, arrived.id), { payload: { text: 'from elsewhere' } }, 'the item is delivered again');
   const { id: last } = await client.device.put(note('afterwards'));
   const texts = (await client.device.list()).map(({ payload }) => payload?.['text']);
-  t.same(texts.sort(), ['afterwards', 'from elsewhere', 'kept'], 'what was refused is nowhere');
+  t.same(texts.sort(), ['afterwards', 'from elsewhere', 'kept'], 'the refused item is not there');
   await shows(other, last);
   t.same((await other.device.list()).length, 3);
 });

@@ -1,4 +1,4 @@
-/** How a device comes back to a server that is away or in trouble: what the server gets, over time that a test turns. */
+/** How a device reconnects to a server that is unreachable or failing: its requests over time, by the test's clock. */
 import t from 'tap';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -15,14 +15,14 @@ import { TestClock } from './support/clock.js';
 import { counted, hurried } from './support/hurried.js';
 import type { WithTeardown } from './support/postgres.js';
 
-/** What the server does with a request, and with a socket; default: it hands out tickets, and closes with 1006. */
+/** What the server does with a request, and with a socket; default: it issues tickets, and closes with 1006. */
 interface Trouble {
   readonly answer?: (path: string, response: ServerResponse) => boolean;
   readonly upgrade?: (request: IncomingMessage) => string | undefined;
   readonly socket?: (socket: WebSocket) => void;
 }
 
-/** A server in trouble, on a real port. */
+/** A failing server on a real port. */
 async function server(t: WithTeardown, trouble: Trouble): Promise<string> {
   const http = createServer((request, response) => {
     request.resume();
@@ -58,7 +58,7 @@ const refuse = (status: number, response: ServerResponse, headers: Record<string
   return true;
 };
 
-/** A device of no server on this platform, its requests and sockets by the time at which they were begun, s. */
+/** A device, and the times in seconds at which its requests and sockets were begun. */
 async function device(t: WithTeardown, serverUrl: string) {
   const clock = new TestClock();
   const started = clock.now();
@@ -90,7 +90,7 @@ async function device(t: WithTeardown, serverUrl: string) {
   const identity = newIdentity({ serverUrl });
   const made = await Device.open({ platform, identity, onProblem: (error) => problems.push(error) });
   t.teardown(() => made.close());
-  /** Turns the clock while nothing is on its way. */
+  /** Advances the clock while no request or socket is open. */
   const pass = async (seconds: number): Promise<void> => {
     for (const end = clock.now() + seconds * 1_000; clock.now() < end;) {
       await settle();
@@ -106,7 +106,7 @@ async function device(t: WithTeardown, serverUrl: string) {
 
 const GROWING = [0, 1, 3, 7, 15, 31, 63];
 
-t.test('CLIENT-47: where nobody listens there is one request at 0, 1, 3, 7, 15, 31 and 63 s', async (t) => {
+t.test('CLIENT-47: where no server listens there is one request at 0, 1, 3, 7, 15, 31 and 63 s', async (t) => {
   const world = await device(t, 'http://127.0.0.1:1');
   world.connect();
   await world.pass(64);
@@ -114,7 +114,7 @@ t.test('CLIENT-47: where nobody listens there is one request at 0, 1, 3, 7, 15, 
   t.equal(world.begun.length, GROWING.length, 'and nothing else');
 });
 
-t.test('CLIENT-47: so it is where connections are taken and closed at once', async (t) => {
+t.test('CLIENT-47: the waits are the same where connections are accepted and closed at once', async (t) => {
   let connections = 0;
   const tcp = createTcpServer((socket) => {
     connections++;
@@ -127,11 +127,11 @@ t.test('CLIENT-47: so it is where connections are taken and closed at once', asy
   world.connect();
   await world.pass(64);
   t.same(world.times('/ws-ticket'), GROWING);
-  // What fetch itself does with a connection that is closed before an answer.
+  // `fetch` itself may repeat a request whose connection is closed before an answer.
   t.ok(connections <= 2 * GROWING.length, `${connections} connections`);
 });
 
-t.test('CLIENT-47: a step with a ticket is one ticket and one socket', async (t) => {
+t.test('CLIENT-47: a reconnect attempt is one ticket request and one socket', async (t) => {
   for (const close of [1006, 1011, 1012, 1013, 4400, 4408, 4429]) {
     const url = await server(t, {
       socket: (client) => client.on('message', () => (close === 1006 ? client.terminate() : client.close(close))),
@@ -140,12 +140,12 @@ t.test('CLIENT-47: a step with a ticket is one ticket and one socket', async (t)
     world.connect();
     await world.pass(64);
     t.same(world.times('socket'), world.times('/ws-ticket'), `${close}`);
-    t.equal(world.begun.length, 2 * world.times('socket').length, 'nothing else is asked');
+    t.equal(world.begun.length, 2 * world.times('socket').length, 'nothing else is requested');
     t.ok(world.times('socket').length <= GROWING.length, `${close}: ${world.times('socket').join(' ')}`);
   }
 });
 
-t.test('CLIENT-47: a token that has ended is renewed once in a step, by requests that are not repeated', async (t) => {
+t.test('CLIENT-47: an attempt with an expired token tries once to renew it, and repeats no request', async (t) => {
   const url = await server(t, { answer: (path, response) => refuse(path === '/ws-ticket' ? 401 : 503, response) });
   const world = await device(t, url);
   world.connect();
@@ -155,7 +155,7 @@ t.test('CLIENT-47: a token that has ended is renewed once in a step, by requests
   t.equal(world.begun.length, 2 * GROWING.length);
 });
 
-t.test('CLIENT-47: after 4401 a step that cannot renew the token ends there', async (t) => {
+t.test('CLIENT-47: after 4401 an attempt that cannot renew the token ends there', async (t) => {
   const url = await server(t, {
     answer: (path, response) => path !== '/ws-ticket' && refuse(503, response),
     socket: (client) => client.on('message', () => client.close(4401)),
@@ -167,22 +167,22 @@ t.test('CLIENT-47: after 4401 a step that cannot renew the token ends there', as
   t.same(world.times('/devices/reauth/challenge'), GROWING.slice(1));
 });
 
-t.test('CLIENT-47: what waits in the outbox is one request for each of the sender’s own waits', async (t) => {
+t.test('CLIENT-47: what waits in the outbox is sent once per wait of the sender', async (t) => {
   const world = await device(t, 'http://127.0.0.1:1');
   const put = world.device.put({ binId: 'inbox', type: 'text', payload: { text: 'queued' } });
   t.equal((await refusal(hurried(world.clock, world.traffic, put, 100))).code, 'queued');
   const before = world.begun.length;
   const from = world.clock.now();
   await world.pass(64);
-  t.equal(world.begun.length - before, 6, '1, 3, 7, 15, 31 and 63 s after it');
+  t.equal(world.begun.length - before, 6, 'six requests, 1, 3, 7, 15, 31 and 63 s later');
   t.ok(world.clock.now() - from >= 64_000);
 });
 
-t.test('CLIENT-56: `reconnect` is one step more, and the waits go on', async (t) => {
+t.test('CLIENT-56: `reconnect` makes one more attempt, and the waits continue to grow', async (t) => {
   const world = await device(t, 'http://127.0.0.1:1');
   world.device.reconnect();
   await world.pass(1);
-  t.equal(world.begun.length, 0, 'a device that is not to connect does not');
+  t.equal(world.begun.length, 0, 'a device on which `connect` was not called does not connect');
   world.connect();
   await world.pass(10);
   world.device.reconnect();
@@ -192,7 +192,7 @@ t.test('CLIENT-56: `reconnect` is one step more, and the waits go on', async (t)
   t.throws(() => world.device.reconnect(), { code: 'closed' });
 });
 
-t.test('CLIENT-48: a server that says when to come back is believed', async (t) => {
+t.test('CLIENT-48: a wait that the server names is observed, up to 15 minutes', async (t) => {
   const asks = { 'retry-after': '20' };
   const cases: readonly [string, Trouble][] = [
     ['503 to the ticket', { answer: (_, response) => refuse(503, response, asks) }],
@@ -212,17 +212,17 @@ t.test('CLIENT-48: a server that says when to come back is believed', async (t) 
   );
   absurd.connect();
   await absurd.pass(1_000);
-  t.same(absurd.times('/ws-ticket'), [0, 900], 'but not for longer than a quarter of an hour');
+  t.same(absurd.times('/ws-ticket'), [0, 900], 'never for longer than a quarter of an hour');
 });
 
-t.test('CLIENT-59: the time to come back that a close frame names is kept, with jitter and a bound', async (t) => {
+t.test('CLIENT-59: the reconnect time that a close frame names is observed, with jitter and a bound', async (t) => {
   const closing = (code: number, reason: string): Promise<string> =>
     server(t, { socket: (client) => client.on('message', () => client.close(code, reason)) });
   const cases: readonly [code: number, reason: string, times: readonly number[]][] = [
-    // 20 s, and a quarter of it at most; the backoff of a server that names no time is below that.
+    // 20 s plus a quarter of it at most; the backoff without a named time is shorter.
     [1012, 'retry-after=20', [0, 25, 50]],
     [1013, 'retry-after=20', [0, 25, 50]],
-    // A second, and a second at most; the backoff goes on beneath.
+    // A second plus a second at most; the growing backoff is the lower bound.
     [1012, 'retry-after=1', [0, 2, 4, 8, 16, 32, 64]],
     [1013, 'retry-after=1', [0, 2, 4, 8, 16, 32, 64]],
     // No time is named: the usual waits of these codes.
@@ -233,7 +233,7 @@ t.test('CLIENT-59: the time to come back that a close frame names is kept, with 
     [1012, 'retry-after=9999999999', [0, 3, 6, 10, 18, 34]],
     [1012, ' retry-after=20', [0, 3, 6, 10, 18, 34]],
     [1013, 'retry-after=soon', [0, 8, 24, 56]],
-    // Of another code it means nothing.
+    // With another code the text means nothing.
     [4408, 'retry-after=20', [0, 1, 3, 7, 15, 31, 63]],
   ];
   for (const [code, reason, times] of cases) {
@@ -245,10 +245,10 @@ t.test('CLIENT-59: the time to come back that a close frame names is kept, with 
   const absurd = await device(t, await closing(1013, 'retry-after=999999999'));
   absurd.connect();
   await absurd.pass(1_000);
-  t.same(absurd.times('socket'), [0, 900], 'a quarter of an hour at most, jitter and all');
+  t.same(absurd.times('socket'), [0, 900], 'a quarter of an hour at most, jitter included');
 });
 
-t.test('CLIENT-48: an upgrade that is answered with something else ends one step', async (t) => {
+t.test('CLIENT-48: an upgrade that gets any other answer ends the attempt', async (t) => {
   const answers = [
     'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
     'HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n',
@@ -265,7 +265,7 @@ t.test('CLIENT-48: an upgrade that is answered with something else ends one step
 });
 
 t.test(
-  'CLIENT-49: a server that brings everything and closes at once is left alone for longer and longer',
+  'CLIENT-49: a server that delivers everything and then closes at once is retried after growing waits',
   async (t) => {
     const caughtUp = JSON.stringify({ type: 'caught_up', version: 0, epoch: 'e', itemCount: 0, versionSum: 0 });
     const lists: Trouble['answer'] = (path, response) => {
@@ -284,11 +284,11 @@ t.test(
     const world = await device(t, url);
     world.connect();
     await world.pass(130);
-    t.same(world.times('/ws-ticket'), [0, 8, 24, 56, 116], 'from the first on as for an overloaded server');
+    t.same(world.times('/ws-ticket'), [0, 8, 24, 56, 116], 'from the first wait on as for an overloaded server');
   },
 );
 
-t.test('CLIENT-50: a request that meets a rate again and again waits as told, and goes on', async (t) => {
+t.test('CLIENT-50: a request that is refused with 429 waits as specified and continues, up to 260 s', async (t) => {
   let [left, asked] = [30, 0];
   const url = await server(t, {
     answer: (path, response) => {
@@ -304,15 +304,15 @@ t.test('CLIENT-50: a request that meets a rate again and again waits as told, an
   const request = { method: 'GET', path: '/me', repeatable: true } as const;
   await hurried(clock, traffic, http.send(request), 100);
   t.equal(asked, 31);
-  t.equal(Math.round((clock.now() - started) / 1_000), 30, 'a second for each');
+  t.equal(Math.round((clock.now() - started) / 1_000), 30, 'a second for each refusal');
 
   left = Infinity;
   asked = 0;
   t.equal((await refusal(hurried(clock, traffic, http.send(request), 100))).code, 'unavailable');
-  t.equal(asked, 261, 'its patience has an end, after some minutes');
+  t.equal(asked, 261, 'the request is given up after 260 waits of a second');
 
   left = Infinity;
   asked = 0;
   await refusal(hurried(clock, traffic, http.send({ ...request, once: true }), 100));
-  t.equal(asked, 1, 'what is to be asked once is asked once');
+  t.equal(asked, 1, 'a request with `once` is sent once');
 });

@@ -1,4 +1,4 @@
-/** The completeness check: what is missing is named, fetched, and where it cannot be had that is said. */
+/** The completeness check: missing items are detected and fetched, or reported where that is impossible. */
 import t from 'tap';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import type { DeviceEvents } from '../src/sdk/events.js';
@@ -14,7 +14,7 @@ t.test('completeness over a socket', async (t) => {
   const { first } = all;
   await first.device.connect();
 
-  await t.test('SDK-09: what the stream lost is fetched, and told by id and version', async (t) => {
+  await t.test('SDK-09: items lost from the stream are fetched, and reported by id and version', async (t) => {
     const second = await all.pair();
     const { id: kept } = await first.device.put(note('kept'));
     const { id: removed } = await first.device.put(note('removed'));
@@ -61,7 +61,7 @@ t.test('completeness over a socket', async (t) => {
     t.equal(await second.device.get(removed), undefined);
   });
 
-  await t.test('SDK-10: one item that cannot be had is told by its version, more by count and sum', async (t) => {
+  await t.test('SDK-10: an item that cannot be fetched is reported by version, several by count and sum', async (t) => {
     for (const hidden of [1, 2]) {
       const tap = wiretap();
       const client = await all.open(first.identity(), { tap });
@@ -88,7 +88,7 @@ t.test('completeness over a socket', async (t) => {
       const again = next(client, 'missing');
       await client.device.connect();
       await again;
-      t.equal(listings(client), asked, 'for the same lack everything is not read again at each connection');
+      t.equal(listings(client), asked, 'the same gap does not cause everything to be read again at each connection');
       tap.bend = (frame) => frame;
       client.device.disconnect();
       await client.device.connect();
@@ -97,7 +97,7 @@ t.test('completeness over a socket', async (t) => {
     }
   });
 
-  await t.test('SDK-10: an item that the server lost is named, and stays readable', async (t) => {
+  await t.test('SDK-10: an item that the server lost is reported by id and version, and stays readable', async (t) => {
     const store = new MemoryStore();
     const client = await all.open(first.identity(), { store });
     await client.device.connect();
@@ -118,7 +118,7 @@ t.test('completeness over HTTP', async (t) => {
   const made: { readonly id: string; readonly version: number }[] = [];
   for (const text of ['one', 'two', 'three']) made.push(await first.device.put(note(text)));
 
-  await t.test('SDK-11: the same check without a socket: what a listing left out is fetched and told', async (t) => {
+  await t.test('SDK-11: the check without a socket fetches and reports what a listing left out', async (t) => {
     const client = await all.open(first.identity());
     client.tap.lie = ({ path }, answer) =>
       path.startsWith('/items?') ? { ...answer, items: (answer['items'] as object[]).slice(1) } : undefined;
@@ -134,10 +134,10 @@ t.test('completeness over HTTP', async (t) => {
     t.equal((await client.device.list()).length, 3);
     const fresh = await all.open(first.identity());
     t.equal(await fresh.device.check(), true);
-    t.equal(listings(fresh), 1, 'where nothing is missing nothing is read twice');
+    t.equal(listings(fresh), 1, 'nothing is read twice where nothing is missing');
   });
 
-  await t.test('SDK-12: a damaged item is told, disturbs no other, and resync mends it', async (t) => {
+  await t.test('SDK-12: a damaged item is reported, disturbs no other, and is repaired by resync', async (t) => {
     const store = new MemoryStore();
     const client = await all.open(first.identity(), { store });
     await client.device.pull();
@@ -154,6 +154,6 @@ t.test('completeness over HTTP', async (t) => {
     t.match(client.problems, [{ code: 'damaged_item' }, { code: 'damaged_item' }]);
     await client.device.resync();
     t.match(await client.device.get(id), { payload: { text: 'two' } });
-    t.match(await client.device.hidden(), [], 'and the true row is not taken for an old one');
+    t.match(await client.device.hidden(), [], 'the true row is not quarantined as an old one');
   });
 });

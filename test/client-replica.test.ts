@@ -50,7 +50,7 @@ t.test('CLIENT-29: applying the same version twice changes nothing', async (t) =
   t.match(await world.store.get(row.id), { state: 'live', version: 5, row: { binId: 'inbox' } });
 });
 
-t.test('CLIENT-02 CLIENT-03 CLIENT-04: what does not verify is quarantined with its reason', async (t) => {
+t.test('CLIENT-02 CLIENT-03 CLIENT-04: an item that cannot be opened is quarantined with its reason', async (t) => {
   const world = await replica();
   const stranger = newIdentity();
   const base = sealedRow(world.me, { version: 1 });
@@ -67,11 +67,11 @@ t.test('CLIENT-02 CLIENT-03 CLIENT-04: what does not verify is quarantined with 
     const fresh = await replica(world.me);
     await fresh.replica.apply([arrives(row)]);
     t.match(fresh.told, [{ name: 'quarantined', event: { reason } }], id);
-    t.match(await fresh.replica.settle(summary(1, 1, 1)), { complete: true }, `${id}: counted all the same`);
+    t.match(await fresh.replica.settle(summary(1, 1, 1)), { complete: true }, `${id}: it is counted all the same`);
   }
   const byOwnKey = await replica(world.me);
   await byOwnKey.replica.apply([arrives({ ...base, master: null })]);
-  t.match(byOwnKey.told, [{ name: 'item', event: { payload: { text: 'text 1' } } }], 'opens through its own key');
+  t.match(byOwnKey.told, [{ name: 'item', event: { payload: { text: 'text 1' } } }], 'opens through its device key');
   const byMaster = await replica(world.me);
   await byMaster.replica.apply([arrives({ ...base, inline: base.inline && { ...base.inline, keys: new Map() } })]);
   t.match(byMaster.told, [{ name: 'item', event: { payload: { text: 'text 1' } } }], 'opens through the master wrap');
@@ -92,7 +92,7 @@ t.test('a server cannot bring back an old text or a deleted item under a new ver
   t.match(world.told.at(-1), { name: 'item', event: { version: 1 } }, 'a restored database may be older');
 });
 
-t.test('a re-wrap is no news, a move is', async (t) => {
+t.test('a re-wrap is not reported, a move is', async (t) => {
   const world = await replica();
   const row = sealedRow(world.me, { version: 1 });
   const moved = { ...row, version: 3, binId: 'other' };
@@ -107,7 +107,7 @@ t.test('a re-wrap is no news, a move is', async (t) => {
   );
 });
 
-t.test('a delete without a valid tag hides the item, keeps its content and is told', async (t) => {
+t.test('a delete without a valid tag hides the item, keeps its content and is reported', async (t) => {
   const world = await replica();
   const rows = [1, 2, 3].map((version) => sealedRow(world.me, { version }));
   const [tagged, untagged, forged] = rows.map((row) => row.id) as [string, string, string];
@@ -123,21 +123,21 @@ t.test('a delete without a valid tag hides the item, keeps its content and is to
     { id: untagged, version: 5, reason: 'no_sig' },
     { id: forged, version: 6, reason: 'bad_sig' },
   ]);
-  t.equal(world.told.filter(({ name }) => name === 'delete').length, 3, 'what was never here is not missed');
+  t.equal(world.told.filter(({ name }) => name === 'delete').length, 3, 'no event for an unknown item');
   t.match(await world.store.get(tagged), { state: 'deleted', kept: null });
   t.match(await world.store.get(untagged), { state: 'deleted', kept: { id: untagged } });
   t.match(await world.replica.settle(summary(7, 0, 0)), { complete: true });
 });
 
-t.test('CLIENT-30: a count or a version sum that does not fit is noticed', async (t) => {
+t.test('CLIENT-30: a count or a version sum that does not match is detected', async (t) => {
   const world = await replica();
   await world.replica.apply([1, 2, 4].map((version) => arrives(sealedRow(world.me, { version }))));
   t.match(await world.replica.settle(summary(4, 3, 7)), { complete: true });
   t.match(await world.replica.settle(summary(4, 4, 7)), { complete: false });
   t.match(await world.replica.settle(summary(4, 3, 8)), { complete: false });
   t.match(await world.replica.settle(summary(9, 4, 16)), { complete: false });
-  t.equal((await world.store.cursor()).since, 4, 'and the cursor does not pass over what did not come');
-  t.equal(await world.replica.settle({ ...summary(4, 3, 7), epoch: 'f' }), undefined, 'another history, unannounced');
+  t.equal((await world.store.cursor()).since, 4, 'the cursor does not pass over missing versions');
+  t.equal(await world.replica.settle({ ...summary(4, 3, 7), epoch: 'f' }), undefined, 'a new epoch without a reset');
 });
 
 t.test('CLIENT-31: a reset forgets all versions and keeps the items', async (t) => {
@@ -150,11 +150,11 @@ t.test('CLIENT-31: a reset forgets all versions and keeps the items', async (t) 
   t.same(await world.store.held(), { itemCount: 0, versionSum: 0 });
   await world.replica.apply([arrives({ ...(rows[0] as LiveItem), version: 1 })]);
   t.match(await world.replica.settle({ ...summary(1, 1, 1), epoch: 'f' }), { complete: true });
-  t.same(await unversioned(world.store), [rows[1]?.id], 'what the new history does not have is known');
+  t.same(await unversioned(world.store), [rows[1]?.id], 'items that the new history lacks are known');
 });
 
 t.test(
-  'CLIENT-27 CLIENT-28: an own write counts for nothing before its ack, whichever of reply and ack is first',
+  'CLIENT-27 CLIENT-28: the cursor moves on the ack of an own write, whichever of reply and ack is first',
   async (t) => {
     for (const order of ['reply first', 'ack first']) {
       const world = await replica();
@@ -178,7 +178,7 @@ t.test(
   },
 );
 
-t.test('CLIENT-28: an ack of a write of another program of this device brings its content', async (t) => {
+t.test('CLIENT-28: on an ack for a write by another program of this device the content is fetched', async (t) => {
   const me = newIdentity();
   const row = sealedRow(me, { version: 4 });
   const asked: number[] = [];

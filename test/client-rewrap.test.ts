@@ -19,7 +19,7 @@ import { refusal } from './support/client-world.js';
 
 const MINUTE = 60_000;
 
-/** A device with `count` items, and another one that joined after they were written. The server takes what it gets. */
+/** A device with `count` items, and another one that joined after they were written. The server accepts writes. */
 async function crowd(count: number) {
   const me = newIdentity();
   const joined = newIdentity({ masterKey: me.masterKey });
@@ -78,7 +78,7 @@ async function crowd(count: number) {
   const sender = new Sender({ api, outbox, deviceList, sodium, reader, clock, random, emit });
   const writer = new Writer({ identity: me, store, outbox, sender, deviceList, sodium, reader, clock, blobs: noBlobs });
   const rewrapper = new RewrapQueue({ writer, deviceList, clock, random, emit });
-  /** Turns the clock until `over`, as if the pauses took their time. */
+  /** Advances the clock until `over`, so that the pauses pass. */
   const until = async (over: () => boolean): Promise<number> => {
     const begun = clock.now();
     for (let turns = 0; turns < 5_000 && !over(); turns++) {
@@ -87,7 +87,7 @@ async function crowd(count: number) {
     }
     return clock.now() - begun;
   };
-  /** The stream brings what was written. */
+  /** The stream confirms what was written. */
   const confirm = async (): Promise<void> => {
     const done = outbox.all();
     const confirmed = done.flatMap((own): Entry[] => {
@@ -101,7 +101,7 @@ async function crowd(count: number) {
   return { me, clock, store, at, problems, progress, rewrapped, outbox, sender, writer, rewrapper, until, confirm };
 }
 
-t.test('SDK-13: thousands of items go in batches of at most 100, with pauses, and progress is told', async (t) => {
+t.test('SDK-13: thousands of items are re-wrapped in batches of at most 100, with pauses and progress', async (t) => {
   const world = await crowd(2_500);
   const run = world.rewrapper.run();
   const took = await world.until(() => world.rewrapped.length > 0);
@@ -109,7 +109,7 @@ t.test('SDK-13: thousands of items go in batches of at most 100, with pauses, an
   t.same(world.rewrapped, [2_500]);
   t.same(world.progress[0], { done: 0, total: 2_500 });
   t.same(world.progress.at(-1), { done: 2_500, total: 2_500 });
-  t.equal(world.progress.length, 26, 'once at first, and once a batch');
+  t.equal(world.progress.length, 26, 'once at the start, and once per batch');
   t.same(
     world.at.sizes,
     Array.from({ length: 25 }, () => 100),
@@ -133,7 +133,7 @@ t.test('SDK-13: the user’s own write waits for one batch at most', async (t) =
   t.equal(await run, 1_000);
 });
 
-t.test('SDK-14: what is interrupted is resumed, and nothing is written twice', async (t) => {
+t.test('SDK-14: an interrupted run is resumed, and nothing is written twice', async (t) => {
   const world = await crowd(500);
   const stop = new AbortController();
   const run = refusal(world.rewrapper.run(stop.signal));
@@ -141,19 +141,19 @@ t.test('SDK-14: what is interrupted is resumed, and nothing is written twice', a
   await world.until(() => world.at.written.length >= 200);
   stop.abort();
   t.equal((await run).code, 'cancelled');
-  t.equal((await second).code, 'cancelled', 'who shares the run hears so too');
+  t.equal((await second).code, 'cancelled', 'a caller that shares the run is cancelled too');
   const before = world.at.written.length;
   t.ok(before >= 200 && before < 500);
   await world.confirm();
   world.rewrapper.resume();
   await world.until(() => world.rewrapped.length > 0);
-  t.same(world.rewrapped, [500 - before], 'at once, and only what is missing');
+  t.same(world.rewrapped, [500 - before], 'the run resumes at once, with only what is missing');
   t.equal(new Set(world.at.written).size, 500);
   t.equal(world.at.written.length, 500);
-  t.same(world.problems, [], 'an end that was asked for is no problem');
+  t.same(world.problems, [], 'a requested end is not reported as a problem');
 });
 
-t.test('SDK-14: a run that a lost connection ended goes on at once when it is back', async (t) => {
+t.test('SDK-14: a run that a lost connection ended resumes at once when the connection is back', async (t) => {
   const world = await crowd(300);
   world.at.refuse = () => (world.at.written.length >= 100 ? new NetworkError('network', 'unreachable') : undefined);
   world.rewrapper.now();
@@ -168,7 +168,7 @@ t.test('SDK-14: a run that a lost connection ended goes on at once when it is ba
   t.equal(world.at.written.length, 300);
 });
 
-t.test('SDK-14: others begin after ten minutes, once, and not where the device is closed', async (t) => {
+t.test('SDK-14: a deferred run begins after ten minutes, once, and not on a closed device', async (t) => {
   const world = await crowd(10);
   world.rewrapper.later();
   world.rewrapper.resume();
@@ -184,12 +184,12 @@ t.test('SDK-14: others begin after ten minutes, once, and not where the device i
   t.equal(world.clock.waiting, 0);
 });
 
-t.test('SDK-13: a refusal that stays ends the run with its reason; a conflict does not', async (t) => {
+t.test('SDK-13: a permanent refusal ends the run with its reason; a conflict does not', async (t) => {
   const world = await crowd(150);
   world.at.conflicts.add(7);
   const run = world.rewrapper.run();
   await world.until(() => world.rewrapped.length > 0);
-  t.equal(await run, 148, 'one in each batch');
+  t.equal(await run, 148, 'one conflict in each batch');
   const other = await crowd(1);
   other.at.refuse = () => new ApiError({ code: 'validation', status: 400, message: 'no' });
   t.equal((await refusal(other.rewrapper.run())).code, 'validation');

@@ -1,4 +1,4 @@
-/** When a token is renewed, and what happens where that fails. Time is in the test's hand. */
+/** When a token is renewed, and what happens where that fails. The test controls the clock. */
 import t from 'tap';
 import { Http } from '../src/sdk/http.js';
 import { Session } from '../src/sdk/session.js';
@@ -18,7 +18,7 @@ function session(token: (now: number) => Token) {
   // Whole seconds, as a Date header has them.
   const clock = new TestClock(Math.floor(Date.now() / 1_000) * 1_000);
   const identity = newIdentity({ token: token(clock.now()) });
-  // `ahead`: the server's clock minus the device's; null: its answers bear no date. `over`: tokens that have ended.
+  // `ahead`: the server's clock minus the device's; null: its answers have no date. `over`: expired tokens.
   const at: { failure: FakeAnswer | undefined; life: number; ahead: number | null; over: Set<string> } = {
     failure: undefined,
     life: DAY,
@@ -55,7 +55,7 @@ function session(token: (now: number) => Token) {
   return { session: made, clock, at, tokens, challenges, used, identity, requests, revocations: () => revocations };
 }
 
-t.test('CLIENT-44: where early renewal fails for now, the token is used on and the server left alone', async (t) => {
+t.test('CLIENT-44: if early renewal fails temporarily the token is still used, and retries wait', async (t) => {
   const world = session((now) => ({ text: 'old', expiresAt: now + HOUR }));
   world.at.ahead = 0;
   world.at.failure = { status: 500, body: { error: { code: 'internal', message: 'no' } } };
@@ -64,24 +64,24 @@ t.test('CLIENT-44: where early renewal fails for now, the token is used on and t
   await world.session.call({ ...call });
   world.clock.advance(59_000);
   await world.session.call({ ...call });
-  t.equal(world.challenges(), 1, 'one try a minute');
+  t.equal(world.challenges(), 1, 'one attempt a minute');
   world.clock.advance(1_000);
   await world.session.call({ ...call });
   t.equal(world.challenges(), 2);
   world.clock.advance(HOUR);
-  t.equal((await refusal(world.session.call({ ...call }))).code, 'internal', 'not with a token that is over');
+  t.equal((await refusal(world.session.call({ ...call }))).code, 'internal', 'an expired token is not used');
   world.at.failure = undefined;
   await world.session.call({ ...call });
   t.equal(world.used(), 'Bearer new');
 });
 
-t.test('CLIENT-44: an answer that is not passing is not passed over', async (t) => {
+t.test('CLIENT-44: an early renewal that fails permanently fails the call', async (t) => {
   const world = session((now) => ({ text: 'old', expiresAt: now + HOUR }));
   world.at.failure = { body: { challengeId: 'c1', challenge: toBase64Url(nodeSodium.random(100)) } };
   t.match(await refusal(world.session.call({ ...call })), { reason: 'bad_challenge' });
 });
 
-t.test('a token is renewed in the last tenth of a short life, in this program and in the next', async (t) => {
+t.test('a token with a short lifetime is renewed in its last tenth, in this program and in the next', async (t) => {
   const first = session((now) => ({ text: 'old', expiresAt: now + HOUR }));
   await first.session.call({ ...call });
   const [token] = first.tokens;
@@ -89,39 +89,39 @@ t.test('a token is renewed in the last tenth of a short life, in this program an
   const next = session((now) => ({ text: 'kept', expiresAt: now + DAY, issuedAt: now }));
   next.clock.advance(DAY - 3 * HOUR);
   await next.session.call({ ...call });
-  t.equal(next.challenges(), 0, 'an hour-old program does not renew what lives for a day');
+  t.equal(next.challenges(), 0, 'a token that lives for a day is not renewed three hours before its end');
   next.clock.advance(HOUR);
   await next.session.call({ ...call });
   t.equal(next.used(), 'Bearer new');
 });
 
-t.test('SDK-15: a clock that is far ahead gives up no token that is good, and renews none at every call', async (t) => {
+t.test('SDK-15: a clock that is far ahead costs no valid token, and causes no renewal at every call', async (t) => {
   const world = session((now) => ({ text: 'old', expiresAt: now - 60 * DAY + 20 * DAY, issuedAt: now - 60 * DAY }));
   world.at.ahead = -60 * DAY;
   world.at.failure = { status: 500, body: { error: { code: 'internal', message: 'no' } } };
   for (let call_ = 0; call_ < 5; call_++) await world.session.call({ ...call });
-  t.equal(world.challenges(), 0, 'by this clock it ended 40 days ago, by the server it lives for 20');
+  t.equal(world.challenges(), 0, 'expired for 40 days by its clock, valid for 20 by server time');
   t.equal(world.used(), 'Bearer old');
   world.at.failure = undefined;
   world.at.life = 10 * DAY;
   world.clock.advance(19 * DAY + HOUR);
   await world.session.call({ ...call });
-  t.equal(world.used(), 'Bearer new', 'and it is renewed a day before its end in server time');
+  t.equal(world.used(), 'Bearer new', 'it is renewed less than a day before its end in server time');
   for (let call_ = 0; call_ < 5; call_++) await world.session.call({ ...call });
   t.equal(world.challenges(), 1);
 });
 
-t.test('SDK-15: a clock that is far behind learns of the end from the server, then judges by its time', async (t) => {
+t.test('SDK-15: with a clock that is far behind, expiry is judged by server time once it is known', async (t) => {
   const world = session((now) => ({ text: 'old', expiresAt: now + 365 * DAY + HOUR, issuedAt: now + 365 * DAY - DAY }));
   world.at.ahead = 365 * DAY;
   await world.session.call({ ...call });
-  t.equal(world.challenges(), 0, 'no answer has told the time yet');
+  t.equal(world.challenges(), 0, 'no reply has given the server time yet');
   await world.session.call({ ...call });
-  t.equal(world.challenges(), 1, 'an hour is left');
+  t.equal(world.challenges(), 1, 'the token has an hour left');
   t.equal(world.used(), 'Bearer new');
 });
 
-t.test('SDK-16: a token that ended while the device was away is renewed by its key, once for all calls', async (t) => {
+t.test('SDK-16: a token that expired while the device was away is renewed by its key, once for all', async (t) => {
   const world = session((now) => ({ text: 'old', expiresAt: now + HOUR, issuedAt: now - DAY }));
   world.at.over.add('Bearer old');
   world.clock.advance(200 * DAY);
@@ -131,7 +131,7 @@ t.test('SDK-16: a token that ended while the device was away is renewed by its k
   t.match(world.tokens, [{ text: 'new' }]);
 });
 
-t.test('SDK-16: a device that was revoked while it was away hears so, once, and what to do', async (t) => {
+t.test('SDK-16: a device that was revoked while it was away learns so once, and what to do', async (t) => {
   const world = session((now) => ({ text: 'old', expiresAt: now + HOUR, issuedAt: now - DAY }));
   world.at.over.add('Bearer old');
   world.at.failure = { status: 403, body: { error: { code: 'device_revoked', message: 'revoked' } } };

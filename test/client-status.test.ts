@@ -1,4 +1,4 @@
-/** What a device says of itself, of reasons, and of changes that were made while it was away from the server. */
+/** The state that a device reports, the reasons, and changes that were made while the server was unreachable. */
 import t from 'tap';
 import { REASONS, reasonOf } from '../src/sdk/reasons.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
@@ -21,7 +21,7 @@ import {
 } from './support/client-world.js';
 import { counted, hurried, type Traffic } from './support/hurried.js';
 
-/** A wire that a test can cut; waits of the client are in the test's hand while it is. */
+/** A connection that a test can cut, and the client's traffic on it. */
 interface Cable {
   readonly tap: Wiretap;
   readonly traffic: Traffic;
@@ -41,7 +41,7 @@ function cable(clock: Clock = systemClock): Cable {
   return Object.assign(state, { tap: { ...tap, platform }, traffic });
 }
 
-t.test('SDK-17: every reason says what it means and what to do', (t) => {
+t.test('SDK-17: every reason has a sentence on its meaning and one on what to do', (t) => {
   for (const [reason, { meaning, whatToDo }] of Object.entries(REASONS)) {
     t.match(meaning, /^[A-Z].{20,}\.$/, reason);
     t.match(whatToDo, /^[A-Z].{20,}\.$/, reason);
@@ -51,7 +51,7 @@ t.test('SDK-17: every reason says what it means and what to do', (t) => {
   t.end();
 });
 
-t.test('SDK-19: the master key’s fingerprint', (t) => {
+t.test('SDK-19: a master key has a fixed fingerprint, and a key of another length has none', (t) => {
   const key = new Uint8Array(32).fill(7);
   t.equal(fingerprintOfMaster(nodeSodium, key), '324d 826b b501 d78f 4f21 9ef1 3449 da27');
   t.not(fingerprintOfMaster(nodeSodium, new Uint8Array(32).fill(8)), '324d 826b b501 d78f 4f21 9ef1 3449 da27');
@@ -59,13 +59,13 @@ t.test('SDK-19: the master key’s fingerprint', (t) => {
   t.end();
 });
 
-t.test('how a device stands', async (t) => {
+t.test('the state of a device', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.connect();
   const second = await all.pair();
 
-  await t.test('SDK-18: before and after connecting, with what waits and what is hidden', async (t) => {
+  await t.test('SDK-18: a device reports its state and connection, what waits and what is hidden', async (t) => {
     const store = new MemoryStore();
     const clock = new TestClock(Math.floor(Date.now() / 1_000) * 1_000 - 3_600_000);
     const line = cable(clock);
@@ -113,13 +113,13 @@ t.test('how a device stands', async (t) => {
     });
     t.ok((later.pending.oldestAgeMs ?? 0) >= 60_000);
     const again = await all.open(first.identity(), { tap: cable(clock).tap, store });
-    t.ok(((await again.device.status()).pending.oldestAgeMs ?? 0) >= 60_000, 'in the next program too');
+    t.ok(((await again.device.status()).pending.oldestAgeMs ?? 0) >= 60_000, 'after a restart too');
     t.type(await client.device.get(id), 'object');
     client.device.close();
     t.match(await client.device.status(), { state: 'closed' });
   });
 
-  await t.test('SDK-18: devices that nobody vouches for are in it', async (t) => {
+  await t.test('SDK-18: a device reports uncertified devices in its state', async (t) => {
     const stranger = await all.pair('Stranger');
     await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [stranger.device.id]);
     await first.device.devices.refresh();
@@ -136,7 +136,7 @@ t.test('how a device stands', async (t) => {
     t.not(other.fingerprint, one.fingerprint);
   });
 
-  await t.test('SDK-08: bins and devices are followed: the list at once, then each that differs', async (t) => {
+  await t.test('SDK-08: bins and devices can be followed: the list at once, then each list that differs', async (t) => {
     const bins: string[][] = [];
     const followed = await second.device.bins.subscribe((list) => bins.push(list.map(({ id }) => id)));
     const names: string[][] = [];
@@ -151,7 +151,7 @@ t.test('how a device stands', async (t) => {
     await second.device.bins.refresh('changed');
     const told = bins.length;
     await second.device.bins.refresh('changed');
-    t.equal(bins.length, told, 'what does not differ is not told');
+    t.equal(bins.length, told, 'a list that does not differ is not reported');
     const foreign = next(second, 'bins', ({ bins: list }) => list.some(({ id }) => id === 'foreign'));
     await first.device.bins.create('foreign', { name: 'Foreign' });
     await foreign;
@@ -173,7 +173,7 @@ t.test('how a device stands', async (t) => {
   });
 });
 
-t.test('changes made while the server is out of reach', async (t) => {
+t.test('changes made while the server is unreachable', async (t) => {
   const all = await world(t);
   const { first } = all;
   await first.device.connect();
@@ -209,7 +209,7 @@ t.test('changes made while the server is out of reach', async (t) => {
       return method === 'DELETE' ? [`delete ${path.split('/')[2] ?? ''}`] : [];
     });
 
-  await t.test('SDK-20: they go out in order of making, each item’s on top of one another', async (t) => {
+  await t.test('SDK-20: changes are sent in the order they were made, each item’s on top of one another', async (t) => {
     const { id: old } = await first.device.put(note('old'));
     const { client, queued, restored } = await offline(true);
     const [one, two] = [newId(), newId()];
@@ -236,7 +236,7 @@ t.test('changes made while the server is out of reach', async (t) => {
     t.equal(sent.length, 6, 'each once');
     t.match(await shows(first, one, ({ binId }) => binId === 'work'), { payload: { text: 'one again' } });
     t.match(await shows(first, old, ({ binId }) => binId === 'work'), { payload: { text: 'old' } });
-    // The last of them: its reply may be faster than the push to another device.
+    // The last change: its reply may arrive before the push to the other device.
     await until('the delete', async () => (await first.device.get(two)) === undefined);
   });
 
@@ -256,7 +256,7 @@ t.test('changes made while the server is out of reach', async (t) => {
     },
   );
 
-  await t.test('SDK-22: what another device was faster with is told with its row, and can be sent again', async (t) => {
+  await t.test('SDK-22: a change that another device overtook is reported and can be sent again', async (t) => {
     const { id } = await first.device.put(note('base'));
     const { id: doomed } = await first.device.put(note('doomed'));
     const { client, queued, restored } = await offline(true);
@@ -269,7 +269,7 @@ t.test('changes made while the server is out of reach', async (t) => {
     await restored();
     const { row, error } = await overtaken;
     t.match(error, { code: 'conflict' });
-    t.match(await client.device.get(id), { payload: { text: 'theirs' }, pending: false }, 'what is shown is what is');
+    t.match(await client.device.get(id), { payload: { text: 'theirs' }, pending: false }, 'the stored text is shown');
     if (row === null) throw new Error('a rejected write has its row');
     await client.device.resend(row);
     await shows(first, id, (item) => item.payload?.['text'] === 'mine');

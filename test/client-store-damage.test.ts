@@ -1,4 +1,4 @@
-/** Damaged local stores: found, set aside, rebuilt; what was not sent is carried over (the client library). */
+/** Damaged local stores are detected, set aside and rebuilt; unsent changes are carried over (the client library). */
 import t from 'tap';
 import { cp, mkdir, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ t.setTimeout(240_000);
 
 const ENTRIES = 400;
 
-/** A store with entries and three own changes, closed. Old files hold most of it where `compacted`, its log all of it where not. */
+/** A closed store with entries and three own changes. Tables hold most of it if `compacted`, else its log all of it. */
 async function filled(t: WithTeardown, { compacted }: { readonly compacted: boolean }): Promise<string> {
   const folder = join(await temporaryFolder(t), 'store');
   const { store } = await openNodeStore(folder, OWNER);
@@ -146,19 +146,19 @@ const damages: readonly {
   },
 ];
 
-t.test('STORE-10 STORE-11: damage is found, the store set aside, and what was not sent carried over', async (t) => {
+t.test('STORE-10 STORE-11: a damaged store is detected and set aside, and unsent changes carried over', async (t) => {
   for (const { name, compacted, harm } of damages) {
     const folder = await filled(t, { compacted });
     await harm(folder);
     const { store, repair } = await openNodeStore(folder, OWNER);
     t.comment(`${name}: ${JSON.stringify(repair)?.slice(0, 200)}`);
-    t.not(repair, null, `${name}: it was found`);
-    t.ok((await stat(repair?.setAside ?? '')).isDirectory(), `${name}: it is kept`);
+    t.not(repair, null, `${name}: the damage is detected`);
+    t.ok((await stat(repair?.setAside ?? '')).isDirectory(), `${name}: the damaged store is kept`);
     const changes = await store.pending();
-    t.equal(changes.length, repair?.carried, `${name}: as many as were told`);
-    t.same(await store.cursor(), { since: 0, epoch: null }, `${name}: everything comes again`);
+    t.equal(changes.length, repair?.carried, `${name}: as many changes as were reported`);
+    t.same(await store.cursor(), { since: 0, epoch: null }, `${name}: everything is read again`);
     t.same(await store.held(), { itemCount: 0, versionSum: 0 });
-    // What lies in a file that is emptied, or in the very bytes that were hit, cannot come back.
+    // What was in an emptied file, or in the damaged bytes themselves, cannot be recovered.
     if (!/^the log|^a table|^an own/.test(name)) {
       const expected = [write(1, 'X'), write(2, 'Y'), write(3, 'Y', null)];
       t.strictSame(plain(changes), plain(expected), `${name}: nothing was lost`);
@@ -167,13 +167,13 @@ t.test('STORE-10 STORE-11: damage is found, the store set aside, and what was no
     const state = await stateOf(store);
     await store.close();
     const again = await openNodeStore(folder, OWNER);
-    t.equal(again.repair, null, `${name}: sound from then on`);
+    t.equal(again.repair, null, `${name}: the new store is sound`);
     t.strictSame(await stateOf(again.store), state);
     await again.store.close();
   }
 });
 
-t.test('STORE-10 STORE-11: any bit of any file may turn: nothing false is ever shown for true', async (t) => {
+t.test('STORE-10 STORE-11: a bit flipped in one of the largest files never yields false data', async (t) => {
   for (const compacted of [true, false]) {
     const sound = await filled(t, { compacted });
     const opened = await openNodeStore(sound, OWNER);
@@ -196,15 +196,15 @@ t.test('STORE-10 STORE-11: any bit of any file may turn: nothing false is ever s
       await flip(biggest[at % Math.min(3, biggest.length)]?.path ?? '', ((at * 7919) % 1000) / 1000);
       const { store, repair } = await openNodeStore(folder, OWNER);
       const state = (await stateOf(store)) as { entries: unknown[]; pending: { seq: number }[] };
-      if (repair === null) t.equal(JSON.stringify(state), truth, 'not hit, or of no effect');
+      if (repair === null) t.equal(JSON.stringify(state), truth, 'the flipped bit had no effect');
       else {
         found++;
-        if (state.entries.some((one) => !entries.has(JSON.stringify(one)))) t.fail('an entry that never was');
-        if (state.pending.some(({ seq }) => !changes.has(seq))) t.fail('a change that never was');
+        if (state.entries.some((one) => !entries.has(JSON.stringify(one)))) t.fail('an entry that never existed');
+        if (state.pending.some(({ seq }) => !changes.has(seq))) t.fail('a change that never existed');
       }
       await store.close();
     }
-    t.ok(found > 5, `${found} of 24 had an effect, and were found`);
+    t.ok(found > 5, `${found} of 24 flips had an effect, and were detected`);
   }
 });
 
@@ -225,13 +225,13 @@ t.test(
   },
 );
 
-t.test('STORE-11: a crash while a damaged store is replaced leaves one of the two', async (t) => {
+t.test('STORE-11: a crash while a damaged store is replaced leaves the old store or the new one', async (t) => {
   const folder = await filled(t, { compacted: true });
   const truth = await opening(folder, (state) => state);
-  // Before anything was moved: the new one is not used, and is made again when it is needed.
+  // Before anything was moved: the new store is not used, and is made again when it is needed.
   await cp(join(folder, 'current'), join(folder, 'next'), { recursive: true });
   t.strictSame(await opening(folder, (state) => state), truth);
-  // Between the two renames: the new one is whole.
+  // Between the two renames: the new store is whole.
   await rm(join(folder, 'next'), { recursive: true, force: true });
   await cp(join(folder, 'current'), join(folder, 'next'), { recursive: true });
   await rm(join(folder, 'current'), { recursive: true });
@@ -263,7 +263,7 @@ const codeOf = (work: Promise<unknown>): Promise<string> =>
   );
 
 t.test(
-  'STORE-14: the store of another device or tenant, or of a newer program, is refused and left alone',
+  'STORE-14: the store of another device or tenant, or of a newer program, is refused and left unchanged',
   async (t) => {
     const folder = await filled(t, { compacted: true });
     const truth = await opening(folder, (state) => state);
@@ -285,7 +285,7 @@ t.test(
   },
 );
 
-t.test("STORE-14: of a damaged store that is somebody else's nothing is carried over", async (t) => {
+t.test('STORE-14: nothing is carried over from a damaged store into that of another device', async (t) => {
   const folder = await filled(t, { compacted: true });
   await withLevel(folder, (level) => level.del(STATE_KEY));
   const { store, repair } = await openNodeStore(folder, { ...OWNER, deviceId: 'another' });
@@ -294,7 +294,7 @@ t.test("STORE-14: of a damaged store that is somebody else's nothing is carried 
   await store.close();
 });
 
-t.test('STORE-10: what lies in the folder and is no database is set aside too', async (t) => {
+t.test('STORE-10: a file in place of the database is set aside too', async (t) => {
   const folder = join(await temporaryFolder(t), 'store');
   await mkdir(folder);
   await writeFile(join(folder, 'current'), 'a file');

@@ -28,7 +28,7 @@ async function flaky(): Promise<{ readonly level: FlakyLevel; readonly store: Le
 }
 
 t.test(
-  'STORE-12: a batch that finds no room changes nothing, is told as full, and works when there is room',
+  'STORE-12: a batch without room changes nothing and gets `full`; the store works again when there is room',
   async (t) => {
     for (const weather of ['lost', 'unknown'] as const) {
       const { level, store } = await flaky();
@@ -39,13 +39,13 @@ t.test(
         await codeOf(store.apply({ entries: [live('A', 2)], done: [1], cursor: { since: 2, epoch: 'e' } })),
         'full',
       );
-      t.equal(await codeOf(store.apply({ entries: [live('C', 3)] })), 'full', 'and again');
-      t.strictSame(await stateOf(store), before, 'reading goes on');
+      t.equal(await codeOf(store.apply({ entries: [live('C', 3)] })), 'full', 'the next batch too');
+      t.strictSame(await stateOf(store), before, 'reading continues');
       level.weather = 'fine';
       await store.apply({ entries: [live('D', 4)] });
-      t.equal(level.opened, 1, 'it was opened anew');
+      t.equal(level.opened, 1, 'the database was reopened once');
       t.equal(await store.get('C'), undefined);
-      t.match(await store.get('A'), { version: 1 }, 'what was told as failed is not there');
+      t.match(await store.get('A'), { version: 1 }, 'the batch that was reported as failed is not there');
       t.same(await store.held(), { itemCount: 2, versionSum: 5 });
       await store.close();
       await level.open();
@@ -54,7 +54,7 @@ t.test(
   },
 );
 
-t.test('STORE-12: any series of batches and failures leaves exactly the batches that were answered', async (t) => {
+t.test('STORE-12: any series of batches and failures leaves exactly the batches that succeeded', async (t) => {
   const step = fc.record({ batch: anyBatch, weather: fc.constantFrom<Weather>('fine', 'fine', 'lost', 'unknown') });
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 15 }), async (steps: { batch: Batch; weather: Weather }[]) => {
@@ -84,7 +84,7 @@ async function smallDisk(t: WithTeardown, megabytes: number): Promise<string | u
 
 const NO_MOUNT = 'this user may not mount a small disk';
 
-t.test('STORE-12: LevelDB on a disk that is full', async (t) => {
+t.test('STORE-12: LevelDB on a full disk gets `full`, keeps what was stored, and recovers with room', async (t) => {
   const disk = await smallDisk(t, 4);
   if (disk === undefined) return t.comment(NO_MOUNT);
   const { store } = await openNodeStore(join(disk, 'store'), OWNER);
@@ -95,22 +95,22 @@ t.test('STORE-12: LevelDB on a disk that is full', async (t) => {
     if (failure === 'none') answered.push(idOf(n));
   }
   t.equal(failure, 'full');
-  t.ok(answered.length > 10, `${answered.length} fitted`);
-  t.equal(await codeOf(store.apply({ pending: [write(1, 'B')] })), 'full', 'still');
-  t.match(await store.get(answered[0] ?? ''), { version: 1 }, 'reading goes on');
+  t.ok(answered.length > 10, `${answered.length} batches fitted`);
+  t.equal(await codeOf(store.apply({ pending: [write(1, 'B')] })), 'full', 'the disk is still full');
+  t.match(await store.get(answered[0] ?? ''), { version: 1 }, 'reading continues');
   t.equal(spawnSync('mount', ['-o', 'remount,size=64m', disk]).status, 0);
   await store.apply({ pending: [write(2, 'C')] });
   for (const id of answered) if ((await store.get(id)) === undefined) t.fail(`${id} is lost`);
   t.same((await store.held()).itemCount, answered.length);
   await store.close();
   const again = await openNodeStore(join(disk, 'store'), OWNER);
-  t.equal(again.repair, null, 'and nothing is damaged');
+  t.equal(again.repair, null, 'nothing is damaged');
   t.same((await again.store.held()).itemCount, answered.length);
   t.match(await again.store.pending(), [{ seq: 2 }]);
   await again.store.close();
 });
 
-t.test('STORE-12: a disk that is full, or cannot be written, when the store is opened', async (t) => {
+t.test('STORE-12: opening on a full or read-only disk gets `full` or `read_only`, and loses nothing', async (t) => {
   const disk = await smallDisk(t, 4);
   if (disk === undefined) return t.comment(NO_MOUNT);
   const folder = join(disk, 'store');
@@ -130,7 +130,7 @@ t.test('STORE-12: a disk that is full, or cannot be written, when the store is o
   await again.store.close();
 });
 
-t.test('STORE-13: a second process is told that the store is in use, until the first one ends', async (t) => {
+t.test('STORE-13: a second process gets `locked` until the first one ends', async (t) => {
   const folder = join(await temporaryFolder(t), 'store');
   const script = `
     const { openNodeStore } = await import(process.argv[1]);
@@ -148,7 +148,7 @@ t.test('STORE-13: a second process is told that the store is in use, until the f
   await once(child, 'close');
   const { store, repair } = await openNodeStore(folder, OWNER);
   t.equal(repair, null);
-  t.equal(await codeOf(openNodeStore(folder, OWNER)), 'locked', 'in one process too');
+  t.equal(await codeOf(openNodeStore(folder, OWNER)), 'locked', 'within one process too');
   await store.close();
   await (await openNodeStore(folder, OWNER)).store.close();
 });

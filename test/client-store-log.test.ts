@@ -1,4 +1,4 @@
-/** A log that was hit after its program was killed: LevelDB would pass over it (the client library). */
+/** A log that was damaged after its program was killed, which LevelDB alone would ignore (the client library). */
 import { cp, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -11,7 +11,7 @@ t.setTimeout(120_000);
 
 const WRITES = 5;
 
-/** A store as `kill -9` leaves it: everything is in its log, and `expected.json` is from its opening. */
+/** A store as `kill -9` leaves it: everything is in its log, and `expected.json` dates from its opening. */
 async function abandoned(t: WithTeardown): Promise<string> {
   const folder = join(await temporaryFolder(t), 'store');
   const { store } = await openNodeStore(folder, OWNER);
@@ -38,7 +38,7 @@ async function harmed(
   return { reason: repair?.reason ?? null, items, changes };
 }
 
-t.test('STORE-18: a log that nobody closed, and in which a bit turned', async (t) => {
+t.test('STORE-18: a flipped bit in a log that was never closed is detected', async (t) => {
   const sound = await abandoned(t);
   t.same(await harmed(t, sound, () => Promise.resolve()), { reason: null, items: WRITES, changes: WRITES });
   for (const share of [0.02, 0.3, 0.6, 0.9, 0.999]) {
@@ -48,7 +48,7 @@ t.test('STORE-18: a log that nobody closed, and in which a bit turned', async (t
   }
 });
 
-t.test('STORE-18: a write that was under way when the program ended is no damage', async (t) => {
+t.test('STORE-18: a write that was cut off when the program ended does not count as damage', async (t) => {
   const sound = await abandoned(t);
   for (const bytes of [1, 6, 300]) {
     const cut = async (log: string): Promise<void> => truncate(log, (await stat(log)).size - bytes);

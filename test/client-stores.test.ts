@@ -1,4 +1,4 @@
-/** What every store of the client keeps, and in which order: one suite for all of them (the client library). */
+/** What every store of the client guarantees: one suite for all of them (the client library). */
 import fc from 'fast-check';
 import t from 'tap';
 import { ClassicLevel } from 'classic-level';
@@ -15,7 +15,7 @@ t.setTimeout(120_000);
 const byId = (one: { readonly id: string }, other: { readonly id: string }): number => (one.id < other.id ? -1 : 1);
 
 for (const kind of KINDS) {
-  t.test(`STORE-01: ${kind.name}: a batch takes effect as a whole, and is there after reopening`, async (t) => {
+  t.test(`STORE-01: ${kind.name}: a batch takes effect as a whole, and persists across reopening`, async (t) => {
     const bench = await kind.make(t);
     t.same(await stateOf(bench.store), {
       cursor: { since: 0, epoch: null },
@@ -57,7 +57,7 @@ for (const kind of KINDS) {
       store.pending(),
     ]);
     const [none, nothing, , first, cursor, , second, pending, held, , left] = seen;
-    t.equal(none, undefined, 'called before: sees nothing of it');
+    t.equal(none, undefined, 'a read called before the batch sees nothing of it');
     t.same(nothing, { itemCount: 0, versionSum: 0 });
     t.match(first, { version: 1 });
     t.same(cursor, { since: 1, epoch: null });
@@ -67,38 +67,35 @@ for (const kind of KINDS) {
     t.same(left, []);
   });
 
-  t.test(
-    `STORE-22: ${kind.name}: the heads of entries are those of its entries, whenever they are asked for`,
-    async (t) => {
-      const bench = await kind.make(t);
-      const same = async (what: string): Promise<void> => {
-        const { store } = bench;
-        const listed = (await allOf(store)).flatMap((entry) => headOfEntry(entry) ?? []);
-        const heads = (await store.heads?.()) ?? new Map(listed.map((head) => [head.id, head]));
-        t.same([...heads.values()].sort(byId), listed.sort(byId), what);
-        t.same(
-          [...heads.keys()],
-          [...heads.values()].map(({ id }) => id),
-        );
-      };
-      await same('nothing');
-      await bench.store.apply({ entries: [live('A', 1), live('B', 2), live('C', 3)], pending: [write(1, 'D')] });
-      await same('some');
-      await bench.reopen();
-      await same('as the check at opening found them');
-      await bench.reopen();
-      await bench.store.apply({
-        entries: [live('A', 4), { id: 'B', version: 5, state: 'deleted', tagged: true, kept: null }],
-      });
-      await bench.store.apply({ entries: [live('E', 6)] });
-      await same('changed since');
-      await bench.reopen();
-      await bench.store.apply({ forgetVersions: true, entries: [live('F', 1)] });
-      await same('without their versions');
-    },
-  );
+  t.test(`STORE-22: ${kind.name}: the heads match the entries whenever they are requested`, async (t) => {
+    const bench = await kind.make(t);
+    const same = async (what: string): Promise<void> => {
+      const { store } = bench;
+      const listed = (await allOf(store)).flatMap((entry) => headOfEntry(entry) ?? []);
+      const heads = (await store.heads?.()) ?? new Map(listed.map((head) => [head.id, head]));
+      t.same([...heads.values()].sort(byId), listed.sort(byId), what);
+      t.same(
+        [...heads.keys()],
+        [...heads.values()].map(({ id }) => id),
+      );
+    };
+    await same('nothing');
+    await bench.store.apply({ entries: [live('A', 1), live('B', 2), live('C', 3)], pending: [write(1, 'D')] });
+    await same('some');
+    await bench.reopen();
+    await same('as the check at opening found them');
+    await bench.reopen();
+    await bench.store.apply({
+      entries: [live('A', 4), { id: 'B', version: 5, state: 'deleted', tagged: true, kept: null }],
+    });
+    await bench.store.apply({ entries: [live('E', 6)] });
+    await same('changed since');
+    await bench.reopen();
+    await bench.store.apply({ forgetVersions: true, entries: [live('F', 1)] });
+    await same('without their versions');
+  });
 
-  t.test(`STORE-03: ${kind.name}: versions are forgotten at once, contents stay`, async (t) => {
+  t.test(`STORE-03: ${kind.name}: versions are forgotten in one step, contents stay`, async (t) => {
     const bench = await kind.make(t);
     await bench.store.apply({ entries: [live('A', 1), live('B', 2)] });
     const before = await bench.store.get('A');
@@ -112,7 +109,7 @@ for (const kind of KINDS) {
     t.match(await bench.store.get('B'), { version: 0, state: 'live' });
   });
 
-  t.test(`STORE-04: ${kind.name}: entries are gone through while others are changed`, async (t) => {
+  t.test(`STORE-04: ${kind.name}: entries are iterated while others are changed`, async (t) => {
     const { store } = await kind.make(t);
     const total = 600;
     const ids = Array.from({ length: total }, (_, n) => idOf(n));
@@ -122,9 +119,9 @@ for (const kind of KINDS) {
       seen.push(entry.id);
       if (seen.length % 100 === 0) await store.apply({ entries: [live(entry.id, 10_000 + seen.length)] });
     }
-    t.same(seen.sort(), ids, 'each once, and nothing waits for the end');
+    t.same(seen.sort(), ids, 'each once, and writes do not wait for the end of the iteration');
     for await (const _ of store.entries()) break;
-    t.equal((await allOf(store)).length, total, 'one that was left early disturbs nobody');
+    t.equal((await allOf(store)).length, total, 'an iteration that was left early disturbs no other');
   });
 }
 
@@ -137,7 +134,7 @@ t.test('STORE-02: a batch waits for reads that were called before it, however sl
   const level: Level = {
     open: () => inner.open(),
     close: () => inner.close(),
-    // The state's record is read when it is opened.
+    // The state's record is read at opening, which must not wait.
     get: async (key) => {
       if (key !== STATE_KEY) await gate;
       return inner.get(key);
@@ -158,7 +155,7 @@ t.test('STORE-02: a batch waits for reads that were called before it, however sl
   t.match(await store.get('A'), { version: 1 });
 });
 
-t.test('STORE-05: any series of batches gives the same in all stores, also after reopening', async (t) => {
+t.test('STORE-05: any series of batches gives the same result in all stores, also after reopening', async (t) => {
   const runs = [
     { kinds: KINDS.slice(0, 2), numRuns: 150 },
     { kinds: KINDS, numRuns: 15 },
@@ -199,11 +196,11 @@ t.test('STORE-22: what the check at opening has read is not read again', async (
   t.equal((await store.heads()).size, 2);
   t.equal(scans, 1);
   t.equal((await store.heads()).size, 2);
-  t.equal(scans, 2, 'the first caller owns what it got');
+  t.equal(scans, 2, 'the first caller owns the heads that it got, so they are read anew');
   await store.close();
 });
 
-t.test('STORE-17: 50,000 items are opened, gone through and reset in bounded memory', async (t) => {
+t.test('STORE-17: 50,000 items are opened, iterated and reset in bounded memory', async (t) => {
   const inner = new ClassicLevel<string, Uint8Array>(await temporaryFolder(t), { valueEncoding: 'view' });
   await inner.open();
   t.teardown(() => inner.close());
@@ -247,7 +244,7 @@ t.test('STORE-17: 50,000 items are opened, gone through and reset in bounded mem
 });
 
 for (const kind of KINDS.slice(1)) {
-  t.test(`STORE-06: ${kind.name}: what was called before the end is done, what comes after is refused`, async (t) => {
+  t.test(`STORE-06: ${kind.name}: closing completes earlier calls, and later ones are refused`, async (t) => {
     const bench = await kind.make(t);
     const { store } = bench;
     const applied = store.apply({ entries: [live('A', 1)] });

@@ -1,4 +1,4 @@
-/** What a client does with a server that sends too much, or the same for ever. */
+/** What a client does with a server that sends too much, or the same without end. */
 import t from 'tap';
 import { DeviceApi } from '../src/sdk/api.js';
 import { Device } from '../src/sdk/device.js';
@@ -61,7 +61,7 @@ const textOf = (row: LiveItem): Record<string, unknown> => ({
 
 const tombstone = (version: number) => ({ id: newId(), binId: 'inbox', version, deletedAt: 1 });
 
-t.test('CLIENT-45: a server that begins anew on every page is not read for ever', async (t) => {
+t.test('CLIENT-45: a listing that starts over on every page ends with an error', async (t) => {
   let pages = 0;
   const world = await sync(() => {
     pages++;
@@ -72,7 +72,7 @@ t.test('CLIENT-45: a server that begins anew on every page is not read for ever'
   t.equal(pages, 2);
 });
 
-t.test('CLIENT-45: one reset in a listing is what a restored server does', async (t) => {
+t.test('CLIENT-45: a listing may start over once, as after a restore of the server', async (t) => {
   let pages = 0;
   const world = await sync(() => {
     pages++;
@@ -83,7 +83,7 @@ t.test('CLIENT-45: one reset in a listing is what a restored server does', async
   t.same(await world.store.cursor(), { since: 3, epoch: 'new' });
 });
 
-t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come again from the cursor', async (t) => {
+t.test('CLIENT-46: frames that arrive too fast to be stored are dropped, and resent from the cursor', async (t) => {
   const store = new MemoryStore();
   const me = newIdentity();
   const world = await sync(() => Promise.reject(new Error('nothing is asked')), store, me);
@@ -106,16 +106,16 @@ t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come
     send(version);
     if (version % 1_000 === 0) await settle();
   }
-  t.same(world.reconnects, ['frames come faster than they can be stored'], 'once');
+  t.same(world.reconnects, ['frames come faster than they can be stored'], 'the connection is restarted once');
   open();
   const { since } = await world.sync.begin();
-  t.ok(since > 0 && since < 8_000 && since === applied, 'what was in hand is stored, and the cursor says so');
+  t.ok(since > 0 && since < 8_000 && since === applied, 'the cursor is at the last stored frame');
   send(since + 1);
   await settle();
-  t.equal((await world.sync.begin()).since, since + 1, 'the next connection goes on there');
+  t.equal((await world.sync.begin()).since, since + 1, 'the next connection continues there');
 });
 
-t.test('CLIENT-54: frames in hand are bounded by their size too', async (t) => {
+t.test('CLIENT-54: frames being processed are bounded by their size too', async (t) => {
   const store = new MemoryStore();
   const world = await sync(() => Promise.reject(new Error('nothing is asked')), store);
   const flows: boolean[] = [];
@@ -134,13 +134,13 @@ t.test('CLIENT-54: frames in hand are bounded by their size too', async (t) => {
   send(1);
   await settle();
   for (let version = 2; version <= 16; version++) send(version);
-  t.same(flows, [], '15 MiB wait');
+  t.same(flows, [], 'reading continues while 15 MiB wait');
   send(17);
-  t.same(flows, [false], 'reading stops at 16');
+  t.same(flows, [false], 'reading stops at 16 MiB');
   for (let version = 18; version <= 64; version++) send(version);
-  t.same(world.reconnects, [], 'a browser goes on reading');
+  t.same(world.reconnects, [], 'a browser cannot stop reading: its frames are still accepted');
   for (let version = 65; version <= 100; version++) send(version);
-  t.same(world.reconnects, ['frames come faster than they can be stored'], 'up to 64');
+  t.same(world.reconnects, ['frames come faster than they can be stored'], 'up to 64 MiB');
   open();
   const { since } = await world.sync.begin();
   send(since + 1);
@@ -148,7 +148,7 @@ t.test('CLIENT-54: frames in hand are bounded by their size too', async (t) => {
   t.equal((await world.sync.begin()).since, since + 1, 'and the next connection has room again');
 });
 
-t.test('CLIENT-53: what nobody signed is kept as its head, and up to a bound', async (t) => {
+t.test('CLIENT-53: of rows that no tag backs only the head is kept, up to a bound', async (t) => {
   const me = newIdentity();
   const good = [1, 2, 3].map((version) => sealedRow(me, { version, ts: version }));
   const forged = sealedRow(newIdentity(), { version: 4 });
@@ -164,20 +164,20 @@ t.test('CLIENT-53: what nobody signed is kept as its head, and up to a bound', a
   };
   const world = await sync(call, new MemoryStore(), me);
   t.match(await refusal(world.sync.pull()), { name: 'ProtocolError', code: 'quarantine_full' });
-  t.equal(pages, 21, '20,000 and no page more');
+  t.equal(pages, 21, 'reading stops with the page that exceeds 20,000');
   t.match(world.halts, [{ code: 'quarantine_full' }]);
   let quarantined = 0;
   for await (const entry of world.store.entries()) {
     if (entry.state !== 'quarantined') continue;
     quarantined++;
-    if (entry.row?.inline !== null) t.fail('content of nobody was kept');
+    if (entry.row?.inline !== null) t.fail('the content of a row without a valid tag was kept');
   }
   t.ok(quarantined > 19_000 && quarantined <= 20_000, `${quarantined}`);
   for (const { id } of good) t.match(await world.store.get(id), { state: 'live' });
-  t.match(await refusal(world.sync.pull()), { code: 'quarantine_full' }, 'nor more at the next time');
+  t.match(await refusal(world.sync.pull()), { code: 'quarantine_full' }, 'the next listing is refused too');
 });
 
-t.test('CLIENT-53: an honest replay has no bound: 150,000 items and their deletes are read', async (t) => {
+t.test('CLIENT-53: an honest replay has no bound: 150,000 tagged deletes and an item are read', async (t) => {
   const me = newIdentity();
   const row = sealedRow(me, { version: 1 });
   const deletes = 150_000;
@@ -203,7 +203,7 @@ t.test('CLIENT-53: an honest replay has no bound: 150,000 items and their delete
   t.same(world.halts, []);
 });
 
-t.test('CLIENT-46: a reply without end is not read to its end', async (t) => {
+t.test('CLIENT-46: an endless reply is cancelled', async (t) => {
   let chunks = 0;
   let cancelled = false;
   const fetch = () => {
@@ -223,7 +223,7 @@ t.test('CLIENT-46: a reply without end is not read to its end', async (t) => {
   t.ok(chunks <= 20 && cancelled, `${chunks} MiB were read`);
 });
 
-t.test('connecting twice is connecting once: both hear how it ended, and may begin anew', async (t) => {
+t.test('two calls of `connect` share one connection, both reject when it ends, and may be repeated', async (t) => {
   const { port, connections } = fakeSockets();
   const { fetch } = fakeFetch(() => ({ body: { ticket: 'ticket' } }));
   const platform = { sodium: nodeSodium, fetch, sockets: port, clock: new TestClock(), random: () => 0 };

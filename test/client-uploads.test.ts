@@ -1,4 +1,4 @@
-/** Uploads that go on: after a cut, in another run, and where server, source or store are not what they were. */
+/** Uploads that resume: after an interruption, in another run, and where server, source or store have changed. */
 import { randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../src/crypto/blob-stream.js';
@@ -51,7 +51,7 @@ const drop: Trick = (_, response) => {
   return true;
 };
 
-/** Keeps so many bytes of a part, as a store that writes while it receives; then the connection is cut. */
+/** Keeps the first `bytes` bytes of a part, as a store that writes while it receives; then cuts the connection. */
 const half =
   (store: StandInStore, bytes: number): Trick =>
   ({ path, body }, response) => {
@@ -67,7 +67,7 @@ const plain: Trick = () => false;
 const sentBytes = (store: StandInStore): number =>
   store.calls.filter(({ method }) => method === 'PUT').reduce((sum, { body }) => sum + body.length, 0);
 
-/** Ends with the program: every further request fails. */
+/** An upload that ends with its program: every further request fails. */
 async function interrupted(t: Test, store: StandInStore, all: Transfers, id: string): Promise<void> {
   store.tricks.push(plain, plain, (call, response) => {
     all.lifetime.abort();
@@ -76,17 +76,17 @@ async function interrupted(t: Test, store: StandInStore, all: Transfers, id: str
   await t.rejects(put(all, id), { code: 'closed' });
 }
 
-void t.test('CBLOB-40: an upload that is cut goes on where the store has it, and sends little twice', async (t) => {
+void t.test('CBLOB-40: an interrupted upload resumes where the store has it, and sends little twice', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   store.tricks.push(plain, half(store, 3_000_001), drop, half(store, 17), plain);
   const done = await put(all, newId());
   t.ok(await arrived(all, done));
   t.ok(store.objects.get(`/${done.ref}`)?.length === sealedBlobSize(CONTENT.length));
-  t.ok(sentBytes(store) <= sealedBlobSize(CONTENT.length) + 3 * PART_BYTES, 'a part for each cut at most');
+  t.ok(sentBytes(store) <= sealedBlobSize(CONTENT.length) + 3 * PART_BYTES, 'at most a part per interruption');
 });
 
-void t.test('CBLOB-41: another run goes on with the same bytes, and reads the source once', async (t) => {
+void t.test('CBLOB-41: another run resumes with the same bytes, and reads the source once', async (t) => {
   const store = await standInStore(t);
   const kept = new MemoryStore();
   const id = newId();
@@ -94,9 +94,9 @@ void t.test('CBLOB-41: another run goes on with the same bytes, and reads the so
   await interrupted(t, store, first, id);
   const [upload] = await first.ports.begun.list();
   t.match(upload, { id, type: 'file', size: CONTENT.length, source: { name: 'film.mp4', state: '1' } });
-  t.ok((upload?.sent ?? 0) > 0 && (upload?.sent ?? 0) <= 2 * PART_BYTES, `${upload?.sent} were there`);
+  t.ok((upload?.sent ?? 0) > 0 && (upload?.sent ?? 0) <= 2 * PART_BYTES, `${upload?.sent} bytes were stored`);
   const shown = Buffer.concat((await kept.uploads()).map(({ sealed }) => sealed));
-  t.notOk(shown.includes('film.mp4'), 'what is kept is encrypted');
+  t.notOk(shown.includes('film.mp4'), 'the saved state is encrypted');
   store.calls.length = 0;
   let opened = 0;
   const again = transfers(store, kept);
@@ -108,10 +108,10 @@ void t.test('CBLOB-41: another run goes on with the same bytes, and reads the so
   t.equal(done.ref, first.granted[0], 'the same upload');
   t.equal(opened, 1);
   t.ok(await arrived(again, done));
-  t.ok(sentBytes(store) <= sealedBlobSize(CONTENT.length) - 2 * PART_BYTES, 'what was there is not sent again');
+  t.ok(sentBytes(store) <= sealedBlobSize(CONTENT.length) - 2 * PART_BYTES, 'the stored parts are not sent again');
 });
 
-void t.test('CBLOB-42: two plaintexts never meet one key and nonce', async (t) => {
+void t.test('CBLOB-42: two plaintexts never share one key and nonce', async (t) => {
   const store = await standInStore(t);
   const changed = Buffer.from(CONTENT);
   for (const [what, at] of [
@@ -127,8 +127,8 @@ void t.test('CBLOB-42: two plaintexts never meet one key and nonce', async (t) =
     const again = transfers(store, kept);
     store.calls.length = 0;
     await t.rejects(put(again, id, sourceOf(changed)), { code: 'source_changed' }, what);
-    t.equal(sentBytes(store), 0, `${what}: nothing of it was sent`);
-    t.strictSame(again.ended, [first.granted[0]], 'its room is free');
+    t.equal(sentBytes(store), 0, `${what}: nothing of the changed source was sent`);
+    t.strictSame(again.ended, [first.granted[0]], 'the upload is ended on the server, which frees its room');
     t.strictSame(await kept.uploads(), []);
     const done = await put(again, id, sourceOf(changed));
     t.not(done.ref, first.granted[0]);
@@ -136,13 +136,13 @@ void t.test('CBLOB-42: two plaintexts never meet one key and nonce', async (t) =
   }
 });
 
-void t.test('CBLOB-42: a source that changes between two parts is found, and so is another state of it', async (t) => {
+void t.test('CBLOB-42: a source that changes between two parts is detected, and so is another state', async (t) => {
   const store = await standInStore(t);
   const bytes = Buffer.from(CONTENT);
   const all = transfers(store);
   store.tricks.push(plain, plain, (call, response) => {
     bytes[1] = (bytes[1] ?? 0) ^ 1;
-    // All that it had is gone: the beginning is wanted again.
+    // The store loses everything, so that the beginning has to be sent again.
     store.objects.clear();
     return drop(call, response);
   });
@@ -153,12 +153,12 @@ void t.test('CBLOB-42: a source that changes between two parts is found, and so 
   await interrupted(t, store, first, id);
   const again = transfers(store, kept);
   const done = await put(again, id, sourceOf(CONTENT, '2'));
-  t.not(done.ref, first.granted[0], 'under another state it begins anew');
+  t.not(done.ref, first.granted[0], 'with another state the upload starts over');
   t.strictSame(again.ended, [first.granted[0]]);
   t.ok(await arrived(again, done));
 });
 
-void t.test('CBLOB-43: an upload that the server has forgotten begins again under a fresh key', async (t) => {
+void t.test('CBLOB-43: an upload that the server has forgotten starts over under a fresh key', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   store.tricks.push(plain, (call, response) => {
@@ -173,7 +173,7 @@ void t.test('CBLOB-43: an upload that the server has forgotten begins again unde
   t.equal(new Set(heads.filter((head) => head !== '')).size, 2);
 });
 
-void t.test('CBLOB-44: what no server says of an upload ends it, and nothing is sent for it', async (t) => {
+void t.test('CBLOB-44: an impossible upload state from the server ends the upload', async (t) => {
   const store = await standInStore(t);
   const part = (from: number, size: number, truth: UploadState) => ({ ...truth.parts[0], from, size }) as never;
   const size = sealedBlobSize(CONTENT.length);
@@ -192,13 +192,13 @@ void t.test('CBLOB-44: what no server says of an upload ends it, and nothing is 
   };
   for (const [what, lie] of Object.entries(lies)) {
     const all = transfers(store);
-    // The second answer: the first one names the upload.
+    // The second answer lies: the first one names the upload.
     let asked = 0;
     all.lie = (truth) => (asked++ === 0 ? truth : { ...truth, ...lie(truth) });
     store.tricks.push(drop);
     await t.rejects(put(all, newId()), { name: 'ProtocolError', code: 'bad_upload' }, what);
   }
-  // Bytes that this device never sent: a store that was set back, or a lie. Nothing more goes out under that key.
+  // Bytes that this device never sent: a store that was rolled back, or a lie. Nothing more is sent under that key.
   const all = transfers(store);
   all.lie = (truth) => ({ ...truth, offset: PART_BYTES, parts: truth.parts.slice(1) });
   store.calls.length = 0;
@@ -206,7 +206,7 @@ void t.test('CBLOB-44: what no server says of an upload ends it, and nothing is 
   t.equal(sentBytes(store), 0);
 });
 
-void t.test('CBLOB-44: a server that goes back again and again, or takes a byte a part, is given up', async (t) => {
+void t.test('CBLOB-44: an upload that makes no progress, or only a few bytes per part, is given up', async (t) => {
   const store = await standInStore(t);
   const forgets: Trick = (_, response) => {
     response.writeHead(200).end();
@@ -219,7 +219,7 @@ void t.test('CBLOB-44: a server that goes back again and again, or takes a byte 
   };
   for (const trick of [forgets, hardlyTakes]) {
     const all = transfers(store);
-    // One part an answer.
+    // One part per answer.
     all.lie = (truth) => ({ ...truth, parts: truth.parts.slice(0, 1) });
     store.tricks.push(...Array.from({ length: 50 }, () => trick));
     await t.rejects(put(all, newId()), { name: 'NetworkError', code: 'network' });
@@ -227,7 +227,7 @@ void t.test('CBLOB-44: a server that goes back again and again, or takes a byte 
   }
 });
 
-void t.test('CBLOB-45: what is kept of an upload is taken only whole, and for seven days', async (t) => {
+void t.test('CBLOB-45: the saved state of an upload is used only whole, for its item, for seven days', async (t) => {
   const store = await standInStore(t);
   const kept = new MemoryStore();
   const id = newId();
@@ -246,10 +246,10 @@ void t.test('CBLOB-45: what is kept of an upload is taken only whole, and for se
   t.ok(await first.ports.begun.find(id));
   first.clock.time += 7 * 86_400_000 + 1;
   t.strictSame(await first.ports.begun.list(), []);
-  t.strictSame(await kept.uploads(), [], 'and forgotten');
+  t.strictSame(await kept.uploads(), [], 'the state is forgotten');
 });
 
-void t.test('CBLOB-45: nothing is kept of what fits into a part, or has no identity, or runs twice', async (t) => {
+void t.test('CBLOB-45: a source of one part or without identity is not saved; two runs share no key', async (t) => {
   const store = await standInStore(t);
   const kept = new MemoryStore();
   const all = transfers(store, kept);
@@ -266,7 +266,7 @@ void t.test('CBLOB-45: nothing is kept of what fits into a part, or has no ident
   t.ok(SEALED_CHUNK_BYTES > 0 && (await arrived(all, one)) && (await arrived(all, other)));
 });
 
-void t.test('CBLOB-50: an upload that the server has forgotten is given up and forgotten here, too', async (t) => {
+void t.test('CBLOB-50: an upload that the server no longer knows is given up and forgotten all the same', async (t) => {
   const store = await standInStore(t);
   const kept = new MemoryStore();
   const id = newId();
@@ -276,20 +276,20 @@ void t.test('CBLOB-50: an upload that the server has forgotten is given up and f
   const api = { ...ports.api, endUpload: () => Promise.reject(answer) };
   const blobs = new Blobs({ ...ports, api, reader: { masterKey: randomBytes(32), device: null } });
   await t.rejects(blobs.giveUp(id), { code: 'network' });
-  t.equal((await kept.uploads()).length, 1, 'without a server it stays');
+  t.equal((await kept.uploads()).length, 1, 'without an answer it stays');
   answer = new ApiError({ code: 'blob_not_found', status: 404, message: 'gone' });
   await blobs.giveUp(id);
   t.strictSame(await kept.uploads(), []);
 });
 
-void t.test('CBLOB-51: a failure after bytes that were taken is a first one', async (t) => {
+void t.test('CBLOB-51: a failure after a store accepted bytes counts as a first one', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   store.tricks.push(drop, drop, drop, drop, plain, drop, drop, drop, drop, plain);
   t.ok(await arrived(all, await put(all, newId())));
 });
 
-void t.test('CBLOB-52: a source is asked for its size once', async (t) => {
+void t.test('CBLOB-52: the size of a source is requested once', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
   let size = CONTENT.length;
@@ -303,7 +303,7 @@ void t.test('CBLOB-52: a source is asked for its size once', async (t) => {
   t.ok(await arrived(all, await put(all, newId(), shrinking)));
 });
 
-void t.test('CBLOB-53: the key of an upload that cannot go on is erased', async (t) => {
+void t.test('CBLOB-53: the key of an upload that cannot resume is erased', async (t) => {
   const store = await standInStore(t);
   const kept = new MemoryStore();
   const id = newId();
@@ -327,11 +327,11 @@ void t.test('CBLOB-53: the key of an upload that cannot go on is erased', async 
   const before = keys.length;
   first.clock.time += 7 * 86_400_000 + 1;
   t.equal(await begun.find(id), undefined);
-  t.equal(keys.length, 2 * before + 1, 'what was opened is erased in both cases, and here the key besides');
+  t.equal(keys.length, 2 * before + 1, 'what was opened is erased in both cases, and the key in the second');
   t.ok(keys.every((key) => key.every((byte) => byte === 0)));
 });
 
-void t.test('CBLOB-54: the upload of an item that was deleted cannot go on, and is forgotten', async (t) => {
+void t.test('CBLOB-54: the upload of a deleted item cannot resume, and is forgotten', async (t) => {
   const store = await standInStore(t);
   const kept = new MemoryStore();
   const id = newId();

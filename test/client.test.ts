@@ -1,4 +1,4 @@
-/** The client's parts on their own: no server, no network, time in the test's hand. */
+/** The client's parts on their own: no server, no network, and a clock that the test controls. */
 import fc from 'fast-check';
 import t from 'tap';
 import { getEventListeners } from 'node:events';
@@ -29,17 +29,17 @@ import {
 } from './support/client.js';
 import { TestClock } from './support/clock.js';
 
-t.test('CLIENT-34: waits double from about 1 s to about 60 s, and half of each is chance', (t) => {
+t.test('CLIENT-34: waits double from about 1 s to about 60 s, and half of each is random', (t) => {
   const least = (attempt: number): number => backoffMs(attempt, RECONNECT, () => 0);
   const most = (attempt: number): number => backoffMs(attempt, RECONNECT, () => 0.999999);
   t.same([0, 1, 2, 3, 4, 5, 6, 7, 100].map(most), [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]);
   t.same([0, 1, 6, 100].map(least), [500, 1000, 30000, 30000]);
   const spread = new Set([0.1, 0.3, 0.5, 0.7].map((chance) => backoffMs(3, RECONNECT, () => chance)));
-  t.equal(spread.size, 4, 'devices that lost the same server do not come back in step');
+  t.equal(spread.size, 4, 'devices that lost the same server do not reconnect at the same time');
   t.end();
 });
 
-t.test('CLIENT-27 CLIENT-28 CLIENT-29: the cursor moves by the stream, upwards, and not by replies', (t) => {
+t.test('CLIENT-27 CLIENT-28 CLIENT-29: the cursor moves with the stream, only upwards', (t) => {
   fc.assert(
     fc.property(fc.array(fc.nat(50)), (versions) => {
       let cursor: Cursor = FRESH;
@@ -56,7 +56,7 @@ t.test('CLIENT-27 CLIENT-28 CLIENT-29: the cursor moves by the stream, upwards, 
   t.equal(
     caughtUp({ since: 9, epoch: 'e' }, { version: 12, epoch: 'f' }),
     undefined,
-    'another history is not this one',
+    'another epoch is another history',
   );
   t.same(restarted('f'), { since: 0, epoch: 'f' });
   t.end();
@@ -71,7 +71,7 @@ t.test('ids are ULIDs that sort by time', (t) => {
   t.end();
 });
 
-t.test('an item survives the way to the server and back', (t) => {
+t.test('an item survives the round trip to the server', (t) => {
   const device = newIdentity();
   const row = sealedRow(device, { version: 3 });
   const body = writeBody({ ...row, ifVersion: 2 });
@@ -83,7 +83,7 @@ t.test('an item survives the way to the server and back', (t) => {
   t.end();
 });
 
-t.test('CLIENT-32: unknown frames are nothing, broken ones are an error, an unreadable item keeps its place', (t) => {
+t.test('CLIENT-32: unknown frames are ignored, broken ones are an error, an unreadable item keeps its version', (t) => {
   t.same(readFrame('{"type":"weather","id":5}'), { kind: 'other' });
   for (const text of ['', 'null', '[]', '{"type":7}', '{"type":"ack","id":"x","version":1}', '{"type":"caught_up"}']) {
     t.throws(() => readFrame(text), ProtocolError, JSON.stringify(text));
@@ -108,16 +108,16 @@ const refusal = (status: number, code: string, headers: Record<string, string> =
   body: { error: { code, message: 'no', details: { path: 'x' } } },
 });
 
-t.test('HTTP: a refusal is an ApiError with all that the server said', async (t) => {
+t.test('HTTP: a refusal is an ApiError with everything that the server reported', async (t) => {
   const world = http(() => refusal(500, 'internal', { 'x-request-id': 'r1', 'retry-after': '7' }));
   const error = await world.http.send({ ...call }).catch((cause: unknown) => cause);
   t.ok(error instanceof ApiError);
   t.match(error, { code: 'internal', status: 500, details: { path: 'x' }, retryAfter: 7, requestId: 'r1' });
-  t.equal(world.requests.length, 1, 'an internal error is not hammered');
+  t.equal(world.requests.length, 1, 'an internal error is not retried');
   t.match(world.requests[0], { path: '/me', headers: { 'x-wire-shape': 'a' } });
 });
 
-t.test('HTTP: what may be repeated is repeated after the wait that the server asks for', async (t) => {
+t.test('HTTP: a repeatable request is repeated after the wait that the server names', async (t) => {
   const world = http((nth) =>
     nth === 0 ? refusal(503, 'unavailable', { 'retry-after': '3' }) : { body: { ok: true } },
   );
@@ -131,7 +131,7 @@ t.test('HTTP: what may be repeated is repeated after the wait that the server as
   t.equal(world.requests.length, 2);
 });
 
-t.test('HTTP: what may not be repeated is not, but for a 429, which did nothing', async (t) => {
+t.test('HTTP: a request that is not repeatable is repeated only after a 429, which changed nothing', async (t) => {
   const once = http(() => new Error('connection reset'));
   await t.rejects(once.http.send({ ...call, repeatable: false }), NetworkError);
   t.equal(once.requests.length, 1);
@@ -151,7 +151,7 @@ t.test('HTTP: a request leaves nothing behind in the signals that outlive it', a
   for (let n = 0; n < 3; n++) await http.send({ ...call, signal: lifetime.signal });
   const { signal } = lifetime;
   t.same(getEventListeners(signal, 'abort'), []);
-  // What `AbortSignal.any` hangs on a signal is no listener.
+  // What `AbortSignal.any` attaches to a signal is not a listener.
   const dependants = Object.getOwnPropertySymbols(signal).filter((symbol) => /dependant/i.test(String(symbol)));
   const sizes = dependants.map((symbol) => (signal as never as Record<symbol, Set<unknown> | null>)[symbol]?.size ?? 0);
   t.same(
@@ -170,10 +170,10 @@ t.test('HTTP: a request leaves nothing behind in the signals that outlive it', a
   const held = waiting.send({ ...call });
   lifetime.abort();
   await t.rejects(held, { name: 'NetworkError', code: 'aborted' });
-  await t.rejects(waiting.send({ ...call }), { name: 'NetworkError', code: 'aborted' }, 'and so are later ones');
+  await t.rejects(waiting.send({ ...call }), { name: 'NetworkError', code: 'aborted' }, 'and later requests too');
 });
 
-t.test('HTTP: no answer is a timeout, a page of a proxy is its status, and HTML with 200 is an error', async (t) => {
+t.test('HTTP: no answer is a timeout, a proxy page counts by its status, HTML with 200 is an error', async (t) => {
   const silent = http(() => new Promise<FakeAnswer>(() => undefined));
   const late = silent.http.send({ ...call, repeatable: false });
   await settle();
@@ -195,7 +195,7 @@ t.test('HTTP: no answer is a timeout, a page of a proxy is its status, and HTML 
   await t.rejects(portal.send({ ...call }), ProtocolError);
 });
 
-t.test('devices are read once more for whoever asks during a reading: its answer may be older', async (t) => {
+t.test('a refresh during a reading of the devices reads them again, since the first answer may be older', async (t) => {
   const me = newIdentity();
   const entry = ({ deviceId, keys }: typeof me) => ({
     ...{ id: deviceId, name: 'D', glyph: 'laptop', pubkey: toBase64Url(keys.publicKey), pairedAt: 1 },
@@ -217,7 +217,7 @@ t.test('devices are read once more for whoever asks during a reading: its answer
   answers[0]?.([entry(me)]);
   t.same([(await first).length, (await known).length], [1, 1]);
   await settle();
-  t.equal(answers.length, 2, 'one for both');
+  t.equal(answers.length, 2, 'one reading for both');
   answers[1]?.([entry(me), entry(newIdentity())]);
   for (const list of later) t.equal((await list).length, 2);
 });
@@ -256,7 +256,7 @@ function line(overrides: { ticket?: () => Promise<string> } = {}) {
   return { line: made, clock, connections, frames, states, problems, at, open };
 }
 
-t.test('CLIENT-20 CLIENT-35: sockets open by ticket, and each says hello from the last applied version', async (t) => {
+t.test('CLIENT-20 CLIENT-35: sockets open by ticket, and each sends hello with the last applied version', async (t) => {
   const world = line();
   world.line.start();
   const first = await world.open();
@@ -269,13 +269,13 @@ t.test('CLIENT-20 CLIENT-35: sockets open by ticket, and each says hello from th
   const second = await world.open();
   t.same(second.sent, [{ type: 'hello', since: 41, epoch: 'e', acks: true }]);
   first.frame({ type: 'bin' });
-  t.same(world.frames, [], 'a connection that is over is not listened to');
+  t.same(world.frames, [], 'frames of an ended connection are ignored');
   world.line.stop();
   t.equal(second.closed?.code, 1000);
-  t.equal(world.clock.waiting, 0, 'nothing is left behind');
+  t.equal(world.clock.waiting, 0, 'no timer is left');
 });
 
-t.test('CLIENT-34: failures in a row wait longer, and only a finished replay makes waits short again', async (t) => {
+t.test('CLIENT-34: consecutive failures wait longer, until a connection lives 10 s after its replay', async (t) => {
   const world = line();
   world.line.start();
   const waits: number[] = [];
@@ -286,11 +286,11 @@ t.test('CLIENT-34: failures in a row wait longer, and only a finished replay mak
     waits.push(state?.state === 'waiting' ? state.retryInMs : 0);
     world.clock.advance(60_000);
   }
-  t.same(waits, [500, 1000, 2000, 4000], 'a server that accepts and drops is not hammered');
+  t.same(waits, [500, 1000, 2000, 4000], 'waits grow for a server that accepts and disconnects');
   let connection = await world.open();
   world.line.settled();
   connection.events.closed(1012, 'restart');
-  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 8_000 }, 'nor is one that brings everything, and drops');
+  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 8_000 }, 'also after it delivered everything');
   world.clock.advance(8_000);
   connection = await world.open();
   world.line.settled();
@@ -300,17 +300,17 @@ t.test('CLIENT-34: failures in a row wait longer, and only a finished replay mak
   world.line.stop();
 });
 
-t.test('HEART: pings are answered, silence is asked about, then given up', async (t) => {
+t.test('HEART: pings are answered; a silent connection is probed, then given up', async (t) => {
   const world = line();
   world.line.start();
   const connection = await world.open();
   connection.frame({ type: 'ping' });
   t.same(connection.sent.at(-1), { type: 'pong' });
   world.clock.advance(65_000);
-  t.same(connection.sent.at(-1), { type: 'ping' }, 'the server is asked');
+  t.same(connection.sent.at(-1), { type: 'ping' }, 'the server is probed');
   connection.frame({ type: 'pong' });
   world.clock.advance(60_000);
-  t.equal(connection.closed, null, 'an answer is life');
+  t.equal(connection.closed, null, 'an answer keeps the connection open');
   world.clock.advance(30_000);
   t.equal(connection.closed?.code, CLOSE.silent);
   t.match(world.states.at(-1), { state: 'waiting' });
@@ -318,12 +318,12 @@ t.test('HEART: pings are answered, silence is asked about, then given up', async
 });
 
 t.test(
-  'CLIENT-56: a wait is cut short when it is asked for, once in 2 s, and not below what the server named',
+  'CLIENT-56: a wait is cut short on request, at most once in 2 s, never below what the server named',
   async (t) => {
     const world = line();
     const attempts = (): number => world.states.filter(({ state }) => state === 'connecting').length;
     world.line.hurry();
-    t.equal(attempts(), 0, 'a line that is not wanted is not opened');
+    t.equal(attempts(), 0, 'a line that was not started is not opened');
     world.line.start();
     for (let failures = 0; failures < 5; failures++) {
       (await world.open()).events.closed(1006, '');
@@ -339,16 +339,16 @@ t.test(
     world.line.hurry();
     t.equal(attempts(), 6);
     world.clock.advance(1);
-    t.equal(attempts(), 7, 'but then');
+    t.equal(attempts(), 7, 'the next attempt is made after 2 s');
     (await world.open()).events.closed(1006, '');
-    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 30_000 }, 'the waits go on growing');
+    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 30_000 }, 'the waits continue to grow');
     world.clock.advance(2_000);
     world.line.hurry();
     t.equal(attempts(), 8, 'at once where the last attempt is longer ago');
     await settle();
     world.clock.advance(2_000);
     world.line.hurry();
-    t.equal(attempts(), 8, 'an attempt under way is let be');
+    t.equal(attempts(), 8, 'an attempt under way is left alone');
     world.connections.at(-1)?.events.closed(1006, '', 20);
     t.match(world.states.at(-1), { state: 'waiting', retryInMs: 30_000 });
     world.line.hurry();
@@ -365,37 +365,34 @@ t.test(
   },
 );
 
-t.test(
-  'CLIENT-57: an open connection is asked whether it lives, and given up after 5 s without an answer',
-  async (t) => {
-    const world = line();
-    world.line.start();
-    const connection = await world.open();
-    const pings = (): number => connection.sent.filter(({ type }) => type === 'ping').length;
-    world.line.hurry();
-    t.equal(pings(), 0, 'it has just been heard');
-    world.clock.advance(2_000);
-    for (let asked = 0; asked < 100; asked++) world.line.hurry();
-    t.equal(pings(), 1, 'one question');
-    connection.frame({ type: 'pong' });
-    world.clock.advance(60_000);
-    t.equal(connection.closed, null, 'an answer is life');
-    world.line.flow(false);
-    world.line.hurry();
-    t.equal(pings(), 1, 'while nothing is read silence says nothing');
-    world.line.flow(true);
-    world.clock.advance(2_000);
-    world.line.hurry();
-    t.equal(pings(), 2);
-    world.clock.advance(4_999);
-    t.equal(connection.closed, null);
-    world.clock.advance(1);
-    t.equal(connection.closed?.code, CLOSE.silent);
-    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 500 });
-    world.line.stop();
-    t.equal(world.clock.waiting, 0);
-  },
-);
+t.test('CLIENT-57: on request an open connection is probed, and given up after 5 s without an answer', async (t) => {
+  const world = line();
+  world.line.start();
+  const connection = await world.open();
+  const pings = (): number => connection.sent.filter(({ type }) => type === 'ping').length;
+  world.line.hurry();
+  t.equal(pings(), 0, 'a connection that has just been opened is not probed');
+  world.clock.advance(2_000);
+  for (let asked = 0; asked < 100; asked++) world.line.hurry();
+  t.equal(pings(), 1, 'one probe');
+  connection.frame({ type: 'pong' });
+  world.clock.advance(60_000);
+  t.equal(connection.closed, null, 'an answer keeps the connection open');
+  world.line.flow(false);
+  world.line.hurry();
+  t.equal(pings(), 1, 'no probe while nothing is read, since silence then means nothing');
+  world.line.flow(true);
+  world.clock.advance(2_000);
+  world.line.hurry();
+  t.equal(pings(), 2);
+  world.clock.advance(4_999);
+  t.equal(connection.closed, null);
+  world.clock.advance(1);
+  t.equal(connection.closed?.code, CLOSE.silent);
+  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 500 });
+  world.line.stop();
+  t.equal(world.clock.waiting, 0);
+});
 
 t.test('close codes: 4401 renews the token first, 4403 ends, 1013 waits longer', async (t) => {
   const world = line();

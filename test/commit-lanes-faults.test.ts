@@ -1,4 +1,4 @@
-/** A database that lies to the commit lanes, and sinks that throw: every change is answered all the same. */
+/** A database that answers falsely, and sinks that throw: the commit lanes answer every change all the same. */
 import fc from 'fast-check';
 import type pg from 'pg';
 import t from 'tap';
@@ -40,11 +40,11 @@ const ANSWERS = ['honest', 'honest', 'throws', ...Object.keys(LIES), ...Object.k
 
 const listOf = (given: unknown): string[] => (given as unknown[]).map(String);
 
-/** Keeps what it is given, and says what it is told to say. */
+/** Stores what it is given, and answers as `plan` says. */
 class LyingDatabase {
   private readonly items = new Map<string, number>();
   private readonly heads = new Map<string, number>();
-  /** What it answers next; honest when there is nothing more. */
+  /** The next answers; honest when the list is empty. */
   plan: string[] = [];
 
   readonly client = {
@@ -108,7 +108,7 @@ function lanesOn(database: LyingDatabase): PostgresCommitLanes {
     prepares: true,
     lanes: 1,
     storageCap: 0,
-    // Each look at the clock is long after the last: nobody is refused for an outage before.
+    // Each reading of the clock is a minute after the last: no change is refused because of an earlier outage.
     clock: { now: () => (now += 60_000) },
     wait: () => Promise.resolve(),
     onFault: () => undefined,
@@ -134,7 +134,7 @@ class Sink implements CommitSink {
   }
 
   settled(): void {
-    // Answers are counted when they are told.
+    // Answers are counted in `told`.
   }
 
   private told(changes: readonly Change[]): void {
@@ -187,22 +187,22 @@ t.test('DUR-11: whatever the database answers, and whatever a sink throws, every
     ),
     { numRuns: 1_500 },
   );
-  t.pass('once, and with the version that is stored');
+  t.pass('every change was answered, and with the version that is stored');
 });
 
-// A single row twice is the right row.
+// `doubled` gives the right row where there is a single one.
 for (const lie of [...Object.keys(LIES).filter((name) => name !== 'doubled'), 'throws']) {
-  t.test(`DUR-11: a write whose outcome is not known is found when it is sent again: ${lie}`, async (t) => {
+  t.test(`DUR-11: a write whose outcome is unknown is found when it is sent again: ${lie}`, async (t) => {
     const database = new LyingDatabase();
     const lanes = lanesOn(database);
     const tenantId = TENANTS[0] ?? '';
     const changes = [1, 2, 3].map((n) => writeChange(writeOf({ id: itemId(n) }), { tenantId }));
-    // Neither as an insert nor decided, all together or one by one.
+    // Every answer is this lie: to inserts and to decisions, all together and one by one.
     database.plan = Array<string>(16).fill(lie);
     const sink = new Sink('never');
     for (const change of changes) lanes.submit(change, sink);
     await until('three answers', () => lanes.waiting === 0 && sink.answers.size === 3);
-    t.same([sink.answers.size, sink.outcomes.size], [3, 0], 'told that it is not known');
+    t.same([sink.answers.size, sink.outcomes.size], [3, 0], 'the outcome of each is reported as unknown');
     database.plan = [];
     for (const change of changes) lanes.submit(change, sink);
     await lanes.close();
@@ -214,12 +214,12 @@ for (const lie of [...Object.keys(LIES).filter((name) => name !== 'doubled'), 't
 }
 
 t.test(
-  'DUR-11: over HTTP a write without an answer of the database is 503, and 200 when it is sent again',
+  'DUR-11: over HTTP a write that the database does not answer is 503, and 200 when it is sent again',
   async (t) => {
     const { wire, sql } = await runServer(t);
     const device = await claim(wire);
     const [known, fresh] = [newItem([device.id]), newItem([device.id])];
-    /** Puts a function in the place of one of the commit's, which does its work and answers something else. */
+    /** Replaces a function of the commit by one that does the same work and answers something else. */
     const replace = async (name: string, answer: string): Promise<void> => {
       const [found] = await sql(
         'SELECT pg_get_function_arguments($1::regproc) AS args, pg_get_function_result($1::regproc) AS result, pronargs AS count FROM pg_proc WHERE oid = $1::regproc',
@@ -234,10 +234,10 @@ t.test(
     };
     await replace('insert_changes', "SELECT '{}'::bigint[], '{}'::bigint[], '{}'::bigint[] FROM HONEST");
     const first = await write(wire, device, known);
-    t.equal(first.outcome, '200', 'an insert that said nothing is decided, and found');
+    t.equal(first.outcome, '200', 'an insert that returned nothing is decided, and found stored');
     t.equal(first.at('version'), 1);
     await replace('commit_changes', 'SELECT * FROM HONEST WHERE n > 1');
-    // The lane's connection still has the function from before: another one finds the new one.
+    // The lane's connection still has the previous function; a new connection finds the new one.
     await sql(
       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'service-commit' AND datname = current_database()",
     );

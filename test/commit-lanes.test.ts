@@ -76,7 +76,7 @@ for (const [name, open] of BOTH) {
   });
 
   t.test(
-    `INST-14: a change that waits for another item's blob is not overtaken by the next of its own: ${name}`,
+    `INST-14: a change that waits for another item's blob is not overtaken by the next of its item: ${name}`,
     async (t) => {
       const { lanes, log, newTenant, putBlob }: LogUnderTest = await open(t);
       const tenantId = await newTenant();
@@ -100,7 +100,7 @@ for (const [name, open] of BOTH) {
     },
   );
 
-  t.test(`ITEM-39 ITEM-40: the storage cap: ${name}`, async (t) => {
+  t.test(`ITEM-39 ITEM-40: a write beyond the cap is refused, and a delete frees its bytes: ${name}`, async (t) => {
     // A write of 100 bytes of ciphertext and one key of 28 + 80.
     const size = 208;
     const { lanes, newTenant, storageBytes }: LogUnderTest = await open(t, 3 * size);
@@ -122,7 +122,7 @@ for (const [name, open] of BOTH) {
     t.strictSame(
       await together(lanes, [of(1, { inline: inline('less', [deviceId(1)], 99), ts: TS + 1 })]),
       [['replace', 4]],
-      'what shrinks may',
+      'a replace that shrinks the item is accepted',
     );
     t.strictSame(await together(lanes, [of(1, { inline: inline('more', [deviceId(1)], 102), ts: TS + 2 })]), [
       ['cap', 4],
@@ -132,22 +132,22 @@ for (const [name, open] of BOTH) {
     t.strictSame(await together(lanes, [of(4)]), [['insert', 6]]);
   });
 
-  t.test(`ITEM-39: writes of one batch that pass the cap only together: ${name}`, async (t) => {
+  t.test(`ITEM-39: of writes that only together exceed the cap, as many as fit are stored: ${name}`, async (t) => {
     const { lanes, newTenant, storageBytes }: LogUnderTest = await open(t, 3 * 208);
     const [tenantId, other] = [await newTenant(), await newTenant()];
     const of = (n: number): Change => numbered(tenantId, n, { inline: inline(`${n}`, [deviceId(1)], 100) });
     const gone = deleteChange(itemId(1), null, { tenantId });
     const verdicts = await together(lanes, [of(1), of(2), gone, of(3), of(4), numbered(other, 1), of(5)]);
     const inserted = verdicts.filter(([verdict]) => verdict === 'insert');
-    t.strictSame(verdicts[2]?.[0], 'delete', 'after the insert that it came after');
-    t.equal(inserted.length, 5, 'one is freed again, so four of five are in, and the other tenant');
+    t.strictSame(verdicts[2]?.[0], 'delete', 'the delete is decided after the insert before it');
+    t.equal(inserted.length, 5, "one is freed again, so four of five are stored, and the other tenant's");
     t.strictSame(verdicts.map(([verdict]) => verdict).filter((verdict) => verdict === 'cap').length, 1);
     t.equal(await storageBytes(tenantId), 3 * 208);
   });
 }
 
 for (const [name, open] of BOTH) {
-  t.test(`ITEM-39 INST-11: the tenants of one batch are judged each for itself: ${name}`, async (t) => {
+  t.test(`ITEM-39 INST-11: each tenant of a batch is judged by itself: ${name}`, async (t) => {
     const { lanes, log, newTenant, bump }: LogUnderTest = await open(t, 10 * 208);
     const [fresh, mixed, stale, full, last] = await Promise.all(Array.from({ length: 5 }, async () => newTenant()));
     if (!fresh || !mixed || !stale || !full || !last) throw new Error('no tenants');
@@ -183,7 +183,7 @@ for (const [name, open] of BOTH) {
   });
 }
 
-t.test('INST-05: an item that another instance stores in that moment is recognised', async (t) => {
+t.test('INST-05: an item that another instance is storing at the same moment is recognised', async (t) => {
   const { lanes, pool, newTenant } = await postgresLogs(t);
   const [tenantId, other] = [await newTenant(), await newTenant()];
   const same = numbered(tenantId, 1);
@@ -226,10 +226,10 @@ t.test('INST-15: a bad write fails alone, whatever the batch', async (t) => {
       'no version was lost with the bad ones',
     );
   }
-  t.strictSame(faults, [], 'no outage: nothing for the operator');
+  t.strictSame(faults, [], 'no outage: no fault is reported to the operator');
 });
 
-t.test('a sink that throws keeps nobody else from being told', async (t) => {
+t.test('a sink that throws does not keep other changes from being answered', async (t) => {
   const { moreLanes, newTenant } = await postgresLogs(t);
   const [tenantId, other] = [await newTenant(), await newTenant()];
   const faults: unknown[] = [];
@@ -249,7 +249,7 @@ t.test('a sink that throws keeps nobody else from being told', async (t) => {
   t.match(faults, [{ message: 'broken sink' }]);
 });
 
-/** Lanes whose connection executes a commit and then loses the answer, as often as told. */
+/** Lanes whose connection executes a commit and then loses the answer, as often as `lose` says. */
 function forgetful(logs: Awaited<ReturnType<typeof postgresLogs>>): {
   lanes: PostgresCommitLanes;
   lose: (times: number) => void;
@@ -258,7 +258,7 @@ function forgetful(logs: Awaited<ReturnType<typeof postgresLogs>>): {
   const connect = async (onLost: (error: Error) => void): Promise<pg.Client> => {
     const client = await openLane(logs.url, onLost);
     const query = client.query.bind(client) as (query: unknown) => unknown;
-    // A call of a commit function is a query object with a callback; whatever else runs on the lane is text.
+    // A call of a commit function is a query object with a callback; everything else that runs on the lane is text.
     const losing = (asked: string | { callback: (error: unknown, result?: unknown) => void }): unknown => {
       if (typeof asked === 'string') return query(asked);
       const { callback } = asked;
@@ -296,12 +296,16 @@ t.test('DUR-03 RETRY-10: a commit whose answer is lost is repeated and found don
   t.equal(
     await refusal(together(lanes, [numbered(tenantId, 2)])),
     'unavailable',
-    'after three times its fate is unknown',
+    'after three lost answers the outcome is unknown',
   );
-  t.strictSame(await together(logs.lanes, [numbered(tenantId, 2)]), [['same', 6]], 'DUR-03: sent again it is found');
+  t.strictSame(
+    await together(logs.lanes, [numbered(tenantId, 2)]),
+    [['same', 6]],
+    'DUR-03: sent again, the write is found',
+  );
 });
 
-t.test('DUR-01: plans are made anew as the tables grow: one made for empty tables would read them whole', async (t) => {
+t.test('DUR-01: plans are discarded as the tables grow: one for empty tables would scan them whole', async (t) => {
   const logs = await postgresLogs(t);
   const tenantId = await logs.newTenant();
   const made: number[] = [];
@@ -321,7 +325,7 @@ t.test('DUR-01: plans are made anew as the tables grow: one made for empty table
   t.strictSame(made, [3, 15, 63]);
 });
 
-t.test('ERR-15: without a database everybody who waits is told, and the lane comes back', async (t) => {
+t.test('ERR-15: without a database every waiting change is refused, and the lane recovers', async (t) => {
   const logs = await postgresLogs(t);
   const tenantId = await logs.newTenant();
   let now = 1_000;
@@ -346,14 +350,14 @@ t.test('ERR-15: without a database everybody who waits is told, and the lane com
       (result) => result.status === 'rejected' && (result.reason as { error?: string }).error === 'unavailable',
     ),
   );
-  t.equal(attempts, 3, 'nobody waits for attempts of batches before him');
-  t.equal(await refusal(commit(lanes, numbered(tenantId, 1))), 'unavailable', 'and for a moment nobody is let in');
+  t.equal(attempts, 3, 'no change waits for the attempts of earlier batches');
+  t.equal(await refusal(commit(lanes, numbered(tenantId, 1))), 'unavailable', 'for a moment no change is admitted');
   down = false;
   now += 1_000;
   t.strictSame(await together(lanes, [numbered(tenantId, 1)]), [['insert', 1]]);
 });
 
-t.test('DUR-05: a lane whose backend is terminated goes on', async (t) => {
+t.test('DUR-05: a lane whose backend is terminated recovers', async (t) => {
   const { lanes, log, pool, newTenant } = await postgresLogs(t);
   const tenantId = await newTenant();
   const kill = async (): Promise<unknown> =>
@@ -371,7 +375,7 @@ t.test('DUR-05: a lane whose backend is terminated goes on', async (t) => {
   t.strictSame(
     versions,
     Array.from({ length: 320 }, (_, n) => n + 1),
-    'every write is in once',
+    'every write is stored once',
   );
   t.equal((await allRows(log, tenantId)).length, 320);
 });

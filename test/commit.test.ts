@@ -1,6 +1,6 @@
 /**
- * What becomes of a change: the order of decisions, on PostgreSQL through the commit lanes and on the log in
- * memory that the property tests take for the truth. Cases are data; each has a tenant of its own.
+ * How a change is decided: the order of decisions, on PostgreSQL through the commit lanes and on the log in
+ * memory that is the model of the property tests. Cases are data; each has a tenant of its own.
  */
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
@@ -65,9 +65,9 @@ interface Case {
   readonly given?: readonly (Make | typeof PURGE | typeof BUMP)[];
   readonly blobs?: Readonly<Record<string, BlobState>>;
   readonly when: Make;
-  /** The verdict, the version that it answers, and the stored ts where it is told. */
+  /** The verdict, the version that it answers, and the stored ts where it is answered. */
   readonly then: readonly [verdict: Verdict, version: number | null, ts?: number];
-  /** What the item looks like afterwards, as far as it matters. */
+  /** The parts of the stored item that matter afterwards. */
   readonly stored?: object;
   readonly blobsAfter?: Readonly<Record<string, BlobState>>;
 }
@@ -221,10 +221,14 @@ async function contract(t: Test, open: (t: Test) => Promise<LogUnderTest>): Prom
       const [verdict, version, ts] = one.then;
       const { outcome, summary } = decision;
       t.strictSame([outcome.verdict, outcome.version, outcome.storedTs], [verdict, version ?? 0, ts ?? null]);
-      t.strictSame(summary, after.summary, 'the sums told are those that are read');
+      t.strictSame(summary, after.summary, 'the reported sums are those that are read');
       const applied = APPLIED.includes(verdict);
-      t.equal(after.summary.version, before.summary.version + (applied ? 1 : 0), 'a version for what was applied');
-      if (!applied) t.strictSame(after, before, 'and nothing changed for what was not');
+      t.equal(
+        after.summary.version,
+        before.summary.version + (applied ? 1 : 0),
+        'one version if applied, otherwise none',
+      );
+      if (!applied) t.strictSame(after, before, 'a change that was not applied changed nothing');
       const row = after.rows.find(({ id }) => id === outcome.id);
       if (applied) t.equal(row?.changedBy, outcome.deviceId);
       if (one.stored !== undefined) t.hasStrict(plain(row && itemOf(row)), plain(one.stored as Item));
@@ -242,12 +246,12 @@ t.test('PostgreSQL', async (t) => {
   const { rows } = await logs.pool.query<{ id: string }>('SELECT id FROM tenants');
   for (const { id } of rows) {
     const { told, counted } = await sums(logs.pool, id);
-    t.strictSame(told, counted, 'what the tenant says of itself is what its rows say');
+    t.strictSame(told, counted, "the tenant's sums match its rows");
   }
   t.strictSame(logs.faults, []);
 });
 
-t.test('SHAPE-21 SHAPE-23 SHAPE-24: a frame spells the ciphertext in one way, whichever its write had', (t) => {
+t.test('SHAPE-21 SHAPE-23 SHAPE-24: a frame spells the ciphertext in one way, however the write spelled it', (t) => {
   const { id, binId, type, ts } = writeOf();
   const url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
   const [out, envelope] = [new JsonWriter(), inline('one', [ONE])];
@@ -259,7 +263,7 @@ t.test('SHAPE-21 SHAPE-23 SHAPE-24: a frame spells the ciphertext in one way, wh
     const ct = bytes(`of ${length}`, length);
     const text = url(ct);
     const padded = Buffer.from(ct).toString('base64');
-    // The bits behind the last byte: a decoder ignores them, and the text is another one.
+    // Stray bits after the last byte: a decoder ignores them, but the text differs.
     const stray =
       text.length % 4 === 0 ? text : text.slice(0, -1) + String.fromCharCode(text.charCodeAt(text.length - 1) + 1);
     for (const spelled of [text, padded, padded.replace(/=+$/, ''), text.padEnd(padded.length, '='), stray]) {
@@ -271,62 +275,59 @@ t.test('SHAPE-21 SHAPE-23 SHAPE-24: a frame spells the ciphertext in one way, wh
       const change = decodeWriteA(arena, { id, binId, type, ts, payloadEnc }, 'never');
       t.equal(ctOf('a', change), text, `${length} bytes as ${spelled.slice(-4)}`);
       t.equal(ctOf('b', change), padded);
-      t.ok((change.ctText?.length ?? 0) <= 4_096, 'no more of it is kept until the commit');
+      t.ok((change.ctText?.length ?? 0) <= 4_096, 'at most 4,096 characters of the text are kept until the commit');
       arena.unpin(change.segment);
     }
   }
   t.end();
 });
 
-t.test(
-  'SHAPE-21 SHAPE-22: a text is taken where each of its characters stands for bytes, else refused by its name',
-  (t) => {
-    const { id, binId, type, ts } = writeOf();
-    const url = (length: number): string => Buffer.alloc(length, 0x5a).toString('base64url');
-    const parts = { ct: 47, nonce: 24, key: 80, 'master.ct': 48, 'master.nonce': 24, sig: 32 };
-    const codes = [...Array.from({ length: 256 }, (_, n) => n), 0x141, 0x2028, 0xd83d, 0xff0b];
-    const out = new JsonWriter();
-    const isBase64 = (text: string): boolean => {
-      const [, data = '', pad = ''] = /^([\w+/-]*)(={0,2})$/s.exec(text) ?? [];
-      return data + pad === text && (pad === '' ? data.length % 4 !== 1 : text.length % 4 === 0);
+t.test('SHAPE-21 SHAPE-22: a binary field is accepted where it is valid base64, otherwise refused by its name', (t) => {
+  const { id, binId, type, ts } = writeOf();
+  const url = (length: number): string => Buffer.alloc(length, 0x5a).toString('base64url');
+  const parts = { ct: 47, nonce: 24, key: 80, 'master.ct': 48, 'master.nonce': 24, sig: 32 };
+  const codes = [...Array.from({ length: 256 }, (_, n) => n), 0x141, 0x2028, 0xd83d, 0xff0b];
+  const out = new JsonWriter();
+  const isBase64 = (text: string): boolean => {
+    const [, data = '', pad = ''] = /^([\w+/-]*)(={0,2})$/s.exec(text) ?? [];
+    return data + pad === text && (pad === '' ? data.length % 4 !== 1 : text.length % 4 === 0);
+  };
+  const judge = (part: string, spelled: string): void => {
+    const of = (name: keyof typeof parts): string => (name === part ? spelled : url(parts[name]));
+    const payloadEnc = {
+      ...{ ct: of('ct'), nonce: of('nonce'), keys: { [ONE]: of('key') }, sig: of('sig') },
+      master: { ct: of('master.ct'), nonce: of('master.nonce') },
     };
-    const judge = (part: string, spelled: string): void => {
-      const of = (name: keyof typeof parts): string => (name === part ? spelled : url(parts[name]));
-      const payloadEnc = {
-        ...{ ct: of('ct'), nonce: of('nonce'), keys: { [ONE]: of('key') }, sig: of('sig') },
-        master: { ct: of('master.ct'), nonce: of('master.nonce') },
-      };
-      try {
-        const change = decodeWriteA(arena, { id, binId, type, ts, payloadEnc }, 'never');
-        if (!isBase64(spelled)) t.fail(`taken: ${JSON.stringify(spelled)} as ${part}`);
-        const frame = JSON.parse(frameBytes(out, 'a', change).toString()) as { payloadEnc: { ct: string } };
-        const ct = Buffer.from(of('ct'), 'base64').toString('base64url');
-        if (frame.payloadEnc.ct !== ct) t.fail(`${JSON.stringify(spelled)} became ${frame.payloadEnc.ct}`);
-        arena.unpin(change.segment);
-      } catch (error) {
-        const path = `payloadEnc.${part === 'key' ? `keys.${ONE}` : part}`;
-        if (!(error instanceof ServiceError) || !error.message.includes(path)) throw error;
-        // Another length than the field has is refused too; of a ciphertext every length is taken.
-        if (part === 'ct' && isBase64(spelled)) t.fail(`refused: ${JSON.stringify(spelled)}: ${error.message}`);
-      }
-    };
-    for (const [part, length] of Object.entries(parts)) {
-      for (const more of part === 'ct' ? [0, 1, 2] : [0]) {
-        const text = url(length + more);
-        for (const code of codes) {
-          const c = String.fromCharCode(code);
-          for (const at of [0, text.length >> 1, text.length - 2, text.length - 1, text.length]) {
-            judge(part, text.slice(0, at) + c + text.slice(at + 1));
-            judge(part, text.slice(0, at) + c + text.slice(at));
-            judge(part, text.slice(0, at) + c + c + text.slice(at + 2));
-          }
+    try {
+      const change = decodeWriteA(arena, { id, binId, type, ts, payloadEnc }, 'never');
+      if (!isBase64(spelled)) t.fail(`taken: ${JSON.stringify(spelled)} as ${part}`);
+      const frame = JSON.parse(frameBytes(out, 'a', change).toString()) as { payloadEnc: { ct: string } };
+      const ct = Buffer.from(of('ct'), 'base64').toString('base64url');
+      if (frame.payloadEnc.ct !== ct) t.fail(`${JSON.stringify(spelled)} became ${frame.payloadEnc.ct}`);
+      arena.unpin(change.segment);
+    } catch (error) {
+      const path = `payloadEnc.${part === 'key' ? `keys.${ONE}` : part}`;
+      if (!(error instanceof ServiceError) || !error.message.includes(path)) throw error;
+      // A field of another length is refused too; a ciphertext may have any length.
+      if (part === 'ct' && isBase64(spelled)) t.fail(`refused: ${JSON.stringify(spelled)}: ${error.message}`);
+    }
+  };
+  for (const [part, length] of Object.entries(parts)) {
+    for (const more of part === 'ct' ? [0, 1, 2] : [0]) {
+      const text = url(length + more);
+      for (const code of codes) {
+        const c = String.fromCharCode(code);
+        for (const at of [0, text.length >> 1, text.length - 2, text.length - 1, text.length]) {
+          judge(part, text.slice(0, at) + c + text.slice(at + 1));
+          judge(part, text.slice(0, at) + c + text.slice(at));
+          judge(part, text.slice(0, at) + c + c + text.slice(at + 2));
         }
       }
     }
-    t.pass('every spelling was judged');
-    t.end();
-  },
-);
+  }
+  t.pass('every spelling was judged');
+  t.end();
+});
 
 t.test('RETRY-07: the same write in the other shape or another encoding is the same write', (t) => {
   const { id, binId, type, ts } = writeOf();
@@ -379,7 +380,7 @@ t.test('RETRY-07: the same write in the other shape or another encoding is the s
   t.end();
 });
 
-/** Numbers of which a change of any kind is made, that fits often enough. */
+/** Numbers from which a change of any kind is made, so that it applies often enough. */
 const drawn = fc.record({
   item: fc.nat(5),
   kind: fc.nat(9),
@@ -392,7 +393,7 @@ const drawn = fc.record({
 });
 type Drawn = typeof drawn extends fc.Arbitrary<infer T> ? T : never;
 
-/** Of two writes that wait together and name one blob the second waits for the next batch, and so for its version. */
+/** If two writes that wait together name one blob, the second waits for the next batch, and so for its version. */
 const namesNewBlob = (one: Drawn, n: number, batch: readonly Drawn[]): boolean =>
   one.kind !== 2 || !batch.slice(0, n).some(({ kind, blob }) => kind === 2 && blob === one.blob);
 
@@ -449,7 +450,7 @@ t.test(
         const told = (decided: readonly Change[]): string =>
           JSON.stringify(decided.map(({ verdict, version, storedTs }) => [verdict, version, storedTs]));
         const ours = told(real);
-        // The changes themselves say what was decided of them: the model decides the same ones anew.
+        // A decision is stored in the change itself, and the model decides the same changes anew.
         const expected = told(model.apply(changes).changes);
         if (ours !== expected) throw new Error(`${ours} instead of ${expected}`);
       }

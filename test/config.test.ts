@@ -142,15 +142,15 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['WS_PONG_GRACE_MS', ['0', '90s'], /milliseconds/],
 ];
 
-t.test('CFG-01 BLOB-30: what is not set, or empty, takes its default', (t) => {
+t.test('CFG-01 BLOB-30: a variable that is unset or blank takes its default', (t) => {
   t.strictSame(readConfig({}), DEFAULTS);
   const names = [...new Set(BAD.map(([name]) => name))];
-  t.equal(names.length, Object.keys(DEFAULTS).length, 'the list of bad values below knows every variable');
+  t.equal(names.length, Object.keys(DEFAULTS).length, 'the list of bad values has every variable');
   t.strictSame(readConfig(Object.fromEntries(names.map((name) => [name, ' ']))), DEFAULTS);
   t.end();
 });
 
-t.test('CFG-01: what is set is read with its unit', (t) => {
+t.test('CFG-01: a variable that is set is read with its unit', (t) => {
   const config = readConfig({
     PORT: '0',
     INSTANCES: '2',
@@ -261,7 +261,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
   t.end();
 });
 
-t.test('CFG-02 BLOB-30: a bad value stops the start with its name, what it got and what it takes', (t) => {
+t.test('CFG-02 BLOB-30: a bad value is refused with the name, what it got and what it accepts', (t) => {
   const secrets = [
     ...['DATABASE_URL', 'LISTEN_DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'],
     ...['PAYMENT_SECRET_KEY', 'PAYMENT_WEBHOOK_SECRET', 'BLOB_URL_SECRET'],
@@ -282,7 +282,7 @@ t.test('CFG-02 BLOB-30: a bad value stops the start with its name, what it got a
   t.end();
 });
 
-t.test('CFG-02: all bad values are told at once, long ones shortened, control characters escaped', (t) => {
+t.test('CFG-02: all bad values are reported at once, long ones shortened, control characters escaped', (t) => {
   const all = Object.fromEntries(BAD.map(([name, values]) => [name, values[0]]));
   t.strictSame(
     problemsOf(all).problems.map(({ name }) => name),
@@ -310,7 +310,7 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
   t.end();
 });
 
-t.test('RECOV-10: the names that clients may dial, whatever Host a proxy passes on', (t) => {
+t.test('RECOV-10: the public hosts are those of PUBLIC_URL and DOMAIN, whatever Host a proxy passes on', (t) => {
   const hosts = (env: NodeJS.ProcessEnv): readonly string[] => publicHosts(readConfig(env));
   t.strictSame(hosts({}), []);
   t.strictSame(hosts({ DOMAIN: 'A.example' }), ['a.example']);
@@ -321,11 +321,11 @@ t.test('RECOV-10: the names that clients may dial, whatever Host a proxy passes 
 });
 
 t.test(
-  'CFG-05 CFG-06: an unset secret is drawn once, whoever asks first, and only its owner can read it',
+  'CFG-05 CFG-06: an unset secret is generated once, for all callers, and only its owner can read it',
   async (t) => {
     const dataDir = join(await temporaryFolder(t), 'new', 'data');
     const asked = await Promise.all(Array.from({ length: 24 }, async () => keptSecret(dataDir, 'token-secret')));
-    t.equal(new Set(asked).size, 1, 'all starters agree');
+    t.equal(new Set(asked).size, 1, 'all concurrent callers get the same secret');
     t.match(asked[0], /^[0-9a-f]{64}$/);
     t.equal(await keptSecret(dataDir, 'token-secret'), asked[0], 'the same after a restart');
     t.not(await keptSecret(dataDir, 'another'), asked[0]);
@@ -335,7 +335,7 @@ t.test(
   },
 );
 
-t.test('CFG-05: a secret that was opened to others is closed; a damaged one is not used', async (t) => {
+t.test('CFG-05: a secret that others can read has its permissions tightened; a damaged one is not used', async (t) => {
   const dataDir = await temporaryFolder(t);
   const folder = join(dataDir, 'secrets');
   await mkdir(folder);
@@ -348,11 +348,11 @@ t.test('CFG-05: a secret that was opened to others is closed; a damaged one is n
 
   await writeFile(join(folder, 'cut'), 'ab');
   await t.rejects(keptSecret(dataDir, 'cut'), { message: /secrets\/cut is damaged/ });
-  t.equal(await readFile(join(folder, 'cut'), 'utf8'), 'ab', 'it is left for its owner to look at');
+  t.equal(await readFile(join(folder, 'cut'), 'utf8'), 'ab', 'the damaged file is left for its owner');
   await t.rejects(keptSecret(dataDir, '../escape'), { message: /not a secret's name/ });
 });
 
-t.test('CFG-05 CFG-07: the secrets: configured, kept, or kept with a warning', async (t) => {
+t.test('CFG-05 CFG-07: secrets are configured, or kept, or kept with a warning', async (t) => {
   const dataDir = await temporaryFolder(t);
   const given = 'configured-by-the-operator';
   const external = 'postgres://u:p@h/d';
@@ -361,7 +361,7 @@ t.test('CFG-05 CFG-07: the secrets: configured, kept, or kept with a warning', a
   t.strictSame(await serverSecrets(set), { tokenSecret: given, blobUrlSecret: given, warnings: [] });
   const elsewhere = { ...set, blobUrlSecret: null, storageKind: 's3' } as const;
   t.strictSame(await serverSecrets(elsewhere), { tokenSecret: given, blobUrlSecret: '', warnings: [] });
-  t.strictSame(await readdir(dataDir), [], 'nothing is drawn that is not needed');
+  t.strictSame(await readdir(dataDir), [], 'no secret is generated that is not needed');
   const kept = await serverSecrets(unset);
   t.strictSame(kept.warnings, []);
   t.not(kept.tokenSecret, kept.blobUrlSecret);
@@ -372,11 +372,11 @@ t.test('CFG-05 CFG-07: the secrets: configured, kept, or kept with a warning', a
   t.match(warned.warnings[0], /^TOKEN_SECRET is not set/);
   t.match(warned.warnings[1], /^BLOB_URL_SECRET is not set/);
   for (const warning of warned.warnings) {
-    t.notOk(warning.includes(kept.tokenSecret) || warning.includes(kept.blobUrlSecret), 'no secret itself is told');
+    t.notOk(warning.includes(kept.tokenSecret) || warning.includes(kept.blobUrlSecret), 'no warning contains a secret');
   }
 });
 
-t.test('BLOB-30: what a bucket needs', (t) => {
+t.test('BLOB-30: `gcs` and `s3` need their bucket', (t) => {
   t.match(problemsOf({ STORAGE_KIND: 's3' }).problems, [{ name: 'S3_BUCKET', got: 'nothing' }]);
   t.match(problemsOf({ STORAGE_KIND: 'gcs', S3_BUCKET: 'abc' }).problems, [{ name: 'GCS_BUCKET', got: 'nothing' }]);
   t.end();

@@ -1,11 +1,11 @@
-/** The conformance kit sees servers that break rules. Here are two of them; the long test has them all. */
+/** The conformance kit detects servers that break rules. Here are two of them; the long test has them all. */
 import t from 'tap';
 import { BROKEN, failures, seen, soundMutant } from './support/broken-servers.js';
 
-/** One lies in answers, one in frames. */
+/** One breaks a rule of answers, one a rule of frames. */
 const SOME = ['a page of another history does not say reset', 'caught_up without the sum of versions'];
 
-t.test('CONF-03 CONF-06: servers that break rules', async (t) => {
+t.test('CONF-03 CONF-06: a server that breaks rules fails with the ids of these rules', async (t) => {
   const mutant = await soundMutant(t);
   const some = BROKEN.filter(({ what }) => SOME.includes(what));
   t.equal(some.length, SOME.length);

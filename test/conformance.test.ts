@@ -23,7 +23,7 @@ const of = (results: readonly Result[], ...kinds: readonly Result['kind'][]): Re
   results.filter(({ kind }) => kinds.includes(kind));
 const told = (results: readonly Result[]): string[] => results.map(({ id, text }) => `${id}: ${text}`);
 
-/** Rules that a run of either shape must see at least, so that it cannot pass by skipping. */
+/** The number of rules that must pass at least in a run of either shape, so that it cannot pass by skipping. */
 const EXPECTED = 250;
 
 /** Rules whose cases take seconds of a processor and are the same in both shapes: one of the two runs is enough. */
@@ -43,7 +43,7 @@ for (const shape of ['a', 'b'] as const) {
   });
 }
 
-/** Settings under which rules can be seen that are not seen otherwise. */
+/** Settings under which rules can be checked that cannot be checked otherwise. */
 const SETTINGS: readonly (readonly [
   string,
   Readonly<Record<string, string>>,
@@ -75,10 +75,10 @@ t.test('CONF-02: our server passes under other settings', async (t) => {
   }
 });
 
-t.test('CONF-02: our server passes the rules of blobs, once blobs can be uploaded', async (t) => {
+t.test('CONF-02: our server passes the rules of blobs, with uploads to a stand-in store', async (t) => {
   const server = await runServer(t, { env: quiet });
   const mutant = await Mutant.before(t, server.port);
-  // What the upload will leave, as long as the server has none of its own.
+  // Stands in for the store, and leaves the row that a finished upload leaves.
   const store = createServer((request, response) => {
     request.resume();
     request.on('end', () => {
@@ -108,7 +108,7 @@ t.test('CONF-02: our server passes the rules of blobs, once blobs can be uploade
   t.equal(of(results, 'pass').length, only.length);
 });
 
-t.test('CONF-07: our server passes with its default rates, and when minutes pass', async (t) => {
+t.test('CONF-07: our server passes with its default rates, and the rules in which minutes pass', async (t) => {
   const clock = new TestClock();
   const rates = { RATE_READ_PER_S: '', RATE_WRITE_PER_S: '', RATE_PAIR_PER_MIN: '', WS_PONG_GRACE_MS: '' };
   const server = await runServer(t, { clock, env: { ...quiet, ...rates } });
@@ -133,7 +133,7 @@ t.test('CONF-07: our server passes with its default rates, and when minutes pass
     shapes: ['a', 'b'],
     only,
     slow: true,
-    // Second by second: what waits on the server looks again each time. First it has to wait.
+    // Second by second, so that calls that wait on the server check again each time; first they have to be waiting.
     pause: async (ms) => {
       waits++;
       for (let calls = 0; calls < 10; calls++) await server.wire.get('/service/status');
@@ -151,7 +151,7 @@ t.test('CONF-07: our server passes with its default rates, and when minutes pass
   t.ok(waits > 10, `it waited ${waits} times`);
 });
 
-t.test('CONF-04: every rule is checked or excused', (t) => {
+t.test('CONF-04: every rule is checked by the kit, or listed with the reason why it is not', (t) => {
   const rules = readRules();
   const checked = new Set(CASES.flatMap(({ ids }) => ids));
   t.same(
@@ -163,12 +163,12 @@ t.test('CONF-04: every rule is checked or excused', (t) => {
   t.same(
     [...checked, ...Object.keys(RULES_OUTSIDE)].filter((id) => !known.has(id)),
     [],
-    'ids that are no rules',
+    'ids that are not rules',
   );
   t.same(
     Object.keys(RULES_OUTSIDE).filter((id) => checked.has(id)),
     [],
-    'excused, but checked',
+    'listed as not checked, but checked',
   );
   t.same(parseRules('## One\nSource: the reference, HTTP\n\n- **X-01** A rule.\n'), [
     { id: 'X-01', sentence: 'A rule.', section: 'One', source: 'the reference, HTTP' },
@@ -208,7 +208,7 @@ async function command(...args: readonly string[]): Promise<{ code: unknown; out
   });
 }
 
-t.test('CONF-01 CONF-08: the command', async (t) => {
+t.test('CONF-01 CONF-08: the command reports every rule, and leaves a claimed server untouched', async (t) => {
   const server = await runServer(t, { env: quiet });
   const device = await claim(server.wire);
   await mustWrite(server.wire, device, newItem([device.id]));

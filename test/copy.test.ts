@@ -1,4 +1,4 @@
-/** Rows whose bytes come by COPY: every value as it is, and every failure as other statements fail. */
+/** Rows that are read by COPY: every value unchanged, and every failure as of other statements. */
 import t from 'tap';
 import type pg from 'pg';
 import { copyRows, type CopiedRow } from '../src/server/storage/copy.js';
@@ -17,7 +17,7 @@ interface Asked {
   readonly sql: string;
 }
 
-/** Each row as a function makes something of it. */
+/** What a function makes of each row. */
 async function copied<T>({ database, sql }: Asked, of: (row: CopiedRow) => T): Promise<T[]> {
   const { found } = await copyRows(database, sql, () => {
     const rows: T[] = [];
@@ -29,7 +29,7 @@ async function copied<T>({ database, sql }: Asked, of: (row: CopiedRow) => T): P
 const skipped = async (database: pg.Pool, sql: string): Promise<unknown[]> =>
   copied({ database, sql }, (row) => row.skip());
 
-t.test('rows come whole and in order: bytes, numbers and NULL', async (t) => {
+t.test('rows arrive whole and in order: bytes, numbers and NULL', async (t) => {
   const database = await pool(t);
   t.same(await skipped(database, 'SELECT 1 WHERE false'), []);
   const sql = `SELECT n::bigint, decode(repeat(lpad(to_hex(n), 2, '0'), n * 1000), 'hex'), NULL::bytea, 'n' || n FROM generate_series(0, 255) n`;
@@ -50,7 +50,7 @@ t.test('rows come whole and in order: bytes, numbers and NULL', async (t) => {
   t.same(largest, [[Number.MAX_SAFE_INTEGER, -1, null, null]]);
 });
 
-t.test('a row that is not what its reader takes it for is a failure, not a row', async (t) => {
+t.test('a row whose columns are not those that its reader expects is a failure', async (t) => {
   const database = await pool(t);
   await t.rejects(
     copied({ database, sql: 'SELECT 1' }, (row) => row.int8()),
@@ -60,21 +60,18 @@ t.test('a row that is not what its reader takes it for is a failure, not a row',
     copied({ database, sql: 'SELECT 1::bigint, 2' }, (row) => row.int8()),
     { message: /other columns/ },
   );
-  t.same(await copied({ database, sql: 'SELECT 1::bigint' }, (row) => row.int8()), [1], 'and the next one works');
+  t.same(await copied({ database, sql: 'SELECT 1::bigint' }, (row) => row.int8()), [1], 'the next copy works');
 });
 
-t.test(
-  'DUR-05: a copy that fails in the middle, and one whose connection dies, say so; the next one works',
-  async (t) => {
-    const database = await pool(t);
-    await t.rejects(skipped(database, 'SELECT 10 / (500 - n) FROM generate_series(1, 1000) n'), { code: '22012' });
-    await t.rejects(skipped(database, 'SELECT nothing FROM nowhere'), { code: '42P01' });
-    // Each attempt kills the connection it came on: it is asked again, a bounded number of times.
-    const killed = await skipped(database, 'SELECT pg_terminate_backend(pg_backend_pid())').catch(
-      (error: unknown) => error,
-    );
-    t.match(killed, { error: 'unavailable' });
-    t.equal((await skipped(database, 'SELECT 1')).length, 1);
-    t.equal(database.idleCount, 1, 'and the connection was given back');
-  },
-);
+t.test('DUR-05: a copy that fails midway or loses its connection rejects; the next one works', async (t) => {
+  const database = await pool(t);
+  await t.rejects(skipped(database, 'SELECT 10 / (500 - n) FROM generate_series(1, 1000) n'), { code: '22012' });
+  await t.rejects(skipped(database, 'SELECT nothing FROM nowhere'), { code: '42P01' });
+  // Each attempt kills its own connection, and is repeated a bounded number of times.
+  const killed = await skipped(database, 'SELECT pg_terminate_backend(pg_backend_pid())').catch(
+    (error: unknown) => error,
+  );
+  t.match(killed, { error: 'unavailable' });
+  t.equal((await skipped(database, 'SELECT 1')).length, 1);
+  t.equal(database.idleCount, 1, 'the connection was returned to the pool');
+});

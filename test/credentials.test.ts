@@ -50,7 +50,7 @@ t.test('REAUTH-01 REAUTH-02 REAUTH-03 REAUTH-09: the device that opens the chall
   t.ok(await a.admits(tenantId, issued.token, clock.now()));
 });
 
-t.test('REAUTH-04 REAUTH-05: a wrong answer gives nothing, and any answer uses the challenge up', async (t) => {
+t.test('REAUTH-04 REAUTH-05: a challenge works once; a wrong answer consumes it and gives no token', async (t) => {
   const world = await reauthWorld(t);
   const { a, b, tenantId, device } = world;
   const { challengeId, answer } = await solve(world, device);
@@ -64,10 +64,10 @@ t.test('REAUTH-04 REAUTH-05: a wrong answer gives nothing, and any answer uses t
   }
   const kept = { deviceId: device.id, ...(await solve(world, device)) };
   t.equal(await refusal(a.reauth.answer(tenantId, { ...kept, answer: 'short' })), 'validation');
-  t.equal(await refusal(a.reauth.answer(tenantId, kept)), undefined, 'a malformed answer is none');
+  t.equal(await refusal(a.reauth.answer(tenantId, kept)), undefined, 'a malformed answer consumes nothing');
 });
 
-t.test('REAUTH-06 REAUTH-07: late, or for another device, tenant or challenge, it is refused', async (t) => {
+t.test('REAUTH-06 REAUTH-07: a late answer, or one of another device, tenant or challenge, is refused', async (t) => {
   const world = await reauthWorld(t);
   const { a, tenantId, clock, device } = world;
   const other = await pairOne(world, device);
@@ -83,10 +83,10 @@ t.test('REAUTH-06 REAUTH-07: late, or for another device, tenant or challenge, i
   t.equal(await refusal(a.reauth.answer(tenantId, { deviceId: device.id, ...two })), undefined);
   const recovery = await a.recovery.challenge(tenantId);
   const confused = { deviceId: device.id, challengeId: recovery.challengeId, answer: base64(recovery.challenge) };
-  t.equal(await refusal(a.reauth.answer(tenantId, confused)), 'forbidden', 'a recovery challenge is another kind');
+  t.equal(await refusal(a.reauth.answer(tenantId, confused)), 'forbidden', 'a recovery challenge is of another kind');
 });
 
-t.test('REAUTH-08: a revoked or unknown device gets nothing', async (t) => {
+t.test('REAUTH-08: a revoked or unknown device gets no token', async (t) => {
   const world = await reauthWorld(t);
   const { a, tenantId, device } = world;
   const other = await pairOne(world, device);
@@ -98,7 +98,7 @@ t.test('REAUTH-08: a revoked or unknown device gets nothing', async (t) => {
   t.equal(await refusal(a.reauth.challenge(ulid(), { deviceId: device.id })), 'device_not_found');
 });
 
-t.test('REAUTH-08: no token that a race with a revocation hands out is let in', async (t) => {
+t.test('REAUTH-08: a token issued in a race with a revocation is not accepted', async (t) => {
   const world = await reauthWorld(t);
   const { a, b, tenantId, clock, device } = world;
   for (let round = 0; round < 20; round++) {
@@ -117,7 +117,7 @@ t.test('REAUTH-08: no token that a race with a revocation hands out is let in', 
   }
 });
 
-t.test('challenges that ran out are cleared away', async (t) => {
+t.test('expired challenges are deleted', async (t) => {
   const { a, tenantId, clock, device } = await reauthWorld(t);
   for (let n = 0; n < 10; n++) await a.reauth.challenge(tenantId, { deviceId: device.id });
   clock.advance(13 * 60_000);
@@ -158,7 +158,7 @@ async function signed({ a, tenantId }: World, device = newDevice(), keys = recov
   };
 }
 
-t.test('RECOV-01 RECOV-02: who signs with the key of the phrase is let in', async (t) => {
+t.test('RECOV-01 RECOV-02: a device that signs with the recovery key gets a token', async (t) => {
   const world = await start(t);
   const { a, b, tenantId, clock } = world;
   const challenge = await a.recovery.challenge(tenantId);
@@ -168,13 +168,13 @@ t.test('RECOV-01 RECOV-02: who signs with the key of the phrase is let in', asyn
   const { device, token } = await b.recovery.recover(tenantId, body);
   t.equal(device.id, body.deviceId);
   t.ok(await a.admits(tenantId, token, clock.now()));
-  t.same(b.told, [tenantId], 'RECOV-08: the others are told');
+  t.same(b.told, [tenantId], 'RECOV-08: the other devices are notified');
   const joined = (await a.directory.reload(tenantId, 0))?.devices.at(-1);
   t.match(joined?.view, { id: body.deviceId, name: 'Back', glyph: 'globe' });
   t.equal(base64(joined?.view.cert ?? new Uint8Array()), body.deviceCert);
 });
 
-t.test('RECOV-03 RECOV-04: another key, or another claim than the signed one, is refused', async (t) => {
+t.test('RECOV-03 RECOV-04: a signature by another key, or over another claim, is refused', async (t) => {
   const world = await start(t);
   const { a, tenantId } = world;
   const stranger = nodeSodium.signKeyPair(randomBytes(32));
@@ -195,9 +195,13 @@ t.test('RECOV-03 RECOV-04: another key, or another claim than the signed one, is
   t.same(
     a.foreignHosts,
     [{ tenantId, signedFor: 'sync.example', cameTo: 'relay.example' }],
-    'which the operator is told',
+    'which is reported to the operator',
   );
-  t.equal(await refusal(a.recovery.recover(tenantId, one, 'sync.example')), undefined, 'which used nothing up');
+  t.equal(
+    await refusal(a.recovery.recover(tenantId, one, 'sync.example')),
+    undefined,
+    'the refusal did not consume the challenge',
+  );
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 2);
 });
 
@@ -212,12 +216,12 @@ t.test('RECOV-05 RECOV-06: a challenge works once and for two minutes', async (t
   t.equal(await refusal(a.recovery.recover(tenantId, late)), 'forbidden');
 });
 
-t.test('RECOV-07: without a registered key nobody recovers, and a challenge does not tell', async (t) => {
+t.test('RECOV-07: without a registered key recovery is refused, though a challenge is issued', async (t) => {
   const world = await start(t, false);
   t.equal(await refusal(world.a.recovery.recover(world.tenantId, await signed(world))), 'forbidden');
 });
 
-t.test('a device that is known is refused, and one too many', async (t) => {
+t.test('a recovery by a known device, or beyond the device limit, is refused', async (t) => {
   const world = await start(t, true, 2);
   const { a, tenantId } = world;
   const device = newDevice();
@@ -226,7 +230,7 @@ t.test('a device that is known is refused, and one too many', async (t) => {
   t.equal(await refusal(a.recovery.recover(tenantId, await signed(world))), 'device_limit');
 });
 
-t.test('PASS-11: with a password recovery needs a ticket, and asking without spends nothing', async (t) => {
+t.test('PASS-11: with a password recovery needs a ticket, and a refusal does not consume the ticket', async (t) => {
   const world = await start(t);
   const { a, tenantId } = world;
   const device = newDevice();
@@ -240,13 +244,13 @@ t.test('PASS-11: with a password recovery needs a ticket, and asking without spe
   t.equal(await refusal(a.recovery.recover(tenantId, { ...body, passwordTicket: other })), 'password_required');
   const { ticket } = await a.passwords.verify(tenantId, { password: 'p', pubkey: body.pubkey });
   const wrong = { ...(await signed(world, device)), signature: random(64), passwordTicket: ticket };
-  t.equal(await refusal(a.recovery.recover(tenantId, wrong)), 'forbidden', 'which leaves the ticket');
+  t.equal(await refusal(a.recovery.recover(tenantId, wrong)), 'forbidden', 'the refusal does not consume the ticket');
   t.equal(await refusal(a.recovery.recover(tenantId, { ...body, passwordTicket: ticket })), undefined);
   const again = { ...(await signed(world)), passwordTicket: ticket };
   t.equal(await refusal(a.recovery.recover(tenantId, again)), 'password_required', 'PASS-06: a ticket works once');
 });
 
-t.test('a restart between signature and join lets nobody in', async (t) => {
+t.test('a recovery in a race with a restart or a change of the recovery key adds no device', async (t) => {
   for (const restartFirst of [true, false]) {
     const world = await start(t);
     const { a, b, tenantId } = world;
@@ -261,10 +265,10 @@ t.test('a restart between signature and join lets nobody in', async (t) => {
   const wiped = await together(world, [() => world.a.recovery.recover(world.tenantId, body)], (holder) =>
     holder.query('UPDATE tenants SET recovery_pubkey = NULL'),
   );
-  t.same(wiped, ['forbidden'], "the key that the signature was checked with is the tenant's no more");
+  t.same(wiped, ['forbidden'], "the key that verified the signature is no longer the tenant's");
 });
 
-t.test('PASS-06: one ticket in two recoveries at once lets one in', async (t) => {
+t.test('PASS-06: of two recoveries at once with one ticket one succeeds', async (t) => {
   const world = await start(t);
   const { a, b, tenantId } = world;
   await a.passwords.set(tenantId, { password: 'p' });
@@ -277,12 +281,16 @@ t.test('PASS-06: one ticket in two recoveries at once lets one in', async (t) =>
   t.same(ends.toSorted(), ['ok', 'password_required']);
 });
 
-t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: set, change, verify', async (t) => {
+t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: a password is set, changed and verified', async (t) => {
   const world = await newWorld(t);
   await claimedWorld(world);
   const { a, b, tenantId, clock } = world;
   t.same(await a.passwords.exists(tenantId), { exists: false });
-  t.equal(await refusal(a.passwords.verify(tenantId, { password: 'x' })), 'password_invalid', 'none would be right');
+  t.equal(
+    await refusal(a.passwords.verify(tenantId, { password: 'x' })),
+    'password_invalid',
+    'no password is right yet',
+  );
   t.same(await a.passwords.set(tenantId, { password: 'one' }), { ok: true });
   t.same(await b.passwords.exists(tenantId), { exists: true });
   for (const currentPassword of [undefined, null, '', 'two']) {
@@ -294,7 +302,7 @@ t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: set, change, verify', async (t)
   t.same({ ok: verified.ok, expiresAt: verified.expiresAt }, { ok: true, expiresAt: clock.now() + 600_000 });
 });
 
-t.test('DEV-15: a device that was revoked while its password was hashed sets none', async (t) => {
+t.test('DEV-15: a device that is revoked before its password is stored sets none', async (t) => {
   const world = await reauthWorld(t);
   const { a, tenantId, device } = world;
   const other = await pairOne(world, device);
@@ -304,7 +312,7 @@ t.test('DEV-15: a device that was revoked while its password was hashed sets non
   t.same(await a.passwords.set(tenantId, { password: 'ours' }, device.id), { ok: true });
 });
 
-t.test('two that change the same password at once do not both win', async (t) => {
+t.test('of several changes of one password at once one succeeds', async (t) => {
   const world = await newWorld(t);
   await claimedWorld(world);
   const { b, tenantId } = world;
@@ -338,7 +346,7 @@ t.test('PASS-07 PASS-08: a ticket is bound to time, tenant, key and the password
     return proof !== undefined && (await a.accounts.recoveryState(tenantId, proof))?.passwordShown === true;
   };
   t.ok(await shown(ticket, { tenantId, pubkey }));
-  t.ok(await shown(free, { tenantId, pubkey }), 'bound to no key');
+  t.ok(await shown(free, { tenantId, pubkey }), 'a ticket without a key fits any key');
   t.notOk(await shown(ticket, { tenantId, pubkey: newDevice().publicKey }));
   t.notOk(await shown(ticket, { tenantId: ulid(), pubkey }));
   t.notOk(await shown(`${ticket.slice(0, -1)}${ticket.endsWith('A') ? 'B' : 'A'}`, { tenantId, pubkey }));
@@ -351,7 +359,7 @@ t.test('PASS-07 PASS-08: a ticket is bound to time, tenant, key and the password
   t.notOk(await shown(fresh, { tenantId, pubkey }));
 });
 
-t.test('PASS-13 PASS-14: hashing goes by two at a time, tenants in turn, and the queue has an end', async (t) => {
+t.test('PASS-13 PASS-14: passwords are hashed two at a time, tenants in turn, and the queue is bounded', async (t) => {
   let working = 0;
   let most = 0;
   const begun: string[] = [];
@@ -367,9 +375,9 @@ t.test('PASS-13 PASS-14: hashing goes by two at a time, tenants in turn, and the
     });
   const tenants = Array.from({ length: 4 }, (_, n) => `t${n}`);
   const admitted = tenants.flatMap((tenant) => Array.from({ length: 16 }, async () => run(tenant)));
-  t.equal(await refusal(run('t0')), 'unavailable', 'more than one may have');
+  t.equal(await refusal(run('t0')), 'unavailable', 'beyond the bound of a tenant');
   const error = await run('another').catch((thrown: unknown) => thrown);
-  t.ok(error instanceof ServiceError && (error.retryAfter ?? 0) >= 1, 'more than all may have: with Retry-After');
+  t.ok(error instanceof ServiceError && (error.retryAfter ?? 0) >= 1, 'beyond the bound for all: with Retry-After');
   for (let n = 0; n < 64; n++) {
     await until('the next one at work', () => doors.length > 0);
     doors.shift()?.();
@@ -381,17 +389,17 @@ t.test('PASS-13 PASS-14: hashing goes by two at a time, tenants in turn, and the
   const lastFirst = Math.max(...tenants.map((tenant) => nth(tenant, 1)));
   t.ok(
     tenants.every((tenant) => nth(tenant, 3) > lastFirst),
-    'each had one before any had three',
+    'each tenant had one hashed before any had three',
   );
   const failed = queue.run('t0', () => Promise.reject(new Error('broken')));
   await t.rejects(failed, { message: 'broken' });
   const after = run('t0');
   await until('it is at work', () => doors.length > 0);
   doors.shift()?.();
-  t.equal(await after, true, 'a failure gives its place back');
+  t.equal(await after, true, 'a failure frees its place');
 });
 
-t.test('PASS-04 PASS-05: with the real Argon2id', async (t) => {
+t.test('PASS-04 PASS-05: with the real Argon2id a wrong password is refused', async (t) => {
   const world = await newWorld(t, { hasher: nodePasswordHasher });
   await claimedWorld(world);
   const { a, tenantId } = world;

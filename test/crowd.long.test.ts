@@ -1,4 +1,4 @@
-/** A crowd in front of a database that stands still: what waits is bounded, and everybody is answered. */
+/** Many requests while the database is frozen: what waits is bounded, and every request is answered. */
 import t from 'tap';
 import { claim, newItem, write, writeBody, type TestItem } from './support/devices.js';
 import { soon, until } from './support/events.js';
@@ -15,7 +15,7 @@ t.setTimeout(300_000);
 const SMALL = { batches: 260, items: 100, bytes: 48 } as const;
 const LARGE = { batches: 100, items: 10, bytes: 60_000 } as const;
 const READERS = 600;
-/** What may be held: the changes, the bodies they came in, and what the collector has not looked at yet. */
+/** Memory that may be held: the changes, the bodies they came in, and what the collector has not freed yet. */
 const GROWTH_MAX = 500 * 1024 * 1024;
 const ANSWERS_MAX_MS = 60_000;
 
@@ -24,7 +24,7 @@ interface Crowd {
   readonly peak: number;
 }
 
-/** All at once, each on a connection of its own. */
+/** Sends all requests at once, each on a connection of its own. */
 async function crowd(server: Child, requests: readonly RawRequest[]): Promise<Crowd> {
   const connections = await Promise.all(requests.map(async () => KeepAlive.open(server.port)));
   let peak = 0;
@@ -41,7 +41,7 @@ async function crowd(server: Child, requests: readonly RawRequest[]): Promise<Cr
   return { answers: answers.filter((answer) => answer !== undefined), peak };
 }
 
-t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: a crowd of writers and readers', async (t) => {
+t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: while the database is frozen every call is answered', async (t) => {
   const postgres = await OwnPostgres.start(t);
   const server = await spawnServer(t, { database: postgres, env: { LOG_LEVEL: 'error' } });
   const { token, id } = await claim(server.wire);
@@ -52,7 +52,7 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: a crowd of writers and readers', a
       items.push(...some);
       return { token, path: '/items/batch', body: spelled('a', { items: some.map((item) => writeBody('a', item)) }) };
     });
-  /** Every write is answered by itself: 'unavailable', or its version. */
+  /** The outcomes of all writes: an error code, or 'stored'. */
   const codes = ({ answers }: Crowd): Set<string> =>
     new Set(
       answers.flatMap(({ status, body }) => {
@@ -61,7 +61,7 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: a crowd of writers and readers', a
         return results.map(({ error }) => error?.code ?? 'stored');
       }),
     );
-  // So that the tenant is in memory: what is not, has to be read first.
+  // Loads the tenant into memory, which a frozen database could not.
   t.equal((await write(server.wire, { token }, newItem([id]))).status, 200);
   const before = await residentBytes(server.process.pid ?? 0);
 
@@ -70,8 +70,8 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: a crowd of writers and readers', a
     await postgres.freeze();
     const single: RawRequest = { token, path: '/items', body: spelled('a', writeBody('a', newItem([id]))) };
     const found = await crowd(server, [...requests, single]);
-    t.equal(found.answers.length, size.batches + 1, 'everybody is answered');
-    // 429: whatever the one device asks for beyond its share of the calls under way (FAIR-13).
+    t.equal(found.answers.length, size.batches + 1, 'every request is answered');
+    // 429: what the one device requests beyond its share of the calls under way (FAIR-13).
     t.same(
       [...codes(found)].filter((code) => !/^((503 )?unavailable|429 rate_limited)$/.test(code)),
       [],
@@ -79,10 +79,10 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: a crowd of writers and readers', a
     );
     t.ok(
       found.answers.every(({ status, retryAfter }) => status === 200 || Number(retryAfter) >= 1),
-      'who is refused hears when to come back',
+      'every refusal has Retry-After',
     );
     const shed = found.answers.some(({ body }) => body.includes('too many writes wait'));
-    t.equal(shed, size === SMALL, 'the bound is reached where it should be');
+    t.equal(shed, size === SMALL, 'only the small writes reach the bound');
     const last = found.answers.at(-1);
     t.equal(last?.status, 503);
     t.match(last?.retryAfter, /^[1-9]\d*$/);
@@ -95,11 +95,11 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: a crowd of writers and readers', a
   const reads = range(1, READERS).map((n) => ({ token, path: n % 2 === 0 ? '/items?since=0' : '/me' }));
   const found = await crowd(server, reads);
   const heard = new Set(found.answers.map(({ status, retryAfter }) => `${status} ${Number(retryAfter) >= 1}`));
-  t.ok(heard.delete('503 true'), 'every reader too');
+  t.ok(heard.delete('503 true'), 'readers get 503 with Retry-After');
   t.same(
     [...heard].filter((answer) => answer !== '429 true'),
     [],
-    'or is beyond the share of its device',
+    'or 429 beyond the share of their device',
   );
   t.equal(found.answers.length, READERS);
   postgres.thaw();
@@ -107,6 +107,6 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: a crowd of writers and readers', a
 
   const known = new Set(items.map((item) => item.id));
   const { changes, head } = await listAll(server.wire, token);
-  t.equal(changes.length, head, 'what went through all the same has versions without a gap');
+  t.equal(changes.length, head, 'the writes that were stored all the same have versions without a gap');
   t.ok(changes.filter((change) => known.has(change.id)).length >= changes.length - 2);
 });

@@ -49,7 +49,7 @@ function blobItem(metadata: typeof METADATA | null, sodium: Sodium = node): { it
   return { item: { ...HEAD, type: 'file', ...sealBlobItem(sodium, part, TO) }, ct: draft.ct };
 }
 
-/** The item with other parts, and a tag that holds over them, as a holder of the master key could make it. */
+/** The item with other parts, and a valid tag over them, as a holder of the master key could make it. */
 const resigned = (item: SealedItem, change: Partial<SealedItem>): SealedItem => {
   const changed = { ...item, ...change };
   return { ...changed, sig: makeItemTag(node, MASTER, changed) };
@@ -134,7 +134,7 @@ void t.test(
   },
 );
 
-void t.test('CRYPTO-10: the same payload twice gives other bytes throughout, and the item key is erased', (t) => {
+void t.test('CRYPTO-10: the same payload encrypted twice differs in every part, and the item key is erased', (t) => {
   const [one, other] = [inlineItem(), inlineItem()];
   const parts = (item: SealedItem) => [
     item.inline?.ct,
@@ -242,7 +242,7 @@ function inShapeA(row: ItemRowB): unknown {
 
 const live = (value: unknown): LiveItem => readItem(value, 'type') as LiveItem;
 
-void t.test('SIG-06: sig holds over what either wire shape brings back', (t) => {
+void t.test('SIG-06: sig is valid over what either wire shape returns', (t) => {
   for (const item of [inlineItem(), blobItem(METADATA).item, blobItem(null).item]) {
     const row: LiveItem = { ...item, senderDevice: LAPTOP.id, version: 7, deletedAt: null };
     const fromA = live(JSON.parse(rowText('a', row)));
@@ -253,7 +253,7 @@ void t.test('SIG-06: sig holds over what either wire shape brings back', (t) => 
   t.end();
 });
 
-void t.test('SIG-07: the tag of a delete is for its item only, and no tag of an item', (t) => {
+void t.test('SIG-07: the tag of a delete is valid for its item only, and not as the tag of an item', (t) => {
   const sig = makeDeleteTag(node, MASTER, HEAD.id);
   t.doesNotThrow(() => checkDeleteTag(browser, MASTER, { id: HEAD.id, sig }));
   t.throws(() => checkDeleteTag(node, MASTER, { id: '01JAB0JTEM0000000000000002', sig }), refusal('bad_sig'));
@@ -283,7 +283,7 @@ void t.test('CLIENT-02 CLIENT-03: an unsigned or forged item is refused before a
 });
 
 void t.test(
-  'CLIENT-04: an item opens through master, or through the own key where master is missing or spoilt',
+  "CLIENT-04: an item opens through master, or through the device's key where master is missing or bad",
   (t) => {
     const item = inlineItem();
     const foreign = inlineItem({ text: 'another item' });
@@ -314,7 +314,7 @@ void t.test(
 );
 
 void t.test(
-  'CLIENT-05 CLIENT-06 CLIENT-07: an uncertified device stops every sealing with its id; certified, it gets its key',
+  'CLIENT-05 CLIENT-06 CLIENT-07: sealing for an uncertified device names it; certified, it gets a key',
   (t) => {
     const intruder = node.boxKeyPair();
     const slipped: ListedDevice[] = [
@@ -348,7 +348,7 @@ void t.test(
   },
 );
 
-void t.test('CLIENT-36: a re-wrap adds the missing device, drops the unlisted, keeps content and tag good', (t) => {
+void t.test('CLIENT-36: a re-wrap adds the missing device, drops the unlisted, and keeps content and tag', (t) => {
   const by = { ...reader(LAPTOP), devices: [LAPTOP.listed, TABLET.listed] };
   const whole = (item: SealedItem): SealedItem => ({ ...item, ...(rewrapItem(node, item, by) as Payload) });
   for (const { item, ct } of [{ item: inlineItem(), ct: null }, blobItem(METADATA), blobItem(null)]) {
@@ -376,11 +376,11 @@ void t.test('CLIENT-36: a re-wrap spreads no key that is not proven to be the it
   t.throws(() => rewrapItem(node, only, by), refusal('no_key'), 'blob only: a wrap alone is no proof');
   const again = { ...only, ...(rewrapItem(node, only, { ...reader(PHONE), devices: THREE }) as Payload) };
   const key = (own: OwnDevice) => node.sealOpen(again.blob?.keys.get(own.id) ?? text(''), own.keys) ?? text('none');
-  t.ok(equalBytes(key(TABLET), key(PHONE)), 'the key that the tag covers goes on, not the foreign wrap');
+  t.ok(equalBytes(key(TABLET), key(PHONE)), 'the key that the tag covers is passed on, not the foreign wrap');
   t.end();
 });
 
-void t.test('CLIENT-36: where another client used one key for the blob and one for its metadata, each goes on', (t) => {
+void t.test('CLIENT-36: a re-wrap keeps separate keys of a blob and its metadata, as another client may use', (t) => {
   const { item: one, ct } = blobItem(null);
   const { inline, master } = sealItem(node, { ...HEAD, type: 'file', payload: METADATA }, TO);
   const item = resigned(one, { inline, master });

@@ -8,7 +8,7 @@ import { checks, vectorFiles, vectors } from './vectors/check.js';
 
 type Result = { readonly refused: boolean; readonly value: unknown };
 
-/** What a check comes to; a refusal is a result, any other error is not. */
+/** The result of a check; a refusal is a result, any other error is not. */
 async function resultOf(run: () => unknown): Promise<Result> {
   try {
     const value = (await run()) as Record<string, unknown>;
@@ -19,7 +19,7 @@ async function resultOf(run: () => unknown): Promise<Result> {
   }
 }
 
-/** Runs the vectors of every file for which `valid` is as asked; says how many there were. */
+/** Runs the vectors of every file whose `valid` is as given; fails where there are hardly any. */
 async function runAll(t: Test, sodium: Sodium, valid: boolean): Promise<void> {
   let ran = 0;
   for (const [file, check] of Object.entries(checks)) {

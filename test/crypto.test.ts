@@ -61,10 +61,10 @@ void t.test('CRYPTO-04: two lists have the same LP only if they are the same lis
 });
 
 void t.test(
-  'CRYPTO-05 CRYPTO-24: a drawn phrase is twelve BIP39 words; its two keys are not made from one another',
+  'CRYPTO-05 CRYPTO-24: a drawn phrase is twelve BIP39 words; its two keys are not derived from one another',
   async (t) => {
     const phrase = drawPhrase(node);
-    t.ok(validateMnemonic(phrase, wordlist), 'another BIP39 implementation takes it');
+    t.ok(validateMnemonic(phrase, wordlist), 'another BIP39 implementation accepts it');
     t.equal(phrase.split(' ').length, 12);
     t.not(drawPhrase(node), phrase);
     t.ok(equalBytes(await phraseSeed(browser, phrase.toUpperCase()), mnemonicToSeedSync(phrase)), 'the BIP39 seed');
@@ -145,7 +145,7 @@ void t.test(
   },
 );
 
-void t.test('CRYPTO-15: the wire code is another valid code, and both come from what was drawn', async (t) => {
+void t.test('CRYPTO-15: the wire code is another valid code, derived from the visible code', async (t) => {
   const drawn = await drawPairCode(node);
   t.not(drawn.wireCode, drawn.visibleCode);
   t.equal(decodeWords(node, drawn.wireCode, 6).text, drawn.wireCode, 'a code that any client accepts');
@@ -164,7 +164,7 @@ const CODE: PairCode = {
   codeKey: fixed('code key'),
 };
 
-/** A session up to N's request, E over `e` and N over `n`. */
+/** A session up to the request of the new device N, which uses `n`; the existing device E uses `e`. */
 function session(e: Sodium, n: Sodium) {
   const offer = e.boxKeyPair();
   const device = { id: '01JAB0DEV1CE00000000000009', keys: n.boxKeyPair(), name: 'Phone', glyph: 'phone' };
@@ -250,7 +250,7 @@ void t.test('CRYPTO-19: the attestation is HMAC-SHA256(secret, npk || epk)', (t)
   t.end();
 });
 
-void t.test('CRYPTO-20: a certificate holds for its device id, its key and its master key only', (t) => {
+void t.test('CRYPTO-20: a certificate is valid for its device id, its key and its master key only', (t) => {
   for (const [name, maker, checker] of PAIRS) {
     const device = { id: '01JAB0DEV1CE00000000000007', publicKey: maker.boxKeyPair().publicKey };
     const cert = certifyDevice(maker, MASTER, device);
@@ -310,7 +310,7 @@ const IDS = {
   challengeId: '01JAB0CHA11ENGE00000000000',
 };
 
-void t.test('REAUTH-02: the challenge opens to the one form, and the device answers what the server expects', (t) => {
+void t.test('REAUTH-02: the challenge opens to exactly one form, and the device answers as expected', (t) => {
   for (const [name, server, client] of PAIRS) {
     const keys = client.boxKeyPair();
     const { challenge, answer } = makeReauthChallenge(server, IDS, keys.publicKey);
@@ -323,7 +323,7 @@ void t.test('REAUTH-02: the challenge opens to the one form, and the device answ
   t.end();
 });
 
-void t.test('CLIENT-19: whatever else is sealed to the device is not answered', (t) => {
+void t.test('CLIENT-19: anything else that is sealed to the device is not answered', (t) => {
   const keys = node.boxKeyPair();
   const answer = (opened: Uint8Array) =>
     answerReauthChallenge(node, IDS, { challenge: node.seal(opened, keys.publicKey), keys });

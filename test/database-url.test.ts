@@ -5,7 +5,7 @@ import { isConnectionLoss, openClient } from '../src/server/storage/database.js'
 import { freePort } from './support/free-port.js';
 import { testDatabase } from './support/postgres.js';
 
-t.test('FAIL-06: a list of hosts as libpq writes it', (t) => {
+t.test('FAIL-06: a list of hosts is read as by libpq, and any other text is refused', (t) => {
   const servers = (url: string): readonly string[] | undefined => databaseAddress(url)?.servers;
   t.strictSame(databaseAddress('postgres://u:p@h:5432/d'), { servers: ['postgres://u:p@h:5432/d'], writable: false });
   t.strictSame(databaseAddress('postgresql://u:p@one:1,two:2/d?sslmode=require'), {
@@ -50,7 +50,7 @@ t.test('FAIL-06: a list of hosts as libpq writes it', (t) => {
   t.end();
 });
 
-t.test('FAIL-06: the one that answers is used, and where none does each is named', async (t) => {
+t.test('FAIL-06: the host that answers is used, and where none does the error names each', async (t) => {
   const { url } = await testDatabase(t);
   const { host } = new URL(url);
   const away = `127.0.0.1:${await freePort()}`;
@@ -63,7 +63,7 @@ t.test('FAIL-06: the one that answers is used, and where none does each is named
   const nobody = await openClient({ url: listed(away, away), name: 'tests', onLost: () => undefined }).catch(
     (error: unknown) => error,
   );
-  t.ok(isConnectionLoss(nobody), 'another attempt may find one');
+  t.ok(isConnectionLoss(nobody), 'a connection loss, since another attempt may find one');
   t.match(String(nobody), new RegExp(`${away} does not answer \\(ECONNREFUSED\\), ${away}`));
   t.notMatch(String(nobody), new URL(url).password);
 });

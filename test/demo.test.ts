@@ -1,4 +1,4 @@
-/** The demo's voice and its patience. */
+/** The demo's output, and how it waits for events. */
 import t from 'tap';
 import { next } from '../src/demo/expecting.js';
 import { CheckFailed, Narrator } from '../src/demo/narrator.js';
@@ -7,7 +7,7 @@ import { Emitter } from '../src/sdk/events.js';
 
 const plain = paletteOf({ colours: false });
 
-t.test('a line is printed as it is told, under the title of its step', async (t) => {
+t.test('a line is printed at once, under the title of its step', async (t) => {
   let shown = '';
   const narrator = new Narrator((text) => {
     shown += text;
@@ -15,7 +15,7 @@ t.test('a line is printed as it is told, under the title of its step', async (t)
   const result = await narrator.play('A step', async () => {
     t.match(shown, /1 {2}A step\n$/, 'the title first');
     narrator.say('something is under way');
-    t.match(shown, /something is under way\n$/, 'not when the step is over');
+    t.match(shown, /something is under way\n$/, 'at once, not when the step is over');
     await Promise.resolve();
     narrator.check(true, 'it holds');
     t.match(shown, /✓ it holds\n$/);
@@ -27,7 +27,7 @@ t.test('a line is printed as it is told, under the title of its step', async (t)
   t.equal(narrator.checked, 1);
 });
 
-t.test('a check that does not hold ends its step, and says so', async (t) => {
+t.test('a failed check is printed, and ends its step', async (t) => {
   let shown = '';
   const narrator = new Narrator((text) => {
     shown += text;
@@ -41,7 +41,7 @@ t.test('a check that does not hold ends its step, and says so', async (t) => {
   t.equal(narrator.checked, 0);
 });
 
-t.test('an event that is waited for comes, or its absence is an error for whoever looks', async (t) => {
+t.test('waiting for an event gives the event, or rejects for the caller that awaits it', async (t) => {
   const emitter = new Emitter(() => undefined);
   const seen = next(emitter, 'delete', ({ id }) => id === 'b');
   emitter.emit('delete', { id: 'a', version: 1, live: true });
@@ -54,11 +54,11 @@ t.test('an event that is waited for comes, or its absence is an error for whoeve
   t.teardown(() => process.off('unhandledRejection', note));
   let never = Promise.reject<unknown>(new Error('not asked yet'));
   never.catch(() => undefined);
-  // It stops listening in the turn in which it gives up; a rejection that nobody handles is reported after that turn.
+  // `next` stops listening in the turn in which it gives up; an unhandled rejection is reported after that turn.
   await new Promise<void>((givenUp) => {
     never = next({ on: () => givenUp }, 'revoked', () => true, 1);
   });
   await new Promise((resolve) => setImmediate(resolve));
-  t.same(unhandled, [], 'nobody looked yet');
+  t.same(unhandled, [], 'nothing awaits it yet');
   await t.rejects(never, { message: 'no "revoked" came within 0.001 s' });
 });

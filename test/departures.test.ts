@@ -1,4 +1,4 @@
-/** Sending sockets away: when, in which order and with which word; and a server's front while it does. */
+/** Closing the sockets of a drained server: when, in which order and with which reason; and its front meanwhile. */
 import t from 'tap';
 import type { DeviceSocket } from '../src/server/realtime/device-socket.js';
 import { Departures } from '../src/server/realtime/departures.js';
@@ -16,7 +16,7 @@ interface Sent {
   readonly after: number;
 }
 
-/** Stands for a socket: it notes its close. */
+/** Stands in for a socket, and records its close. */
 interface Fake {
   closing: boolean;
   wire: object | undefined;
@@ -48,7 +48,7 @@ function world(count: number) {
   });
   const open = (): DeviceSocket[] => sockets.filter((one) => !one.closing) as unknown as DeviceSocket[];
   const departures = new Departures({ clock, random: repeatable(), sockets: open });
-  /** How many were sent away in each of some equal parts of the time. */
+  /** The number of sockets closed in each of `count` equal parts of the time. */
   const parts = (ms: number, count: number): number[] => {
     const found = Array<number>(count).fill(0);
     for (const { at } of sent) {
@@ -63,7 +63,7 @@ function world(count: number) {
 const MINUTE_MS = 60_000;
 
 t.test(
-  'DRAIN-02: sockets go evenly over the minutes, in random order, with 1012 and a time to come back',
+  'DRAIN-02: sockets are closed evenly over the minutes, in random order, with 1012 and a retry-after',
   async (t) => {
     const { clock, sent, departures, parts } = world(3_000);
     const over = departures.over(5 * MINUTE_MS);
@@ -73,23 +73,23 @@ t.test(
     t.equal(new Set(sent.map(({ n }) => n)).size, 3_000, 'each once');
     t.ok(
       sent.every(({ code, after }) => code === 1012 && after === 1),
-      'the others have time enough: at once',
+      'one second, since the other instances have time enough',
     );
     const each = parts(5 * MINUTE_MS, 100);
     t.ok(
       Math.max(...each) <= 31 && Math.min(...each) >= 29,
       `30 in each 3 s: ${Math.min(...each)} to ${Math.max(...each)}`,
     );
-    // Neighbours in the list, such as the devices of one tenant, do not go together.
+    // Adjacent sockets in the list, such as the devices of one tenant, are not closed together.
     const near = sent.filter(({ n }) => n < 300).map(({ at }) => at / (5 * MINUTE_MS));
     t.ok(near.length === 300 && Math.min(...near) < 0.05 && Math.max(...near) > 0.95);
   },
 );
 
-t.test('DRAIN-03: a short departure is bounded in each step, and names times that the others need', async (t) => {
+t.test('DRAIN-03: a short drain closes 1,000 sockets per step, and gives different times to come back', async (t) => {
   const { clock, sent, departures } = world(10_000);
   const over = departures.over(0);
-  t.equal(sent.length, 1_000, 'so many closes at once');
+  t.equal(sent.length, 1_000, 'closes in one step');
   for (let step = 0; step < 9; step++) clock.advance(50);
   await over;
   t.equal(sent.length, 10_000);
@@ -97,11 +97,11 @@ t.test('DRAIN-03: a short departure is bounded in each step, and names times tha
   t.equal(Math.max(...seconds), 20, '10,000 at 500 a second');
   for (let second = 2; second <= 19; second++) {
     const inIt = seconds.filter((each) => each === second).length;
-    t.ok(inIt >= 400 && inIt <= 600, `${inIt} are told ${second} s`);
+    t.ok(inIt >= 400 && inIt <= 600, `${inIt} are to come back after ${second} s`);
   }
 });
 
-t.test('DRAIN-04: a socket in a replay goes when it is caught up, or at the end', async (t) => {
+t.test('DRAIN-04: a socket in a replay is closed when it is caught up, or at the end', async (t) => {
   const { clock, sent, sockets, departures } = world(10);
   const [slow, slower] = sockets;
   for (const one of [slow, slower]) if (one !== undefined) one.session.phase.kind = 'replaying';
@@ -120,7 +120,7 @@ t.test('DRAIN-04: a socket in a replay goes when it is caught up, or at the end'
   t.equal(sent.at(-1)?.n, 1, 'at the end');
 });
 
-t.test('DRAIN-05: another order takes what is left, over its own time', async (t) => {
+t.test('DRAIN-05: a second order closes the remaining sockets, over its own time', async (t) => {
   const { clock, sent, departures } = world(100);
   const first = departures.over(10 * MINUTE_MS);
   for (let ms = 1_000; ms < 5 * MINUTE_MS; ms += 1_000) clock.advance(1_000);
@@ -130,7 +130,7 @@ t.test('DRAIN-05: another order takes what is left, over its own time', async (t
   t.equal(sent.length, 100, 'at once');
   t.equal(new Set(sent.map(({ n }) => n)).size, 100);
   await departures.over(MINUTE_MS);
-  t.equal(sent.length, 100, 'nothing left');
+  t.equal(sent.length, 100, 'no socket is left');
 });
 
 t.test('DRAIN-06: the time in a close frame is a whole number of seconds, from 1 to 600', (t) => {
@@ -143,7 +143,7 @@ t.test('DRAIN-06: the time in a close frame is a whole number of seconds, from 1
 });
 
 t.test(
-  'DRAIN-01 DRAIN-07: a server that is drained is not ready, takes no sockets, and goes on with the rest',
+  'DRAIN-01 DRAIN-07: a server that is drained is not ready, accepts no sockets, and answers requests',
   async (t) => {
     const { port, front, clock, actor } = await frontOf(t, { services: { ready: () => !front.draining } });
     const ready = async (): Promise<string> => {
@@ -155,17 +155,17 @@ t.test(
     for (const socket of sockets) await socket.say({ type: 'hello', since: 0 });
     front.drain({ ms: 4_000, alone: false });
     t.equal(await ready(), '503 false');
-    t.equal((await ask(port, '/api/health', { token: null })).status, 200, 'it lives');
+    t.equal((await ask(port, '/api/health', { token: null })).status, 200, 'health is still 200');
     t.equal((await ask(port, '/api/devices')).status, 200, 'requests are answered');
     await until('the first one', () => sockets.filter(({ closeCode }) => closeCode !== undefined).length === 1);
     const [open] = sockets.filter(({ closeCode }) => closeCode === undefined);
     await open?.say({ type: 'ping' });
-    t.equal(open?.closeCode, undefined, 'those that are left work');
+    t.equal(open?.closeCode, undefined, 'the remaining sockets work');
     const late = await openSocket(t, port);
     if (!(late instanceof TestSocket)) throw new Error('refused by status');
     t.equal(await late.closed(), 1012);
     t.match(late.closeReason, /^retry-after=([1-9]|10)$/);
-    t.equal(actor.sessions.length, 3, 'no session was begun');
+    t.equal(actor.sessions.length, 3, 'the late socket began no session');
     t.equal(
       ((await openSocket(t, port, { query: `?token=${tokenOf({ forged: true })}` })) as { status: number }).status,
       401,
@@ -178,7 +178,7 @@ t.test(
   },
 );
 
-t.test('DRAIN-08: a stop during a drain is the short way', async (t) => {
+t.test('DRAIN-08: a stop during a drain closes the remaining sockets within a second', async (t) => {
   const { port, front, clock } = await frontOf(t);
   const sockets = await Promise.all(Array.from({ length: 6 }, () => socketOf(t, port)));
   front.drain({ ms: 60 * MINUTE_MS, alone: false });
@@ -192,7 +192,7 @@ t.test('DRAIN-08: a stop during a drain is the short way', async (t) => {
   t.same(await Promise.all(sockets.map((socket) => socket.closed())), Array(6).fill(1012));
 });
 
-t.test('DRAIN-09: no ticket is spent and no tenant loaded on a server that is drained', async (t) => {
+t.test('DRAIN-09: a server that is drained consumes no ticket and loads no tenant', async (t) => {
   let asked = 0;
   const { port, front } = await frontOf(t, {
     loaded: false,
@@ -220,6 +220,6 @@ t.test('DRAIN-09: no ticket is spent and no tenant loaded on a server that is dr
     const socket = await socketOf(t, port, { query });
     t.equal(await socket.closed(), 1012);
   }
-  t.match(await openSocket(t, port, { query: '?ticket=altered' }), { status: 401 }, 'strangers get no socket');
+  t.match(await openSocket(t, port, { query: '?ticket=altered' }), { status: 401 }, 'a forged ticket gets no socket');
   t.equal(asked, 0);
 });

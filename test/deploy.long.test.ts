@@ -5,7 +5,7 @@ import { composed, deployed, filled, REQUIRED } from './support/deployed.js';
 import { missing } from './support/proxies.js';
 import { at } from './support/wire.js';
 
-t.test('DEPLOY-07 HTTP-11: the compose file', { skip: missing('docker-compose') }, async (t) => {
+t.test('DEPLOY-07 HTTP-11: the compose file needs its secrets', { skip: missing('docker-compose') }, async (t) => {
   const example = await deployed('.env.example');
   t.not((await composed(t)).status, 0, 'without .env');
   for (const name of REQUIRED) {
@@ -25,12 +25,8 @@ t.test('DEPLOY-07 HTTP-11: the compose file', { skip: missing('docker-compose') 
     const env = of('server.environment') as Record<string, string>;
     t.equal(env['METRICS_PORT'] ?? '', '');
     const range = at(config, 'networks.front.ipam.config.0.subnet');
-    t.same(
-      readConfig(env).trustedProxies,
-      [range],
-      'whose word on addresses counts: the network of Caddy and the server',
-    );
-    t.equal(readConfig(env).tenantMode, mode, 'the server takes what compose gives it');
+    t.same(readConfig(env).trustedProxies, [range], 'the trusted proxies are the network of Caddy and the server');
+    t.equal(readConfig(env).tenantMode, mode, 'the server accepts what compose gives it');
     t.equal(readConfig(env).databaseUrl, 'postgres://service:abcdef0123456789@postgres:5432/service');
   }
 });

@@ -1,4 +1,4 @@
-/** The files of deploy/, held against the code and the programs that read them. The long test has more of the compose file. */
+/** The files of deploy/, checked against the code and the programs that read them; deploy.long has more on compose. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
@@ -14,7 +14,7 @@ import { DEPLOY, missing } from './support/proxies.js';
 import { runServer } from './support/server.js';
 import { at } from './support/wire.js';
 
-t.test('DEPLOY-01: Caddy takes its files', { skip: missing('caddy') }, async (t) => {
+t.test('DEPLOY-01: Caddy accepts its files, for one server or several', { skip: missing('caddy') }, async (t) => {
   const version = Number(/^v?2\.(\d+)/.exec(ran('caddy', ['version']).output)?.[1]);
   const files = (await readdir(join(DEPLOY, 'caddy'))).filter((name) => name.startsWith('Caddyfile'));
   t.same(files.sort(), ['Caddyfile.multi', 'Caddyfile.multi-2.6', 'Caddyfile.single']);
@@ -35,11 +35,11 @@ t.test('DEPLOY-01: Caddy takes its files', { skip: missing('caddy') }, async (t)
   }
   const [old, fresh] = [await deployed('caddy/Caddyfile.multi-2.6'), await deployed('caddy/Caddyfile.multi')];
   const same = (text: string): string => text.slice(text.indexOf('{$DOMAIN}'));
-  t.equal(same(old), same(fresh), 'they differ in the question only');
+  t.equal(same(old), same(fresh), 'they differ in the query only');
   t.match(old, /interval 2m\s+burst 5/);
 });
 
-t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async (t) => {
+t.test('DEPLOY-07: the compose file publishes no inner port', { skip: missing('docker-compose') }, async (t) => {
   const { status, output, config } = await composed(t, filled(await deployed('.env.example')));
   t.equal(status, 0, output);
   for (const name of ['server', 'postgres'])
@@ -48,16 +48,16 @@ t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async
   t.equal(readConfig(at(config, 'services.server.environment') as Record<string, string>).tenantMode, 'single');
 });
 
-t.test('DEPLOY-08: the unit', { skip: missing('systemd-analyze', 'systemd') }, async (t) => {
+t.test('DEPLOY-08: the systemd unit is valid', { skip: missing('systemd-analyze', 'systemd') }, async (t) => {
   const text = await deployed('systemd/service.service');
-  // Checked with the file that is here: wherever that is, the unit names the place of its instructions.
+  // Checked with the file of this checkout, since the unit names the path of the installation instructions.
   const unit = join(await temporaryFolder(t), 'service.service');
   await writeFile(unit, text.replace('/opt/service/deploy/serve', join(DEPLOY, 'serve')));
   const { status, output } = ran('systemd-analyze', ['verify', unit]);
   t.equal(status, 0, output);
   const exposure = ran('systemd-analyze', ['security', '--offline=yes', '--threshold=20', unit]);
   t.equal(exposure.status, 0, exposure.output.split('\n').slice(-3).join(' '));
-  t.match(text, /^KillMode=mixed$/m, 'the database is stopped by the server, not beside it');
+  t.match(text, /^KillMode=mixed$/m, 'the server stops the database, systemd does not');
 });
 
 t.test('DEPLOY-08 PLAT-04: one file starts the server, for npm, the image and the unit', async (t) => {
@@ -90,13 +90,13 @@ t.test('DEPLOY-08 PLAT-04: one file starts the server, for npm, the image and th
   child.stdout.on('data', (chunk: Buffer) => said.push(chunk.toString()));
   await until('a server', () => said.join('').includes('listening on'));
   child.kill('SIGTERM');
-  t.same(await ended, [0, null], 'the signal reaches Node, which ends well');
+  t.same(await ended, [0, null], 'the signal reaches Node, which exits with 0');
 });
 
-/** Names in PromQL: whatever begins as the server's metrics do. */
+/** Names in PromQL that begin as the server's metrics do. */
 const metricsIn = (text: string): string[] => [...new Set(text.match(/\b(service|nodejs|process)_[a-z0-9_]+/g))];
 
-t.test('DEPLOY-09: the dashboard and the alerts ask for metrics that exist', async (t) => {
+t.test('DEPLOY-09: the dashboard and the alerts query metrics that exist', async (t) => {
   const port = await freePort();
   await runServer(t, { env: { METRICS_PORT: String(port) } });
   const scraped = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
@@ -121,11 +121,11 @@ t.test('DEPLOY-09: the dashboard and the alerts ask for metrics that exist', asy
   t.same(
     own.filter((name) => !shown.has(name)),
     [],
-    'and each of the server’s own is shown',
+    'each of the server’s own metrics is shown',
   );
 });
 
-/** A value that no variable takes: whoever names it knows the variable. */
+/** True where the configuration knows the variable: it names it in refusing a value that no variable accepts. */
 const knows = (name: string): boolean => {
   try {
     readConfig({ [name]: '\0' });
@@ -147,12 +147,12 @@ t.test('DEPLOY-10: .env.example and the server know the same variables', async (
   t.same(
     served.filter((name) => !listed.includes(name)),
     [],
-    'of the server’s, all are in the example',
+    'all variables of the server are in the example',
   );
   const compose = await deployed('compose.yaml');
   const others = listed.filter((name) => !knows(name) && !compose.includes(`\${${name}`));
-  t.same(others, ['COMPOSE_PROJECT_NAME'], 'whatever else is there is read by compose');
-  // The defaults that it shows are values that the server takes.
+  t.same(others, ['COMPOSE_PROJECT_NAME'], 'all others are read by compose');
+  // The defaults that it shows are values that the server accepts.
   const shown = [...example.matchAll(/^#?([A-Z][A-Z0-9_]+)=(.+)$/gm)].filter(([, name = '']) => knows(name));
   t.doesNotThrow(() => readConfig(Object.fromEntries(shown.map(([, name = '', value]) => [name, value]))));
   const defaults = readConfig({});
@@ -162,10 +162,10 @@ t.test('DEPLOY-10: .env.example and the server know the same variables', async (
   }
 });
 
-t.test('DEPLOY-11: the image holds what is built and nothing of the operator’s', async (t) => {
+t.test('DEPLOY-11: the image is built from the sources alone, runs without root, and has a health check', async (t) => {
   const lines = (await readFile(join(PROJECT_ROOT, '.dockerignore'), 'utf8')).split('\n').filter(Boolean);
   const rules = lines.filter((line) => !line.startsWith('#'));
-  t.equal(rules[0], '*', 'all is left out first');
+  t.equal(rules[0], '*', 'everything is excluded first');
   t.same(
     rules.slice(1).sort(),
     [

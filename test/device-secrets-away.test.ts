@@ -1,4 +1,4 @@
-/** A device's secrets while their key cannot be had: nothing is written then, and no key takes the place of another. */
+/** A device's secrets while their key is unavailable: nothing is written then, and no key replaces another. */
 import { chmod, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -33,7 +33,7 @@ async function profile(folder: string): Promise<Record<string, string>> {
 
 const tokenIn = async (secrets: Secrets): Promise<string | undefined> => (await secrets.read())?.token.text;
 
-t.test('SECRET-08: while the keychain is away nothing is written, and no key goes into a file', async (t) => {
+t.test('SECRET-08: while the keychain is unavailable nothing is written, and no key goes into a file', async (t) => {
   for (const fails of ['absent', 'silent'] as const) {
     const folder = await temporaryFolder(t);
     const keychain = fakeKeychain();
@@ -46,17 +46,17 @@ t.test('SECRET-08: while the keychain is away nothing is written, and no key goe
       t.match(await refusal(work()), away, fails);
     t.match(await refusal(secretsIn(folder, { keychain, setting: 'on' }).renew(renewed)), away);
     t.match(await refusal(secretsIn(folder, { keychain, setting: 'off' }).renew(renewed)), { message: /off disables/ });
-    t.same(await profile(folder), before, 'the folder is as it was');
+    t.same(await profile(folder), before, 'the folder is unchanged');
     keychain.fails = undefined;
     t.equal(await tokenIn(secrets), 'first');
-    t.equal(await secrets.renew(renewed), true, 'tried again it is kept');
+    t.equal(await secrets.renew(renewed), true, 'a retry saves the token');
     t.equal(await tokenIn(secretsIn(folder, { keychain })), 'second');
     t.same(Object.keys(await profile(folder)), ['identity']);
     t.same(keychain.entries, entries, 'under the same key');
   }
 });
 
-t.test('SECRET-09: a key that is another one, empty or no key is refused, and nothing is written', async (t) => {
+t.test('SECRET-09: a wrong, empty, damaged or missing key is refused, and nothing is written', async (t) => {
   const other = Buffer.alloc(32, 7).toString('base64url');
   for (const given of [other, '', 'garbage', '\0'.repeat(43), undefined]) {
     const folder = await temporaryFolder(t);
@@ -72,11 +72,11 @@ t.test('SECRET-09: a key that is another one, empty or no key is refused, and no
       t.match(await refusal(work()), refused, JSON.stringify(given));
     t.same(await profile(folder), before);
     keychain.entries.set(name, key);
-    t.equal(await tokenIn(secrets), 'first', 'when the right one is back everything is there');
+    t.equal(await tokenIn(secrets), 'first', 'with the right key everything is available again');
   }
 });
 
-t.test('SECRET-10: a key file that cannot be taken, and a file of a newer version, stay as they are', async (t) => {
+t.test('SECRET-10: an unusable key file, and secrets of a newer version, are not overwritten', async (t) => {
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);
   await secrets.keep(identity);
@@ -101,7 +101,7 @@ t.test('SECRET-10: a key file that cannot be taken, and a file of a newer versio
   t.equal(await readFile(secrets.path, 'utf8'), newer);
 });
 
-t.test('SECRET-11: several first writers at once leave secrets whose key is there', async (t) => {
+t.test('SECRET-11: several first writers at once leave secrets whose key exists', async (t) => {
   for (const keychain of [fakeKeychain(), fakeKeychain('absent')]) {
     const folder = await temporaryFolder(t);
     const writers = Array.from({ length: 5 }, () => secretsIn(folder, { keychain }));
@@ -110,12 +110,12 @@ t.test('SECRET-11: several first writers at once leave secrets whose key is ther
     t.equal(keychain.entries.size, keychain.fails === undefined ? 1 : 0, 'no entry is left over');
     t.equal((await filesOf(folder)).length, keychain.fails === undefined ? 1 : 2);
     await Promise.all(writers.map((each, at) => (at === 2 ? each.forget() : each.renew(renewed))));
-    t.equal(await secretsIn(folder, { keychain }).read(), undefined, 'what was forgotten stays forgotten');
+    t.equal(await secretsIn(folder, { keychain }).read(), undefined, 'no renewal restores forgotten secrets');
     t.same(await filesOf(folder), []);
   }
 });
 
-t.test('SECRET-12: a renewal changes the token alone, of this device alone', async (t) => {
+t.test('SECRET-12: a renewal writes only the token, and only where the profile is of this device', async (t) => {
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);
   t.equal(await secrets.renew(identity), false, 'there is nothing to renew');
@@ -123,11 +123,11 @@ t.test('SECRET-12: a renewal changes the token alone, of this device alone', asy
   t.equal(await secrets.renew(renewed), true);
   t.match(await secrets.read(), { name: 'renamed meanwhile', token: { text: 'second' } });
   const before = await profile(folder);
-  t.equal(await secrets.renew(newIdentity()), false, 'it is another device now');
+  t.equal(await secrets.renew(newIdentity()), false, 'the renewal is for another device');
   t.same(await profile(folder), before);
 });
 
-t.test('SECRET-13: a value is saved again and again until it is saved, the newest only', async (t) => {
+t.test('SECRET-13: saving is retried until it succeeds, for the newest value only', async (t) => {
   const clock = new TestClock();
   const [saved, told]: [string[], string[]] = [[], []];
   let fails = true;
@@ -145,18 +145,18 @@ t.test('SECRET-13: a value is saved again and again until it is saved, the newes
   });
   saver.offer('one');
   await settle();
-  t.same([calls, clock.waiting], [1, 1], 'it failed, and is tried again later');
+  t.same([calls, clock.waiting], [1, 1], 'it failed, and a retry is scheduled');
   clock.advance(5_000);
   await settle();
   t.equal(calls, 2);
   saver.offer('two');
   await settle();
-  t.same([calls, clock.waiting], [3, 1], 'a newer one is tried at once, and one timer runs');
+  t.same([calls, clock.waiting], [3, 1], 'a newer value is tried at once, and one timer runs');
   for (let tries = 0; tries < 20; tries++) {
     clock.advance(5 * 60_000);
     await settle();
   }
-  t.equal(calls, 23, 'never less often than every five minutes');
+  t.equal(calls, 23, 'at least every five minutes');
   fails = false;
   clock.advance(5 * 60_000);
   await settle();
@@ -175,11 +175,11 @@ t.test('SECRET-13: a value is saved again and again until it is saved, the newes
   });
   ending.offer('one');
   await ending.end();
-  t.equal(clock.waiting, 0, 'and none is begun after the end');
+  t.equal(clock.waiting, 0, 'no attempt is begun after the end');
 });
 
 t.test(
-  'SECRET-14: a renewal while the keychain is away fails no command: it is said, and saved when it is back',
+  'SECRET-14: a token that cannot be saved fails no command: it is reported once, and saved when possible',
   async (t) => {
     const { first } = await world(t);
     first.device.close();
@@ -192,14 +192,14 @@ t.test(
     const clock: Clock = {
       now: systemClock.now,
       setTimer: (ms, fn) => {
-        // The wait for the next try to save. Whether the server is there is asked within the same time, but before.
+        // The wait before the next attempt to save. Other waits of the same length begin before the keychain fails.
         if (ms !== 5_000 || keychain.fails === undefined) return systemClock.setTimer(ms, fn);
         again.push(fn);
         return { cancel: () => undefined };
       },
     };
     const terminal = fakeTerminal();
-    // Away as soon as the command has read its secrets; each of these reads is one question.
+    // The keychain fails from the first renewal on, when the command has read its secrets.
     let reads = 0;
     const own = {
       ...{ name: 'default', folder: join(folder, 'default'), identity: () => secrets.read().finally(() => reads++) },

@@ -1,4 +1,4 @@
-/** A device's secrets at rest: encrypted, closed to others, and with a way back when they are damaged. */
+/** A device's secrets at rest: encrypted, closed to others, and recoverable when they are damaged. */
 import { chmod, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -45,7 +45,7 @@ const mode = async (path: string): Promise<number> => (await stat(path)).mode & 
 
 const identity = newIdentity({ token: { text: 'bearer-of-the-test', expiresAt: 1_900_000_000_000, issuedAt: 5 } });
 
-t.test('SECRET-01: what is kept comes back in another process, and nothing of it is in the clear', async (t) => {
+t.test('SECRET-01: saved secrets are read back unchanged, and no file has any of them in the clear', async (t) => {
   for (const keychain of [fakeKeychain(), fakeKeychain('absent')]) {
     const folder = await temporaryFolder(t);
     t.equal(await secretsIn(folder, { keychain }).read(), undefined, 'nothing is here yet');
@@ -62,13 +62,13 @@ t.test('SECRET-01: what is kept comes back in another process, and nothing of it
     t.equal(await mode(join(folder, 'default', 'identity')), 0o600);
     t.equal(await mode(join(folder, 'default')), 0o700);
     await secretsIn(folder, { keychain }).forget();
-    t.same(await readdir(join(folder, 'default')), ['identity.lock'], 'nothing but the lock, which says nothing');
+    t.same(await readdir(join(folder, 'default')), ['identity.lock'], 'nothing but the lock, which has no secret');
     t.equal(keychain.entries.size, 0);
   }
 });
 
 t.test(
-  'SECRET-02: the key is in the keychain where one works, else in a 0600 file, and the file says which',
+  'SECRET-02: the key is in the keychain where one works, else in a 0600 file; the choice is recorded',
   async (t) => {
     const folder = await temporaryFolder(t);
     const keychain = fakeKeychain();
@@ -78,7 +78,7 @@ t.test(
     t.equal(keychain.entries.size, 1, 'the probe was removed');
 
     const off = secretsIn(folder, { keychain, setting: 'off' });
-    t.match(await refusal(off.read()), { message: /SERVICE_KEYCHAIN=off/ }, 'off never asks it');
+    t.match(await refusal(off.read()), { message: /SERVICE_KEYCHAIN=off/ }, 'off never queries the keychain');
     const other = await temporaryFolder(t);
     await secretsIn(other, { keychain, setting: 'off' }).keep(identity);
     t.equal(await placeIn(secretsIn(other, { keychain, setting: 'off' })), 'file');
@@ -100,21 +100,21 @@ t.test(
   },
 );
 
-t.test('SECRET-02: a keychain that forgets what it was given is not trusted with the key', async (t) => {
+t.test('SECRET-02: a keychain that loses what it stores is not used for the key', async (t) => {
   const folder = await temporaryFolder(t);
   const keychain = { ...fakeKeychain(), get: async () => undefined };
   await secretsIn(folder, { keychain }).keep(identity);
   t.equal(await placeIn(secretsIn(folder, { keychain })), 'file');
 });
 
-t.test('SECRET-03: a keychain that hangs is given up, and its process ended', async (t) => {
+t.test('SECRET-03: a keychain that hangs is given up after a minute', async (t) => {
   const clock = new TestClock();
   let waits = 0;
   const child = fileURLToPath(new URL('./fixtures/hanging-child.js', import.meta.url));
   const keychain = systemKeychain({ clock, onWait: () => waits++, child });
   const asking = refusal(keychain.get('any'));
   clock.advance(2_000);
-  t.equal(waits, 1, 'the user hears that it takes long');
+  t.equal(waits, 1, 'the user is notified of the long wait');
   clock.advance(58_000);
   t.match(await asking, { name: 'KeychainError', code: 'silent' });
 
@@ -125,7 +125,7 @@ t.test('SECRET-03: a keychain that hangs is given up, and its process ended', as
   t.equal(await placeIn(secretsIn(folder)), 'file');
 });
 
-t.test('SECRET-03: without a keychain the answer is that there is none', async (t) => {
+t.test('SECRET-03: without a keychain the error says that there is none', async (t) => {
   const missing = systemKeychain({ clock: systemClock, onWait: () => undefined, child: '/nowhere/at-all.js' });
   t.match(await refusal(missing.set('any', 'secret-of-the-test')), { code: 'absent', message: /no keychain/ });
   const real = systemKeychain({ clock: systemClock, onWait: () => undefined });
@@ -139,7 +139,7 @@ t.test('SECRET-03: without a keychain the answer is that there is none', async (
   await real.delete(account).catch(() => undefined);
 });
 
-t.test('SECRET-04: files and folder that are open to others are closed, with a warning', async (t) => {
+t.test('SECRET-04: a file or folder that others may read has its permissions tightened, with a warning', async (t) => {
   const folder = await temporaryFolder(t);
   await mkdir(join(folder, 'default'), { mode: 0o755 });
   await chmod(join(folder, 'default'), 0o755);
@@ -155,7 +155,7 @@ t.test('SECRET-04: files and folder that are open to others are closed, with a w
   t.equal(await mode(join(folder, 'default', name)), 0o600);
 });
 
-t.test('SECRET-04: a link in the place of a file is refused, and what it points to left alone', async (t) => {
+t.test('SECRET-04: a link or a folder in place of the file is refused', async (t) => {
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);
   await secrets.keep(identity);
@@ -167,7 +167,7 @@ t.test('SECRET-04: a link in the place of a file is refused, and what it points 
   t.match(await refusal(secrets.read()), { name: 'CommandError' });
 });
 
-t.test('SECRET-05: damaged secrets, and secrets without their key, are refused with the way back', async (t) => {
+t.test('SECRET-05: damaged secrets, and secrets without their key, are refused with the way to recover', async (t) => {
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);
   await secrets.keep(identity);
@@ -185,7 +185,11 @@ t.test('SECRET-05: damaged secrets, and secrets without their key, are refused w
   }
   const renamed = { ...(JSON.parse(whole.toString()) as object), place: 'keychain' };
   await writeFile(secrets.path, JSON.stringify(renamed));
-  t.match(await refusal(secretsIn(folder, { keychain: fakeKeychain() }).read()), back, 'the place is covered as well');
+  t.match(
+    await refusal(secretsIn(folder, { keychain: fakeKeychain() }).read()),
+    back,
+    'the place is authenticated as well',
+  );
   await writeFile(secrets.path, JSON.stringify({ ...(JSON.parse(whole.toString()) as object), version: 2 }));
   t.match(await refusal(secrets.read()), { message: /newer version/ });
   await writeFile(secrets.path, whole);
@@ -194,19 +198,19 @@ t.test('SECRET-05: damaged secrets, and secrets without their key, are refused w
   await rm(join(folder, 'default', name));
   t.match(await refusal(secrets.read()), { ...back, message: /was copied without it/ });
   await writeFile(join(folder, 'default', name), key);
-  t.ok(await secrets.read(), 'put back it opens');
+  t.ok(await secrets.read(), 'with the key back the secrets open');
   await writeFile(secrets.path, '{');
-  t.match(await refusal(secrets.keep(identity)), back, 'nothing takes the place of a damaged one by itself');
+  t.match(await refusal(secrets.keep(identity)), back, 'damaged secrets are not replaced by themselves');
   await secrets.forget();
   await secrets.keep(identity);
-  t.ok(await secrets.read(), 'after it was forgotten a new identity is kept');
+  t.ok(await secrets.read(), 'after `forget` a new identity is kept');
 });
 
 t.test('SECRET-06: no word of the phrase is in any file', async (t) => {
   const other = await temporaryFolder(t);
   await secretsIn(other, { keychain: fakeKeychain('absent') }).keep(identity);
   const fields = await everything(other);
-  // Short words are found in any base64, and some others are names of fields.
+  // Short words occur in any base64, and some others are names of fields.
   const found = (word: string): boolean => word.length < 5 || fields.includes(word);
   let phrase = drawPhrase(nodeSodium);
   while (phrase.split(' ').some(found)) phrase = drawPhrase(nodeSodium);

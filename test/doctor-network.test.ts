@@ -1,4 +1,4 @@
-/** `doctor` on the way to the server: name, port, certificate, proxy, clock. Each fault is made for real. */
+/** The network checks of `doctor`: name, port, certificate, proxy, clock. Each fault is produced for real. */
 import { execFile } from 'node:child_process';
 import { createServer as createHttp } from 'node:http';
 import { createServer as createTls } from 'node:https';
@@ -29,7 +29,7 @@ const at = (serverUrl: string) => newIdentity({ serverUrl });
 /** The first device of a world, at another address. */
 const moved = ({ first }: World, serverUrl: string) => ({ ...first.identity(), serverUrl });
 
-t.test('DOCTOR-06: a closed port, an unknown name and a silent server are told apart', async (t) => {
+t.test('DOCTOR-06: a closed port, an unknown name and a silent server are distinguished', async (t) => {
   const server = createServer();
   const port = await listening(t, server);
   await new Promise<void>((resolve) => server.close(() => resolve()));
@@ -37,7 +37,7 @@ t.test('DOCTOR-06: a closed port, an unknown name and a silent server are told a
   t.match(closed.of('connection'), [{ status: 'problem', what: /refuses the connection/, do: /running/ }]);
   t.equal(closed.exit, EXIT.failure);
   t.same(closed.notChecked, ['server', 'token', 'devices', 'upgrade', 'idle', 'web', 'completeness', 'pending']);
-  t.match(closed.of('store'), [{ status: 'ok' }], 'what is here is looked at all the same');
+  t.match(closed.of('store'), [{ status: 'ok' }], 'local checks run all the same');
 
   const unknown = await examined(t, { identity: at('https://no-such-server.invalid') });
   t.match(unknown.of('dns'), [{ status: 'problem', what: /no-such-server\.invalid/, do: /online/ }]);
@@ -45,7 +45,7 @@ t.test('DOCTOR-06: a closed port, an unknown name and a silent server are told a
 
   const mute = createServer(() => undefined);
   const clock = new TestClock();
-  // The first connection only asks whether anything listens; the second brings a request.
+  // The first connection only checks that the port is open; the second carries a request.
   const seen = new Promise<void>((resolve) => mute.on('connection', (socket) => socket.once('data', () => resolve())));
   const identity = at(`http://127.0.0.1:${await listening(t, mute)}`);
   mute.on('connection', (socket) => t.teardown(() => socket.destroy()));
@@ -62,7 +62,7 @@ t.test('DOCTOR-05: plain http to another machine is a problem, to this one it is
     t.match((await examined(t, { identity: at(near) })).of('address'), [{ status: 'ok' }], near);
 });
 
-/** A certificate of its own making. `days` may be over: then it is made by a clock of long ago. */
+/** A self-signed certificate; an `expired` one has an end date in the past. */
 async function certificate(t: WithTeardown, name: string, expired: boolean): Promise<{ key: Buffer; cert: Buffer }> {
   const folder = await temporaryFolder(t);
   const [key, request, cert] = ['key.pem', 'request.pem', 'cert.pem'].map((file) => join(folder, file)) as [
@@ -72,7 +72,7 @@ async function certificate(t: WithTeardown, name: string, expired: boolean): Pro
   ];
   const subject = ['-subj', `/CN=${name}`, '-addext', `subjectAltName=DNS:${name}`];
   await run('openssl', ['req', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', request, ...subject]);
-  // `ca` alone takes a time of the past.
+  // Only `openssl ca` accepts dates in the past.
   const config = join(folder, 'ca.cnf');
   const lines = [
     '[ca]',
@@ -112,13 +112,13 @@ async function tlsServer(t: WithTeardown, name: string, expired: boolean): Promi
   return `https://localhost:${await listening(t, server)}`;
 }
 
-t.test('DOCTOR-07: every fault of a certificate is told by itself', async (t) => {
+t.test('DOCTOR-07: each fault of a certificate is reported separately', async (t) => {
   const selfSigned = (await examined(t, { identity: at(await tlsServer(t, 'localhost', false)) })).of('tls');
   t.match(selfSigned, [{ status: 'problem', what: /signed by itself/, do: /NODE_EXTRA_CA_CERTS/ }]);
   t.equal(selfSigned.length, 1);
   const expired = await examined(t, { identity: at(await tlsServer(t, 'localhost', true)) });
   t.match(expired.of('tls')[0], { status: 'problem', what: /expired \d+ days ago/, do: /Renew/ });
-  t.same(expired.of('server'), [], 'nothing is asked over it');
+  t.same(expired.of('server'), [], 'the server check is not run');
   const wrong = (await examined(t, { identity: at(await tlsServer(t, 'other.test', false)) })).of('tls');
   t.match(
     wrong.find(({ what }) => what.includes('not for')),
@@ -129,7 +129,7 @@ t.test('DOCTOR-07: every fault of a certificate is told by itself', async (t) =>
   t.match(noTls.of('tls'), [{ status: 'problem', what: /does not speak TLS/, do: /http server/ }]);
 });
 
-t.test('DOCTOR-08: another site, a wrong path, a redirect, a proxy and another vault are told apart', async (t) => {
+t.test('DOCTOR-08: another site, a wrong path, a redirect, a proxy and another vault are distinguished', async (t) => {
   const made = await world(t);
   const proxy = await HttpProxy.before(t, made.server.port);
   const look = async (status: number, headers: Record<string, string> = {}, url = proxy.url): Promise<string> => {
@@ -153,7 +153,7 @@ t.test('DOCTOR-08: another site, a wrong path, a redirect, a proxy and another v
   t.match(other.of('server'), [{ status: 'problem', what: /a different vault/, do: /recover/ }]);
 });
 
-t.test('DOCTOR-08: a database that is down is told', async (t) => {
+t.test('DOCTOR-08: a database that is down is reported', async (t) => {
   const made = await world(t);
   const up = await databaseDown(made.server.databaseUrl);
   const found = await examined(t, { identity: moved(made, made.url) });
@@ -161,7 +161,7 @@ t.test('DOCTOR-08: a database that is down is told', async (t) => {
   await up();
 });
 
-t.test('DOCTOR-09: a clock that is off is told with how far, the time on the way left out', async (t) => {
+t.test('DOCTOR-09: a wrong clock is reported with its offset, excluding the network delay', async (t) => {
   const made = await world(t);
   const proxy = await HttpProxy.before(t, made.server.port);
   const status = async (shift: number): Promise<{ status?: string; what?: string }> => {
@@ -175,10 +175,14 @@ t.test('DOCTOR-09: a clock that is off is told with how far, the time on the way
   const clock = new ShiftedClock();
   clock.advance(600_000);
   const noDate = await examined(t, { identity: moved(made, made.url), platform: wiretap(clock).platform });
-  t.match(noDate.of('clock'), [{ status: 'problem', what: /about 10 minutes ahead/ }], 'by the ticket, without a Date');
+  t.match(
+    noDate.of('clock'),
+    [{ status: 'problem', what: /about 10 minutes ahead/ }],
+    'without a Date header the offset comes from the ticket',
+  );
 });
 
-t.test('DOCTOR-12: a proxy that refuses the upgrade, cuts it, or lets nothing through is told', async (t) => {
+t.test('DOCTOR-12: a proxy that refuses the upgrade, cuts it, or lets nothing through is reported', async (t) => {
   const made = await world(t);
   const proxy = await HttpProxy.before(t, made.server.port);
   const identity = moved(made, proxy.url);
@@ -201,7 +205,7 @@ t.test('DOCTOR-12: a proxy that refuses the upgrade, cuts it, or lets nothing th
   t.match((await silent).of('upgrade'), [{ status: 'problem', what: /no answer came/ }]);
 });
 
-t.test('DOCTOR-13: an idle connection that is cut is told with the silence before', async (t) => {
+t.test('DOCTOR-13: an idle connection that is cut is reported with the length of the silence before', async (t) => {
   const made = await world(t);
   const proxy = await HttpProxy.before(t, made.server.port);
   const clock = new TestClock();

@@ -1,4 +1,4 @@
-/** `doctor` on a device and its vault: secrets, token, list of devices, completeness, what does not verify, what waits. */
+/** `doctor` on a device and its vault: secrets, token, devices, completeness, unverifiable items, pending changes. */
 import { chmod, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -17,7 +17,7 @@ import { Liar } from './liar/proxy.js';
 import { temporaryFolder } from './support/postgres.js';
 import { contextOf, fakeTerminal, secretsIn } from './support/vault-context.js';
 
-t.test('DOCTOR-01 DOCTOR-18: of a sound device no problem is found, in words and as JSON', async (t) => {
+t.test('DOCTOR-01 DOCTOR-18: doctor finds no problem on a sound device, in text and in JSON', async (t) => {
   const { first, pair } = await world(t);
   await first.device.put(note('one'));
   const second = await pair();
@@ -34,7 +34,7 @@ t.test('DOCTOR-01 DOCTOR-18: of a sound device no problem is found, in words and
   t.match(
     (await examined(t, { identity: second.identity() })).of('fingerprint')[0]?.what,
     own,
-    'the other device has it',
+    'the other device shows the same fingerprint',
   );
   t.not(fingerprintOfMaster(nodeSodium, newIdentity().masterKey), own);
 
@@ -45,10 +45,10 @@ t.test('DOCTOR-01 DOCTOR-18: of a sound device no problem is found, in words and
   const context = contextOf({ terminal, platform: first.tap.platform, secrets, folder });
   t.equal(await runDoctor(context, { idle: 0 }), EXIT.ok);
   t.match(terminal.printed.at(-1), 'No problem was found.');
-  t.equal(terminal.printed.length, json.findings.length + 1, 'the same checks');
+  t.equal(terminal.printed.length, json.findings.length + 1, 'one line per finding, and a summary');
 });
 
-t.test('DOCTOR-02: no device, and secrets that do not open, are told with what to type', async (t) => {
+t.test('DOCTOR-02: no device, and secrets that do not open, are reported with what to type', async (t) => {
   const none = await examined(t, {});
   t.match(none.of('identity'), [{ status: 'problem', what: /no device/, do: /claim.*pair.*recover/ }]);
   t.equal(none.exit, EXIT.notFound);
@@ -60,7 +60,7 @@ t.test('DOCTOR-02: no device, and secrets that do not open, are told with what t
   t.equal(damaged.exit, EXIT.failure);
 });
 
-t.test('DOCTOR-03: a key file with mode 0644 is a problem, with the command that mends it', async (t) => {
+t.test('DOCTOR-03: a key file with mode 0644 is a problem, with the command that fixes it', async (t) => {
   const folder = await temporaryFolder(t);
   await secretsIn(folder).keep(newIdentity({ serverUrl: 'http://127.0.0.1:1' }));
   const names = await readdir(join(folder, 'default'));
@@ -69,10 +69,10 @@ t.test('DOCTOR-03: a key file with mode 0644 is a problem, with the command that
   const found = await examined(t, { folder });
   t.match(found.of('permissions'), [{ status: 'problem', what: /mode 644/, do: `chmod 600 ${key}` }]);
   t.match(found.of('secrets'), [{ status: 'ok', what: /in a file beside them/ }]);
-  t.match((await examined(t, { folder })).of('permissions'), [{ status: 'ok' }], 'reading it has closed it');
+  t.match((await examined(t, { folder })).of('permissions'), [{ status: 'ok' }], 'reading it has fixed its mode');
 });
 
-t.test('DOCTOR-04: a disk that is full, or nearly, is told', async (t) => {
+t.test('DOCTOR-04: a full or nearly full disk is reported', async (t) => {
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);
   const context = contextOf({ terminal: fakeTerminal(), platform: wiretap().platform, secrets, folder });
@@ -81,7 +81,7 @@ t.test('DOCTOR-04: a disk that is full, or nearly, is told', async (t) => {
   t.match(await checkDisk(context, async () => 5e9), [{ status: 'ok' }]);
 });
 
-t.test('DOCTOR-10: an expired token is renewed and kept; a revoked and an unknown device are told', async (t) => {
+t.test('DOCTOR-10: an expired token is renewed and kept; a revoked and an unknown device are reported', async (t) => {
   const clock = new ShiftedClock();
   const { first, pair, server } = await world(t, { clock });
   const second = await pair();
@@ -96,7 +96,7 @@ t.test('DOCTOR-10: an expired token is renewed and kept; a revoked and an unknow
   });
   t.match(renewed.of('token'), [{ status: 'ok', what: /had expired, and was renewed/ }]);
   const kept = await secretsIn(folder).read();
-  t.not(kept?.token.text, old.token.text, 'the new one is kept');
+  t.not(kept?.token.text, old.token.text, 'the new token is kept');
   const fresh = await examined(t, { folder, platform });
   t.match(fresh.of('token'), [{ status: 'ok', what: /valid for/ }]);
   await first.device.revoke(second.device.id);
@@ -108,7 +108,7 @@ t.test('DOCTOR-10: an expired token is renewed and kept; a revoked and an unknow
   t.match(unknown.of('token'), [{ status: 'problem', what: /does not know this device/ }]);
 });
 
-t.test('DOCTOR-11 DOCTOR-16: a device that nobody vouches for is named; what waits for it is told', async (t) => {
+t.test('DOCTOR-11 DOCTOR-16: an uncertified device and the change that waits for it are reported', async (t) => {
   const { first, pair, server, open } = await world(t);
   const second = await pair('Stranger');
   const store = new MemoryStore();
@@ -128,11 +128,11 @@ t.test('DOCTOR-11 DOCTOR-16: a device that nobody vouches for is named; what wai
   t.ok(listed?.what.includes(second.device.id) && listed.what.includes(fingerprint) && !listed.what.includes(deviceId));
   t.match(found.of('pending'), [{ status: 'problem', what: /1 changes wait here.*uncertified_device/, do: /devices/ }]);
   t.equal(found.exit, EXIT.failure);
-  t.equal((await store.pending()).length, 1, 'and kept');
+  t.equal((await store.pending()).length, 1, 'the change stays pending');
 });
 
 t.test(
-  'DOCTOR-14: an item that the server counts and hides is told; one that was lost here is fetched again',
+  'DOCTOR-14: an item that the server counts and hides is reported; one that was lost locally is fetched again',
   async (t) => {
     const { first, pair, server } = await world(t);
     const second = await pair();
@@ -160,21 +160,24 @@ t.test(
   },
 );
 
-t.test('DOCTOR-08 CLI-14: what a server says of itself does not steer the terminal', async (t) => {
-  const { first, server } = await world(t);
-  const liar = await Liar.before(t, server.port);
-  liar.answer = ({ path }, truth) =>
-    path.startsWith('/service/status') ? { ...truth, version: '1\u001b[2J', database: 'up' } : undefined;
-  const folder = await temporaryFolder(t);
-  const secrets = secretsIn(folder);
-  await secrets.keep({ ...first.identity(), serverUrl: liar.url });
-  const terminal = fakeTerminal();
-  await runDoctor(contextOf({ terminal, platform: first.tap.platform, secrets, folder }), { idle: 0 });
-  t.match(terminal.all(), /version 1<U\+001B>\[2J/);
-  t.notMatch(terminal.all(), /\u001b/);
-});
+t.test(
+  'DOCTOR-08 CLI-14: control characters in the version that a server reports do not reach the terminal',
+  async (t) => {
+    const { first, server } = await world(t);
+    const liar = await Liar.before(t, server.port);
+    liar.answer = ({ path }, truth) =>
+      path.startsWith('/service/status') ? { ...truth, version: '1\u001b[2J', database: 'up' } : undefined;
+    const folder = await temporaryFolder(t);
+    const secrets = secretsIn(folder);
+    await secrets.keep({ ...first.identity(), serverUrl: liar.url });
+    const terminal = fakeTerminal();
+    await runDoctor(contextOf({ terminal, platform: first.tap.platform, secrets, folder }), { idle: 0 });
+    t.match(terminal.all(), /version 1<U\+001B>\[2J/);
+    t.notMatch(terminal.all(), /\u001b/);
+  },
+);
 
-t.test('DOCTOR-15: items that do not verify are told by reason', async (t) => {
+t.test('DOCTOR-15: items that do not verify are reported by reason', async (t) => {
   const { first, pair } = await world(t);
   const second = await pair();
   const one = await first.device.put(note('one'));
@@ -195,11 +198,11 @@ t.test('DOCTOR-15: items that do not verify are told by reason', async (t) => {
     },
     { status: 'problem', what: /1 item does not verify \(bad_row; .*that is no item/, do: /Read everything again/ },
   ]);
-  t.match(found.of('completeness'), [{ status: 'ok' }], 'they are counted');
+  t.match(found.of('completeness'), [{ status: 'ok' }], 'unverifiable items count as present');
 });
 
 t.test(
-  'DOCTOR-17: a local copy whose tally does not fit its items is told, as is one that cannot be read',
+  'DOCTOR-17: a local copy whose totals disagree with its items is reported, and so is an unreadable one',
   async (t) => {
     const identity = newIdentity({ serverUrl: 'http://127.0.0.1:1' });
     class Damaged extends MemoryStore {

@@ -1,4 +1,4 @@
-/** Downloads to a file that go on, and what may lie in their place on the disk. */
+/** Downloads to a file that resume, and foreign files that may lie in the place of their partial data. */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -40,7 +40,7 @@ interface Scene {
   readonly tags: string;
   /** `Range` of each request to the store. */
   readonly ranges: (string | null)[];
-  /** Downloads so far and is cancelled. */
+  /** Downloads `KEPT` chunks and is cancelled. */
   interrupt(): Promise<void>;
   save(): Promise<void>;
 }
@@ -67,7 +67,7 @@ async function scene(t: Test): Promise<Scene> {
       };
       const saving = saveBlob(client.device, { id, path }, { signal: stop.signal, onProgress, replace: true });
       await t.rejects(saving, { code: 'cancelled' });
-      // A chunk more may have come.
+      // One more chunk may have arrived.
       await truncate(`${beside}.part`, KEPT * BLOB_CHUNK_BYTES);
       await truncate(`${beside}.tags`, KEPT * AEAD_TAG_BYTES);
       ranges.length = 0;
@@ -82,7 +82,7 @@ async function scene(t: Test): Promise<Scene> {
 
 const rangeFrom = (chunk: number): string => `bytes=${chunk * SEALED_CHUNK_BYTES}-`;
 
-t.test('CBLOB-47 CBLOB-48: a download goes on in another run, with what proves to be the blob', async (t) => {
+t.test('CBLOB-47 CBLOB-48: another run resumes a download after the chunks on disk that authenticate', async (t) => {
   const { interrupt, save, ranges, part, tags, folder } = await scene(t);
   const flip = async (file: string, at: number): Promise<void> => {
     const bytes = await readFile(file);
@@ -111,12 +111,12 @@ t.test('CBLOB-47 CBLOB-48: a download goes on in another run, with what proves t
     await harm();
     await save();
     t.strictSame(ranges, [kept === 0 ? null : rangeFrom(kept)], what);
-    t.strictSame(await readdir(folder), ['copy.bin'], 'nothing beside it');
+    t.strictSame(await readdir(folder), ['copy.bin'], 'nothing is left beside the file');
     await truncate(join(folder, 'copy.bin'), 0);
   }
 });
 
-t.test('CBLOB-48: what is not surely its own is neither read nor written', async (t) => {
+t.test('CBLOB-48: a link, a folder or a file open to others in the place of partial data is not used', async (t) => {
   const { save, part, tags, folder, ranges } = await scene(t);
   const victim = join(folder, 'victim');
   await writeFile(victim, 'mine', { mode: 0o600 });
@@ -144,16 +144,19 @@ t.test('CBLOB-48: what is not surely its own is neither read nor written', async
   t.strictSame((await readdir(folder)).sort(), ['copy.bin', 'victim']);
 });
 
-t.test('CBLOB-48: two downloads at once do not mix, and a name that is taken stays', async (t) => {
-  const { client, id, path, folder, interrupt, save } = await scene(t);
-  await interrupt();
-  await Promise.all([save(), save(), save()]);
-  t.strictSame(await readdir(folder), ['copy.bin']);
-  await t.rejects(saveBlob(client.device, { id, path }), { code: 'EEXIST' });
-  await writeFile(path, 'mine');
-  await t.rejects(saveBlob(client.device, { id, path }), { code: 'EEXIST' });
-  t.equal(await readFile(path, 'utf8'), 'mine');
-});
+t.test(
+  'CBLOB-48: concurrent downloads do not mix, and an existing file is not replaced unless requested',
+  async (t) => {
+    const { client, id, path, folder, interrupt, save } = await scene(t);
+    await interrupt();
+    await Promise.all([save(), save(), save()]);
+    t.strictSame(await readdir(folder), ['copy.bin']);
+    await t.rejects(saveBlob(client.device, { id, path }), { code: 'EEXIST' });
+    await writeFile(path, 'mine');
+    await t.rejects(saveBlob(client.device, { id, path }), { code: 'EEXIST' });
+    t.equal(await readFile(path, 'utf8'), 'mine');
+  },
+);
 
 t.test('CBLOB-55: a download makes no folder, and follows no link in the place of its lock', async (t) => {
   const { client, id, folder, save } = await scene(t);
@@ -171,7 +174,7 @@ t.test('CBLOB-55: a failure leaves no lock', async (t) => {
   await interrupt();
   const aside = `${tags}.aside`;
   await rename(tags, aside);
-  // A program that runs is not opened for writing.
+  // The system refuses to open a running program for writing.
   await copyFile('/bin/sleep', tags);
   await chmod(tags, 0o700);
   const running = spawn(tags, ['600']);
@@ -185,7 +188,7 @@ t.test('CBLOB-55: a failure leaves no lock', async (t) => {
   t.strictSame(ranges, [rangeFrom(KEPT)]);
 });
 
-t.test('CBLOB-56: what was had stays where the same call may succeed later, and goes where not', async (t) => {
+t.test('CBLOB-56: partial data stays where the same call may succeed later, and is removed otherwise', async (t) => {
   const { client, id, path, interrupt, save, folder, ranges } = await scene(t);
   const truth = client.tap.blobs;
   const answer = (status: number) => () =>
@@ -216,7 +219,7 @@ t.test('CBLOB-56: what was had stays where the same call may succeed later, and 
   }
 });
 
-t.test('CBLOB-57: a cancel ends the look at what is there', async (t) => {
+t.test('CBLOB-57: a cancel also ends the check of the partial data on disk', async (t) => {
   const { client, id } = await scene(t);
   const chunks: KeptChunk[] = [];
   const place: ChunkPlace = {
@@ -239,7 +242,7 @@ t.test('CBLOB-57: a cancel ends the look at what is there', async (t) => {
   t.equal(asked, 4);
 });
 
-t.test('CBLOB-58: a download that another program took over touches its files no more', async (t) => {
+t.test('CBLOB-58: a download whose lock another program took over does not touch its files any more', async (t) => {
   const { client, id, path, folder, interrupt, save, part, tags } = await scene(t);
   await interrupt();
   const lock = join(folder, `.copy.bin.${id}.lock`);
@@ -249,7 +252,7 @@ t.test('CBLOB-58: a download that another program took over touches its files no
     const touched = (): number => statSync(join(lock, own)).mtimeMs;
     const before = touched();
     await writeFile(join(lock, String(Number(own) + 1)), `${process.ppid} 0123456789abcdef`);
-    // With that it is seen that the lock is lost.
+    // The next touch notices that the lock is lost.
     await until('it is touched', () => touched() > before);
     return truth(url, init);
   };
@@ -261,7 +264,7 @@ t.test('CBLOB-58: a download that another program took over touches its files no
   await save();
 });
 
-t.test('CBLOB-63: what was had of a content that was replaced since is not taken for the new one', async (t) => {
+t.test('CBLOB-63: partial data of content that has since been replaced is not used for the new content', async (t) => {
   const { client, id, path, interrupt, ranges, folder } = await scene(t);
   await interrupt();
   const other = Buffer.from(CONTENT);
@@ -275,7 +278,7 @@ t.test('CBLOB-63: what was had of a content that was replaced since is not taken
   t.strictSame(await readdir(folder), ['copy.bin']);
 });
 
-t.test('CBLOB-55: what is no id names no file', async (t) => {
+t.test('CBLOB-55: a value that is not an item id is refused and creates no file', async (t) => {
   const { client, path, folder } = await scene(t);
   for (const id of ['../x', '', 'a/b', '..', '01ARZ3NDEKTSV4RRFFQ69G5FAV/../x'])
     await t.rejects(saveBlob(client.device, { id, path }), { code: 'unknown_item' });

@@ -8,7 +8,7 @@ import { until } from './support/events.js';
 import { runServer, spawnServer } from './support/server.js';
 import { Wire, type Socket } from './support/wire.js';
 
-/** Turns clocks, so that heartbeats come, until work is done. */
+/** Advances the clocks, so that instances send heartbeats, until `work` settles. */
 async function beating<T>(clocks: readonly TestClock[], work: Promise<T>): Promise<T> {
   let over = false;
   const done = (): void => void (over = true);
@@ -20,7 +20,7 @@ async function beating<T>(clocks: readonly TestClock[], work: Promise<T>): Promi
   return work;
 }
 
-t.test('DRAIN-10 DRAIN-11: instances are listed, and drained by a row, not by a notification', async (t) => {
+t.test('DRAIN-10 DRAIN-11: instances are listed, and drained by their row, not by a notification', async (t) => {
   const clocks = [new TestClock(), new TestClock()];
   const one = await runServer(t, { clock: clocks[0] });
   const operator = await admin(t, { DATABASE_URL: one.databaseUrl });
@@ -43,7 +43,7 @@ t.test('DRAIN-10 DRAIN-11: instances are listed, and drained by a row, not by a 
   ])
     await one.sql("SELECT pg_notify('service', $1)", [text]);
   clocks[0]?.advance(10_000);
-  t.equal((await one.wire.get('/ready')).status, 200, 'a notification orders nothing');
+  t.equal((await one.wire.get('/ready')).status, 200, 'a notification alone drains nothing');
 
   const ended = await beating(clocks, operator.json('drain', id, '--minutes', '0'));
   t.match(ended, { code: 0, data: { drained: [id], stopped: [] } });
@@ -65,16 +65,16 @@ t.test('DRAIN-10 DRAIN-11: instances are listed, and drained by a row, not by a 
   t.match(
     await beating(clocks, operator.json('drain', String(left?.['id']), '--minutes', '0', '--force')),
     { code: 0 },
-    'forced',
+    '--force drains the last instance',
   );
   t.equal((await moved.closed).code, 1012);
 });
 
-/** So many sockets, each over a connection of its own. */
+/** `count` sockets, each on a connection of its own. */
 const opened = (port: number, token: string, count: number): Promise<Socket[]> =>
   Promise.all(Array.from({ length: count }, () => new Wire(port).connect({ token })));
 
-t.test('DRAIN-12: SIGUSR2 to one process leaves the port to the other; to the parent all of them drain', async (t) => {
+t.test('DRAIN-12: SIGUSR2 to one process leaves the port to the other; to the parent it drains both', async (t) => {
   const server = await spawnServer(t, { env: { INSTANCES: '2', DRAIN_MINUTES: '0' } });
   const device = await claim(server.wire);
   const sockets = await opened(server.port, device.token, 14);
@@ -95,13 +95,13 @@ t.test('DRAIN-12: SIGUSR2 to one process leaves the port to the other; to the pa
   for (const socket of later) await socket.hello();
   for (let n = 0; n < 8; n++) {
     const wire = new Wire(server.port);
-    t.equal((await wire.get('/ready')).status, 200, 'the other one answers');
+    t.equal((await wire.get('/ready')).status, 200, 'the other process answers');
     wire.close();
   }
   server.process.kill('SIGUSR2');
   for (const socket of later) t.equal((await socket.closed).code, 1012);
   const wire = new Wire(server.port);
-  t.equal((await wire.get('/ready')).status, 503, 'the port is open');
+  t.equal((await wire.get('/ready')).status, 503, 'the port stays open');
   t.equal((await wire.get('/me', { token: device.token })).status, 200);
   wire.close();
   t.equal(await server.end('SIGTERM'), 0);

@@ -1,4 +1,4 @@
-/** What was acknowledged is there, whatever is killed. */
+/** Acknowledged changes survive kill -9 of the server, of the database, and of both. */
 import { readFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import t, { type Test } from 'tap';
@@ -16,7 +16,7 @@ t.setTimeout(300_000);
 const postmasterOf = async (dataDir: string): Promise<number> =>
   Number((await readFile(joinPath(dataDir, 'postgres', 'postmaster.pid'), 'utf8')).split('\n')[0]);
 
-/** What of the acknowledged changes is not there, or is there with another version than any later one. */
+/** The acknowledged changes that are missing: their row is absent, or has neither their version nor a later one. */
 function lost(acked: readonly Acked[], stored: Listing): string[] {
   const latest = new Map<string, Acked>();
   for (const change of acked) if (change.version > (latest.get(change.id)?.version ?? 0)) latest.set(change.id, change);
@@ -24,13 +24,13 @@ function lost(acked: readonly Acked[], stored: Listing): string[] {
   return [...latest.values()].flatMap(({ id, version, kind }) => {
     const row = rows.get(id);
     if (row?.version === version && row.kind === kind) return [];
-    // A later change whose answer was lost may have gone through.
+    // A later change whose reply was lost may have been stored.
     if (row !== undefined && row.version > version) return [];
     return [`${kind} ${id} at ${version}: ${JSON.stringify(row)}`];
   });
 }
 
-/** Every acknowledged version is some row's past or present: none was given to two changes. */
+/** The versions that belong to two items, among the acknowledged changes and the stored rows: there must be none. */
 function doubles(acked: readonly Acked[], stored: Listing): number[] {
   const owner = new Map<number, string>();
   return [...acked, ...stored.changes].flatMap(({ id, version }) => {
@@ -45,7 +45,7 @@ const KILLS_MORE = 10;
 
 /** Waits for a database process other than `killed` and a service that answers from it. */
 const untilUp = async (wire: Wire, dataDir: string, killed: number): Promise<void> => {
-  // The killed one's children may answer for a moment longer: a status alone does not tell that it is gone.
+  // Children of the killed process may answer a moment longer: a 200 alone does not prove that it is gone.
   const another = async (): Promise<boolean> => {
     const pid = await postmasterOf(dataDir).catch(() => 0);
     return pid > 0 && pid !== killed;
@@ -66,23 +66,23 @@ t.test('kill -9', async (t) => {
   const acked: Acked[] = [];
   const open: TestItem[] = [];
 
-  /** `part` is the subtest that asks: what it finds counts there. */
+  /** `part` is the subtest that the assertions belong to. */
   const audit = async (part: Test): Promise<Listing> => {
     const stored = await listAll(server.wire, second.token);
-    part.same(lost(acked, stored), [], `all of ${acked.length} acknowledged changes are there`);
-    part.same(doubles(acked, stored), [], 'no version twice');
+    part.same(lost(acked, stored), [], `all of ${acked.length} acknowledged changes are stored`);
+    part.same(doubles(acked, stored), [], 'no version is given twice');
     const me = await server.wire.get('/me', { token: first.token, shape: 'a' });
     part.equal(me.number('server.headVersion'), stored.head);
     const live = stored.changes.filter(({ kind }) => kind === 'item');
-    part.equal(me.number('server.itemCount'), live.length, 'sums survive');
+    part.equal(me.number('server.itemCount'), live.length, 'the sums agree with the rows');
     part.equal(
       me.number('server.versionSum'),
       live.reduce((sum, { version }) => sum + version, 0),
     );
-    part.equal((await server.wire.get('/service/status')).at('epoch'), epoch, 'the same history');
+    part.equal((await server.wire.get('/service/status')).at('epoch'), epoch, 'the epoch is unchanged');
     return stored;
   };
-  /** `mustFail`: the writers lose their server. Their part of the history then goes to what was acknowledged. */
+  /** Collects what was acknowledged and what stayed open. `mustFail`: the writers lose their server. */
   const writeAndKill = async (
     part: Test,
     kill: () => Promise<unknown>,
@@ -91,38 +91,44 @@ t.test('kill -9', async (t) => {
     const writing = startWriters({ wires: [server.wire], devices, writers: 24, insertsOnly });
     await writing.until(400);
     await kill();
-    // With the server gone each writer ends at its first error; else they go on until they are stopped.
+    // With the server gone each writer ends at its first error; otherwise they continue until they are stopped.
     if (!mustFail) await writing.until(writing.acked.length + 100);
     await writing.stop();
-    if (mustFail) part.ok(writing.errors.length > 0, 'it was killed in the middle');
+    if (mustFail) part.ok(writing.errors.length > 0, 'the kill interrupted the writers');
     acked.push(...writing.acked);
     open.push(...writing.open);
   };
 
-  t.test('DUR-01 DUR-04 EPOCH-06: of the server', async (t) => {
-    for (const insertsOnly of inLongRun([true, false], [true, false, true])) {
-      await writeAndKill(t, async () => server.end('SIGKILL'), { mustFail: true, insertsOnly });
-      server = await start();
-      const stored = await audit(t);
-      const next = await mustWrite(server.wire, first, newItem(all));
-      t.equal(next, stored.head + 1, 'versions go on from the head');
-    }
-  });
+  t.test(
+    'DUR-01 DUR-04 EPOCH-06: a killed server loses nothing, and continues with the same versions and epoch',
+    async (t) => {
+      for (const insertsOnly of inLongRun([true, false], [true, false, true])) {
+        await writeAndKill(t, async () => server.end('SIGKILL'), { mustFail: true, insertsOnly });
+        server = await start();
+        const stored = await audit(t);
+        const next = await mustWrite(server.wire, first, newItem(all));
+        t.equal(next, stored.head + 1, 'versions continue from the head');
+      }
+    },
+  );
 
-  t.test('DUR-02 DUR-05 EPOCH-06: of the database, while the server lives', async (t) => {
-    for (const _ of range(1, inLongRun(1, 2))) {
-      const postmaster = await postmasterOf(dataDir);
-      const kill = async (): Promise<void> => {
-        process.kill(postmaster, 'SIGKILL');
-        await untilUp(server.wire, dataDir, postmaster);
-      };
-      await writeAndKill(t, kill, { mustFail: false });
-      t.not(await postmasterOf(dataDir), postmaster, 'another database process serves now');
-      await audit(t);
-    }
-  });
+  t.test(
+    'DUR-02 DUR-05 EPOCH-06: a killed database loses nothing, and the running server resumes by itself',
+    async (t) => {
+      for (const _ of range(1, inLongRun(1, 2))) {
+        const postmaster = await postmasterOf(dataDir);
+        const kill = async (): Promise<void> => {
+          process.kill(postmaster, 'SIGKILL');
+          await untilUp(server.wire, dataDir, postmaster);
+        };
+        await writeAndKill(t, kill, { mustFail: false });
+        t.not(await postmasterOf(dataDir), postmaster, 'another database process serves now');
+        await audit(t);
+      }
+    },
+  );
 
-  t.test('DUR-01 DUR-02 DUR-04 EPOCH-06: of both at once', async (t) => {
+  t.test('DUR-01 DUR-02 DUR-04 EPOCH-06: killing server and database together loses nothing', async (t) => {
     const postmaster = await postmasterOf(dataDir);
     const kill = async (): Promise<void> => {
       process.kill(postmaster, 'SIGKILL');
@@ -135,21 +141,21 @@ t.test('kill -9', async (t) => {
 
   t.test('DUR-03: a write whose answer was lost is found by its id; sent again it gets one version', async (t) => {
     const nonceOf = (row: Json | undefined): unknown => (row?.['payloadEnc'] as Json | null | undefined)?.['nonce'];
-    /** Those that went through, and those that never arrived. */
+    /** The open items that were stored, and those that were not. */
     const sorted = async () => {
       const rows = new Map((await listAll(server.wire, first.token)).rows.map((row) => [row['id'], row]));
       const gone = open.filter((item) => nonceOf(rows.get(item.id)) === item.nonce.toString('base64url'));
       return { rows, gone, never: open.filter((item) => !rows.has(item.id)) };
     };
     let found = await sorted();
-    // A kill between a commit and its answers leaves the first kind: it is tried until one did.
+    // Only a kill between a commit and its replies leaves a stored one: kills are repeated until there are both kinds.
     for (let more = 0; more < KILLS_MORE && (found.gone.length === 0 || found.never.length === 0); more++) {
       await writeAndKill(t, async () => server.end('SIGKILL'), { mustFail: true });
       server = await start();
       found = await sorted();
     }
     const { rows, gone, never } = found;
-    t.ok(gone.length > 0 && never.length > 0, `${gone.length} went through, ${never.length} did not`);
+    t.ok(gone.length > 0 && never.length > 0, `${gone.length} were stored, ${never.length} were not`);
     for (const item of [...gone.slice(0, 40), ...never.slice(0, 40)]) {
       const row = rows.get(item.id);
       const again = [await write(server.wire, first, item), await write(server.wire, second, item)];
@@ -158,12 +164,12 @@ t.test('kill -9', async (t) => {
         [200, 200],
       );
       const [version, twice] = again.map((reply) => reply.at('version'));
-      t.equal(twice, version, 'however often it is sent');
-      if (row !== undefined) t.equal(version, row['version'], 'it had gone through');
+      t.equal(twice, version, 'sending it again gives the same version');
+      if (row !== undefined) t.equal(version, row['version'], 'a stored write keeps its version');
     }
   });
 
-  t.test('DUR-04: the whole history has no gap, and replay tells the same', async (t) => {
+  t.test('DUR-04: a replay from 0 sends exactly the versions of the list, up to the same head', async (t) => {
     const stored = await listAll(server.wire, first.token);
     const socket = await server.wire.connect({ token: second.token });
     const frames = await socket.hello(0);
@@ -175,7 +181,7 @@ t.test('kill -9', async (t) => {
       '',
     );
     t.equal(frames.at(-1)?.['version'], stored.head);
-    t.equal(await server.end('SIGTERM'), 0, 'and it stops in the ordinary way');
+    t.equal(await server.end('SIGTERM'), 0, 'the server stops cleanly');
   });
 });
 
@@ -199,11 +205,14 @@ t.test('DUR-06: two instances that start at once on an empty database leave one 
   }
 });
 
-t.test('DUR-06 CFG-03: two servers on one data folder: the second says so and ends, the first goes on', async (t) => {
-  const dataDir = await preparedFolder(t);
-  const first = await spawnServer(t, { embedded: true, dataDir });
-  const error = await spawnServer(t, { embedded: true, dataDir }).catch((cause: unknown) => cause);
-  t.match(String(error), /Another server is already running/);
-  const device = await claim(first.wire);
-  t.equal(await mustWrite(first.wire, device, newItem([device.id])), 1);
-});
+t.test(
+  'DUR-06 CFG-03: a second server on one data folder reports the first and ends; the first continues',
+  async (t) => {
+    const dataDir = await preparedFolder(t);
+    const first = await spawnServer(t, { embedded: true, dataDir });
+    const error = await spawnServer(t, { embedded: true, dataDir }).catch((cause: unknown) => cause);
+    t.match(String(error), /Another server is already running/);
+    const device = await claim(first.wire);
+    t.equal(await mustWrite(first.wire, device, newItem([device.id])), 1);
+  },
+);

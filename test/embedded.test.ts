@@ -1,4 +1,4 @@
-/** The PostgreSQL inside, killed and started again in every way: each test has a data folder and a cluster of its own. */
+/** The embedded PostgreSQL, killed and restarted: each test has a data folder and a cluster of its own. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { watch } from 'node:fs';
@@ -20,7 +20,7 @@ const CHILD = join(dirname(fileURLToPath(import.meta.url)), 'fixtures', 'embedde
 // Each test starts databases of its own: tap's 30 s for a whole file are too few on a busy machine.
 root.setTimeout(300_000);
 
-/** Collects what the supervisor says and lets a test wait for it. */
+/** Collects the supervisor's log lines and lets a test wait for one. */
 class Log {
   readonly lines: string[] = [];
   readonly #waiting: { text: RegExp; resolve: () => void }[] = [];
@@ -41,7 +41,7 @@ async function startLoose(dataDir: string, log = new Log()): Promise<EmbeddedPos
   return EmbeddedPostgres.start({ dataDir, password, onLog: log.add });
 }
 
-/** Starts one that is stopped after the test. */
+/** Starts a database that is stopped after the test. */
 async function start(t: WithTeardown, dataDir: string, log = new Log()): Promise<EmbeddedPostgres> {
   const embedded = await startLoose(dataDir, log);
   t.teardown(async () => embedded.stop());
@@ -64,7 +64,7 @@ interface Told {
   readonly error?: string;
 }
 
-/** A server of its own process; `told` is its one line. After the test it is killed, and its database stopped. */
+/** A server in its own process; `told` is the line it prints. After the test it is killed, and its database stopped. */
 function startChild(t: WithTeardown, dataDir: string): { child: ChildProcess; told: Promise<Told> } {
   const child = spawn(process.execPath, [CHILD, dataDir], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
@@ -84,7 +84,7 @@ async function kill(child: ChildProcess, signal: NodeJS.Signals): Promise<void> 
   await exited;
 }
 
-/** Processes that work on this cluster. */
+/** The lines of `ps` for the processes of this cluster. */
 async function processesOf(dataDir: string): Promise<string[]> {
   const { stdout } = await run('ps', ['-A', '-o', 'pid=,command=']);
   return stdout.split('\n').filter((line) => line.includes(join(dataDir, 'postgres')));
@@ -96,45 +96,48 @@ const isAlive = async (pid: number): Promise<boolean> =>
     () => false,
   );
 
-root.test('CFG-03: a first start makes the cluster, a second one finds its data; stop leaves no process', async (t) => {
-  const dataDir = await temporaryFolder(t);
-  const first = await start(t, dataDir);
-  t.match(first.url, /^postgres:\/\/service:[0-9a-f]{64}@127\.0\.0\.1:\d+\/service$/);
-  t.strictSame(
-    (await readdir(dataDir)).sort(),
-    ['postgres', 'postgres.log', 'secrets'],
-    'nothing of the set-up is left',
-  );
-  t.equal((await stat(join(dataDir, 'postgres'))).mode & 0o777, 0o700);
-  await query(first.url, "CREATE TABLE kept AS SELECT 'here' AS word");
-  const settings = await query(
-    first.url,
-    `SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes',
+root.test(
+  'CFG-03: a first start creates the cluster, a second one finds its data; stop leaves no process',
+  async (t) => {
+    const dataDir = await temporaryFolder(t);
+    const first = await start(t, dataDir);
+    t.match(first.url, /^postgres:\/\/service:[0-9a-f]{64}@127\.0\.0\.1:\d+\/service$/);
+    t.strictSame(
+      (await readdir(dataDir)).sort(),
+      ['postgres', 'postgres.log', 'secrets'],
+      'no file of the set-up is left',
+    );
+    t.equal((await stat(join(dataDir, 'postgres'))).mode & 0o777, 0o700);
+    await query(first.url, "CREATE TABLE kept AS SELECT 'here' AS word");
+    const settings = await query(
+      first.url,
+      `SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes',
      'data_checksums', 'server_encoding', 'listen_addresses', 'unix_socket_directories', 'max_connections', 'notify_buffers') ORDER BY name`,
-  );
-  t.strictSame(Object.fromEntries(settings.map(({ name, setting }) => [name, setting])), {
-    data_checksums: 'on',
-    fsync: 'on',
-    full_page_writes: 'on',
-    listen_addresses: '127.0.0.1',
-    max_connections: '60',
-    notify_buffers: '1024',
-    server_encoding: 'UTF8',
-    synchronous_commit: 'on',
-    unix_socket_directories: '',
-  });
-  const wrong = new URL(first.url);
-  wrong.password = 'guess';
-  await t.rejects(query(wrong.href, 'SELECT 1'), { code: '28P01' }, 'nobody gets in without the password');
+    );
+    t.strictSame(Object.fromEntries(settings.map(({ name, setting }) => [name, setting])), {
+      data_checksums: 'on',
+      fsync: 'on',
+      full_page_writes: 'on',
+      listen_addresses: '127.0.0.1',
+      max_connections: '60',
+      notify_buffers: '1024',
+      server_encoding: 'UTF8',
+      synchronous_commit: 'on',
+      unix_socket_directories: '',
+    });
+    const wrong = new URL(first.url);
+    wrong.password = 'guess';
+    await t.rejects(query(wrong.href, 'SELECT 1'), { code: '28P01' }, 'a wrong password is refused');
 
-  const { stdout } = await run('ps', ['-o', 'pgid=', '-p', String(first.pid)]);
-  t.equal(Number(stdout), first.pid, 'a process group of its own: Ctrl-C does not reach it');
+    const { stdout } = await run('ps', ['-o', 'pgid=', '-p', String(first.pid)]);
+    t.equal(Number(stdout), first.pid, 'it has a process group of its own, so that Ctrl-C does not reach it');
 
-  await Promise.all([first.stop(), first.stop()]);
-  t.strictSame(await processesOf(dataDir), []);
-  const second = await start(t, dataDir);
-  t.strictSame(await query(second.url, 'SELECT word FROM kept'), [{ word: 'here' }]);
-});
+    await Promise.all([first.stop(), first.stop()]);
+    t.strictSame(await processesOf(dataDir), []);
+    const second = await start(t, dataDir);
+    t.strictSame(await query(second.url, 'SELECT word FROM kept'), [{ word: 'here' }]);
+  },
+);
 
 root.test(
   'DUR-01: a killed server leaves its database running; the next start takes it over, nothing is lost',
@@ -153,12 +156,12 @@ root.test(
     t.match(log.lines[1], /taken over/);
     t.strictSame(await query(next.url, 'SELECT word FROM kept'), [{ word: 'acknowledged' }]);
     await next.stop();
-    t.notOk(await isAlive(pid), 'what was taken over is stopped too');
+    t.notOk(await isAlive(pid), 'a database that was taken over is stopped too');
     t.strictSame(await processesOf(dataDir), []);
   },
 );
 
-root.test('CFG-03: a second server on the same DATA_DIR is refused, and the first goes on', async (t) => {
+root.test('CFG-03: a second server on the same DATA_DIR is refused, and the first continues', async (t) => {
   const dataDir = await preparedFolder(t);
   const first = await start(t, dataDir);
   const second = startChild(t, dataDir);
@@ -199,7 +202,7 @@ root.test('DUR-02 DUR-05: a database that is killed comes back on the same port 
       async () => pool.query('SELECT n FROM kept ORDER BY n'),
       () => true,
     );
-    t.equal(rows.length, round, 'the pool goes on by itself');
+    t.equal(rows.length, round, 'the pool recovers by itself');
   }
   t.not(embedded.pid, pid);
   await embedded.stop();
@@ -235,9 +238,9 @@ root.test('stop while the database is down leaves nothing running', async (t) =>
   t.strictSame(await processesOf(dataDir), []);
 });
 
-root.test('DUR-01: a server killed while it makes the cluster leaves nothing half', async (t) => {
+root.test('DUR-01: a server killed while it creates the cluster leaves no incomplete one', async (t) => {
   const dataDir = await temporaryFolder(t);
-  // Watched from before the start on.
+  // Watched from before the start, so that the event cannot be missed.
   const watcher = watch(dataDir);
   t.teardown(() => watcher.close());
   const making = new Promise<void>((resolve) => {
@@ -255,8 +258,7 @@ root.test('DUR-01: a server killed while it makes the cluster leaves nothing hal
 });
 
 /**
- * A process of the database's user that has ended and is never collected: `sleep`, which took the shell's place, waits
- * for no child.
+ * A zombie of the database's user: `sleep`, which replaced the shell by `exec`, never waits for its child.
  */
 async function zombie(t: Test, { uid, gid }: { uid: number; gid: number }): Promise<number> {
   const script = 'exec 3<&0; cat <&3 >/dev/null & echo $!; exec sleep 600';
@@ -273,7 +275,7 @@ async function zombie(t: Test, { uid, gid }: { uid: number; gid: number }): Prom
 
 const IS_LINUX = process.platform === 'linux';
 
-root.test('a postmaster.pid that names a stranger or a zombie does not stop the start', async (t) => {
+root.test('a postmaster.pid that names an unrelated process or a zombie does not prevent the start', async (t) => {
   const dataDir = await preparedFolder(t);
   const first = await start(t, dataDir);
   const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
@@ -288,15 +290,15 @@ root.test('a postmaster.pid that names a stranger or a zombie does not stop the 
   }
 });
 
-root.test('another password than the cluster was made with is told as such', async (t) => {
+root.test('a password that is not the one of the cluster is reported as such', async (t) => {
   const dataDir = await preparedFolder(t);
   await (await start(t, dataDir)).stop();
   const wrong = EmbeddedPostgres.start({ dataDir, password: 'not the one', onLog: () => undefined });
   await t.rejects(wrong, { message: /has another password than the one in .*secrets/ });
-  t.strictSame(await processesOf(dataDir), [], 'and the database does not stay behind');
+  t.strictSame(await processesOf(dataDir), [], 'no process of the database is left');
 });
 
-root.test('a start that fails shows what PostgreSQL said', async (t) => {
+root.test('a start that fails shows the end of the PostgreSQL log', async (t) => {
   const dataDir = await preparedFolder(t);
   const password = await keptSecret(dataDir, 'database-password');
   const bad = EmbeddedPostgres.start({
@@ -309,7 +311,7 @@ root.test('a start that fails shows what PostgreSQL said', async (t) => {
 });
 
 root.test(
-  'started by root, a folder that the database cannot enter is named',
+  'a start by root names the folder that the database may not enter',
   { skip: process.getuid?.() !== 0 },
   async (t) => {
     const closed = join(await temporaryFolder(t), 'closed');

@@ -1,4 +1,4 @@
-/** The name of the history that versions count in, and what happens when it is another one. */
+/** The epoch names the history that versions count in; a client that knows another one is reset. */
 import { chown, readFile, stat, appendFile, writeFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import t from 'tap';
@@ -43,7 +43,7 @@ async function helloOnce(
 }
 
 const typesOf = (frames: readonly Json[]): unknown[] => frames.map((frame) => frame['type']);
-/** What a client gets that must forget everything. */
+/** The frames for a client that must start over from 0. */
 const anew = (head: number): string[] => ['reset', ...range(1, head).map(() => 'item'), 'caught_up'];
 
 t.test('one history', async (t) => {
@@ -61,29 +61,32 @@ t.test('one history', async (t) => {
     }
   });
 
-  t.test('EPOCH-02 EPOCH-03: another epoch, or since above the head, brings reset and everything', async (t) => {
-    for (const shape of SHAPES) {
-      const hellos = [
-        { since: 0, epoch: 'another' },
-        { since: 3, epoch: 'another' },
-        { since: head, epoch: '' },
-        { since: head + 1 },
-        { since: head + 1, epoch },
-        { since: Number.MAX_SAFE_INTEGER, epoch: null },
-        { since: head + 7, epoch: 'another' },
-      ];
-      for (const hello of hellos) {
-        const frames = await helloOnce(wire, token, { shape, ...hello });
-        const label = `${shape} ${JSON.stringify(hello)}`;
-        t.same(typesOf(frames), anew(head), label);
-        t.strictSame(frames[0], { type: 'reset', epoch }, label);
-        t.same(versionsOf(frames), range(1, head), label);
-        t.equal(frames.at(-1)?.['epoch'], epoch, label);
+  t.test(
+    'EPOCH-02 EPOCH-03: a hello with another epoch, or a since above the head, gets reset and everything',
+    async (t) => {
+      for (const shape of SHAPES) {
+        const hellos = [
+          { since: 0, epoch: 'another' },
+          { since: 3, epoch: 'another' },
+          { since: head, epoch: '' },
+          { since: head + 1 },
+          { since: head + 1, epoch },
+          { since: Number.MAX_SAFE_INTEGER, epoch: null },
+          { since: head + 7, epoch: 'another' },
+        ];
+        for (const hello of hellos) {
+          const frames = await helloOnce(wire, token, { shape, ...hello });
+          const label = `${shape} ${JSON.stringify(hello)}`;
+          t.same(typesOf(frames), anew(head), label);
+          t.strictSame(frames[0], { type: 'reset', epoch }, label);
+          t.same(versionsOf(frames), range(1, head), label);
+          t.equal(frames.at(-1)?.['epoch'], epoch, label);
+        }
       }
-    }
-  });
+    },
+  );
 
-  t.test('EPOCH-05: the right epoch or none, and a since up to the head, brings no reset', async (t) => {
+  t.test('EPOCH-05: a hello with the right epoch or none, and a since up to the head, gets no reset', async (t) => {
     for (const shape of SHAPES) {
       for (const since of range(0, head)) {
         for (const own of [epoch, null, undefined]) {
@@ -95,8 +98,8 @@ t.test('one history', async (t) => {
   });
 });
 
-t.test('EPOCH-04: an instance that lags resets nobody who saw more elsewhere', async (t) => {
-  // Neither clock runs: the first never tells the second anything, and the second never compares by itself.
+t.test('EPOCH-04: an instance that lags does not reset a client that saw a higher version elsewhere', async (t) => {
+  // Neither clock runs: the first never notifies the second, and the second never compares by itself.
   const database = await testDatabase(t);
   const { wire, device, epoch } = await world(t, { database, clock: new TestClock() });
   const second = await runServer(t, { database, clock: new TestClock() });
@@ -110,7 +113,7 @@ t.test('EPOCH-04: an instance that lags resets nobody who saw more elsewhere', a
     t.not(page.at('reset'), true);
   }
   const reset = await helloOnce(second.wire, device.token, { since: start + 21 });
-  t.same(typesOf(reset), anew(start + 20), 'one who saw more than there is starts anew');
+  t.same(typesOf(reset), anew(start + 20), 'a client whose since is above the stored head is reset');
 });
 
 t.test('EPOCH-06: a restart of the server keeps the epoch', async (t) => {
@@ -169,10 +172,10 @@ t.test('EPOCH-07: a database that was recovered from its log has a new timeline 
   await chown(joinPath(cluster, 'recovery.signal'), uid, gid);
   const second = await spawnServer(t, { embedded: true, dataDir });
   const log = await readFile(joinPath(dataDir, 'postgres.log'), 'utf8');
-  t.match(log, /selected new timeline ID: 2/, 'it was recovered indeed');
+  t.match(log, /selected new timeline ID: 2/, 'the cluster was recovered');
   t.not(await epochOf(second.wire), epoch);
   t.same(typesOf(await helloOnce(second.wire, device.token, { since: head, epoch })), anew(head));
-  t.equal(changesOf(await helloOnce(second.wire, device.token, {})).length, 1, 'and the data is there');
+  t.equal(changesOf(await helloOnce(second.wire, device.token, {})).length, 1, 'the data is kept');
 });
 
 t.test('EPOCH-08: the epoch is compared at every connection, while the server runs', async (t) => {
@@ -180,7 +183,7 @@ t.test('EPOCH-08: the epoch is compared at every connection, while the server ru
   const live = await wire.connect({ token: device.token });
   await live.hello(head, { epoch });
   await server.sql("UPDATE installation SET system_identifier = '1'");
-  t.equal(await epochOf(wire), epoch, 'nothing happened yet: the connections are old');
+  t.equal(await epochOf(wire), epoch, 'existing connections do not compare it');
   await server.sql(
     'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()',
   );

@@ -50,7 +50,11 @@ t.test('REF-17: every endpoint has its example on its page, with variables that 
       all.includes(sdk === undefined ? (without ?? '-') : `\`\`\`ts\n${sdk}\n${SDK_END}\n\`\`\``),
       `${key}: library`,
     );
-    t.equal(prints === undefined, sdk === undefined, `${key}: what it prints is known`);
+    t.equal(
+      prints === undefined,
+      sdk === undefined,
+      `${key}: an example of the library has an expected output, and no other has`,
+    );
     for (const [, name = ''] of shell.matchAll(/\$([A-Z_]+)\b/g)) t.ok(VARIABLES[name], `${key}: ${name}`);
   }
   const used = Object.values(EXAMPLES)
@@ -59,7 +63,7 @@ t.test('REF-17: every endpoint has its example on its page, with variables that 
   t.same(
     Object.keys(VARIABLES).filter((name) => !new RegExp(`\\b${name}\\b`).test(used)),
     [],
-    'no variable is left over',
+    'every explained variable is used',
   );
   t.end();
 });
@@ -69,7 +73,7 @@ const MISSING = ['bash', 'curl'].filter(
 );
 const skip = MISSING.length > 0 && `this machine has no ${MISSING.join(' and no ')}`;
 
-t.test('REF-17: every example for a shell does what it says, pasted as it stands', { skip }, async (t) => {
+t.test('REF-17: every shell example does what it says when pasted as it stands', { skip }, async (t) => {
   const stage = await ExampleStage.open(t);
   const folder = await temporaryFolder(t);
   await writeFile(join(folder, '.curlrc'), stage.curlrc);
@@ -94,11 +98,11 @@ t.test('REF-17: every example for a shell does what it says, pasted as it stands
       'schema',
     ];
     if (path.startsWith('/api/')) t.equal(documents.faults(place, JSON.parse(out)), '', `${key}: ${out.slice(0, 200)}`);
-    t.not(out, '', `${key}: it says something`);
+    t.not(out, '', `${key}: it prints something`);
   }
 });
 
-/** Each example is a module of its own behind the lines that stand before all. */
+/** An example as a module of its own, between the lines that surround every example. */
 const moduleOf = (sdk: string): string => `${SDK_BEGIN}\n${sdk}\n${SDK_END}\n`;
 
 function faultsOf(files: readonly string[]): string[] {

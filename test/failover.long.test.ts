@@ -1,6 +1,6 @@
 /**
- * Promotions under load, by a list of hosts and through HAProxy, with PostgreSQL 15 and 18. FAILOVER_PROMOTIONS is how
- * many of each kind (default 3); their moments follow from FAILOVER_SEED, which is told.
+ * Promotions under load, by a list of hosts and through HAProxy, with PostgreSQL 15 and 18. FAILOVER_PROMOTIONS is the
+ * number of each kind (default 3); their moments follow from FAILOVER_SEED, which is printed.
  */
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -16,7 +16,7 @@ import type { Wire } from './support/wire.js';
 
 const PROMOTIONS = Number(process.env['FAILOVER_PROMOTIONS'] ?? '3');
 const SEED = Number(process.env['FAILOVER_SEED'] ?? String(randomInt(1, 1_000_000)));
-/** Which of the runs; all by default. */
+/** Only the runs whose name contains this; all by default. */
 const ONLY = process.env['FAILOVER_ONLY'] ?? '';
 
 t.setTimeout(600_000 + PROMOTIONS * 4 * 60_000);
@@ -33,7 +33,7 @@ function seeded(seed: number): () => number {
   };
 }
 
-/** How the primary goes away. */
+/** How the primary fails. */
 const ENDS = ['crash', 'stop', 'freeze'] as const;
 
 interface Stage {
@@ -54,7 +54,7 @@ async function stage(t: WithTeardown, mode: Mode, way: Way): Promise<Stage> {
   return { pair, wires, device, random: seeded(SEED + major), way };
 }
 
-/** A socket on each instance, each of which has to be told. */
+/** A socket on each instance: every instance must close its own. */
 async function sockets({ wires, device }: Stage) {
   return Promise.all(
     wires.map(async (wire) => {
@@ -68,27 +68,27 @@ async function sockets({ wires, device }: Stage) {
 const epochs = async ({ wires }: Stage): Promise<string[]> =>
   Promise.all(wires.map(async (wire) => (await wire.get('/service/status')).text('epoch')));
 
-/** The primary goes, the other one is promoted, and the former one comes back as its standby. */
+/** The primary fails, the standby is promoted, and the former primary returns as the new standby. */
 async function promotion(stage: Stage, load: Load, [from, to]: readonly [FailoverNode, FailoverNode]): Promise<string> {
   const { pair, random, way } = stage;
   const open = await sockets(stage);
   await load.more(10);
-  await sleep(random() * 1_000); // the moment is chance; nothing is decided by it
+  await sleep(random() * 1_000); // a random moment; the result must not depend on it
   const end = ENDS[Math.floor(random() * ENDS.length)] ?? 'crash';
   await from[end]();
   await sleep(random() * 500);
   await to.command('promote');
   if (end === 'freeze') {
-    // It goes on where it stood, as a primary that knows of nothing, and is stopped only later.
+    // It resumes as a primary that does not know of the promotion, and is stopped only later.
     await sleep(random() * 1_000);
     from.thaw();
-    // Servers that know both see for themselves which one is meant. A proxy may not have seen that this one stood still.
+    // Servers that know both hosts find the right one themselves. A proxy may not have noticed this one's freeze.
     if (way.by === 'HAProxy') await from.stepsDown();
   }
   await load.more(10);
   for (const socket of open) await socket.closed;
   await from.stop();
-  if (way.major === 18) await from.cloneAgain(); // it comes without pg_rewind
+  if (way.major === 18) await from.cloneAgain(); // its package has no pg_rewind
   await from.start();
   await pair.attach(to);
   return end;
@@ -118,12 +118,19 @@ for (const way of WAYS) {
       const end = await promotion(made, load, nodes);
       const now = await epochs(made);
       const [one = ''] = now;
-      t.ok(now.every((epoch) => epoch === one) && !seen.has(one), `${turn} (${end}): all see a history that is new`);
+      t.ok(
+        now.every((epoch) => epoch === one) && !seen.has(one),
+        `${turn} (${end}): all instances report the same new epoch`,
+      );
       seen.add(one);
       nodes = [nodes[1], nodes[0]];
     }
     await load.stop();
-    t.strictSame(await load.lost(wires[0] as Wire, device), [], `of ${load.acked.size} acknowledged none is lost`);
+    t.strictSame(
+      await load.lost(wires[0] as Wire, device),
+      [],
+      `none of ${load.acked.size} acknowledged writes is lost`,
+    );
     t.comment(`${name}: ${PROMOTIONS} promotions, ${load.acked.size} acknowledged, ${load.refused} tries refused`);
   });
 
@@ -140,7 +147,7 @@ for (const way of WAYS) {
       const kept = await device.put(note(`kept ${turn}`));
       await until('the standby has it', async () => (await to.asSuperuser(has(kept.id))) === '1');
       const before = (await other.wire.get('/service/status')).text('epoch');
-      // Still, and cut off: what is sent to a process that stands still waits for it in the system.
+      // Frozen and disconnected: on an open connection the kernel would keep what is sent to a frozen process.
       await to.freeze();
       await from.asSuperuser('SELECT pg_terminate_backend(pid) FROM pg_stat_replication');
       const lost = await device.put(note(`only on the primary ${turn}`));
@@ -149,18 +156,18 @@ for (const way of WAYS) {
       const orphaned = next(first, 'orphaned', ({ ids }) => ids.includes(lost.id));
       await to.command('promote');
       await orphaned;
-      t.equal(await to.asSuperuser(has(lost.id)), '0', `${turn}: the standby was behind`);
+      t.equal(await to.asSuperuser(has(lost.id)), '0', `${turn}: the standby lacks the last write`);
       t.equal(await to.asSuperuser(has(kept.id)), '1');
       await device.republish(lost.id);
-      t.equal(await to.asSuperuser(has(lost.id)), '1', 'what the device has comes back');
+      t.equal(await to.asSuperuser(has(lost.id)), '1', 'what the device sends again is stored');
       for (const { wire } of [server, other])
         await until('another history', async () => (await wire.get('/service/status')).status === 200);
       const epoch = (await other.wire.get('/service/status')).text('epoch');
-      t.not(epoch, before, 'another instance sees it too');
+      t.not(epoch, before, 'the other instance reports a new epoch');
       t.equal((await server.wire.get('/service/status')).text('epoch'), epoch);
       await from.startByHand();
       const after = await device.put(note(`beside the former primary ${turn}`));
-      t.equal(await from.asSuperuser(has(after.id)), '0', 'a former primary that comes back gets nothing');
+      t.equal(await from.asSuperuser(has(after.id)), '0', 'a former primary that returns receives no write');
       t.equal(await to.asSuperuser(has(after.id)), '1');
       await from.stop();
       if (way.major === 18) await from.cloneAgain();

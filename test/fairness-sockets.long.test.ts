@@ -1,11 +1,11 @@
-/** How long a device waits while sockets of another tenant take what they can get. */
+/** How long a device waits while sockets of another tenant take all that they can get. */
 import t from 'tap';
 import type { Findings, Judge } from './support/judge.js';
 import { fill, Flood, released, stage, unread, type Stage } from './support/socket-attacks.js';
 
 t.setTimeout(900_000);
 
-/** The middle one of its waits, against that on the idle server; or so much, where that is more, ms. */
+/** The median wait may be this many times that on an idle server, or `LEAST_MS` where that is more. */
 const TIMES_MAX = 3;
 const LEAST_MS = 10;
 const ROUNDS = 40;
@@ -39,7 +39,7 @@ const ATTACKS: readonly (readonly [name: string, devices: number, attack: Attack
 ];
 
 for (const [name, devices, attack] of ATTACKS) {
-  t.test(`FAIR-15 FAIR-26 FAIR-27: ${name}`, async (t) => {
+  t.test(`FAIR-15 FAIR-26 FAIR-27: another tenant is served in time despite ${name}`, async (t) => {
     const scene = await stage(t, devices);
     const idle = await judged(scene.judge);
     const end = await attack(scene);

@@ -1,4 +1,4 @@
-/** Sockets that take all they can get, and a device of another tenant that goes on as if they were not there. */
+/** Sockets that take all that they can get do not affect a device of another tenant. */
 import t from 'tap';
 import { until } from './support/events.js';
 import { inLongRun } from './support/long.js';
@@ -9,20 +9,20 @@ import { range } from './support/stream.js';
 t.setTimeout(600_000);
 
 const MIB = 1024 * 1024;
-/** On a busy machine. */
+/** Enough even on a busy machine. */
 const FILLED_MAX_MS = 180_000;
 /** A tenant's share of what sockets may leave unsent is 32 MiB; the library's buffers take up to twice what is in them. */
 const GROWTH_MAX_MIB = 144;
-/** What heap and allocator may take more from one time to the next: nothing follows from the number of sockets. */
+/** How much heap and allocator may vary: no growth may depend on the number of sockets. */
 const NOISE_MIB = 48;
-/** What they may keep of it. */
+/** How much they may keep after the sockets are gone. */
 const KEPT_MAX_MIB = 96;
 
-t.test('FAIR-26 FAIR-25: sockets that said hello and never read', async (t) => {
+t.test('FAIR-26 FAIR-25: sockets that never read cost bounded memory, and no other caller is refused', async (t) => {
   const scene = await stage(t, 6);
   const { place, judge, greedy, devices } = scene;
   await fill(greedy, devices);
-  // What the process needs for the work itself is not what its readers cost.
+  // What the process needs for the work itself must not count as the cost of its readers.
   const warm = await SlowSocket.open({ port: place.server.port, token: greedy.device.token, host: greedy.host });
   warm.send({ type: 'hello', since: 0 });
   await warm.until(({ caughtUp }) => caughtUp !== undefined);
@@ -37,7 +37,7 @@ t.test('FAIR-26 FAIR-25: sockets that said hello and never read', async (t) => {
   for (const count of [3, 6]) {
     judge.begin();
     const sockets = await unread({ ...scene, devices: devices.slice(0, count) });
-    // What the system takes for each connection is filled first.
+    // The buffers that the system has for each connection are filled first.
     await until('much that is unsent', async () => (await unsent(place)) > 4 * MIB, FILLED_MAX_MS);
     const held = await unsent(place);
     t.ok(held <= 32 * MIB, `${held} bytes unsent`);
@@ -52,10 +52,10 @@ t.test('FAIR-26 FAIR-25: sockets that said hello and never read', async (t) => {
   t.ok(Math.max(once, twice) < GROWTH_MAX_MIB, `${Math.max(once, twice)} MiB more`);
   t.ok(twice - once < NOISE_MIB, `${twice - once} MiB more for twice as many`);
   const after = (await place.memory()) - idle;
-  t.ok(after < KEPT_MAX_MIB, `${after} MiB more when they are gone; before ${JSON.stringify(quiet)}`);
+  t.ok(after < KEPT_MAX_MIB, `${after} MiB more after they disconnected; before ${JSON.stringify(quiet)}`);
 });
 
-t.test('FAIR-26 FAIR-28: sockets that never read, and ask for answers all the time', async (t) => {
+t.test('FAIR-26 FAIR-28: sockets that never read and keep sending pings cost bounded memory', async (t) => {
   const scene = await stage(t, 1);
   const { place, judge, greedy, devices } = scene;
   await fill(greedy, devices);
@@ -66,7 +66,7 @@ t.test('FAIR-26 FAIR-28: sockets that never read, and ask for answers all the ti
   const sockets = await unread(scene);
   judge.begin();
   const pinging = setInterval(() => {
-    // Below what a socket may send: it is not closed for that.
+    // Below what a socket may send, so that it is not closed.
     for (const socket of sockets) for (const _ of range(1, 6)) socket.send({ type: 'ping' });
     // Frames of the protocol, which the library answers by itself: empty mask, 100 bytes.
     const ping = Buffer.concat([Buffer.from([0x89, 0x80 | 100, 0, 0, 0, 0]), Buffer.alloc(100)]);
@@ -83,8 +83,8 @@ t.test('FAIR-26 FAIR-28: sockets that never read, and ask for answers all the ti
   await released(place);
 });
 
-t.test('FAIR-27: sockets of one device that send junk as fast as they can', async (t) => {
-  // A device for each kind of junk: who sent too much is refused for a while.
+t.test('FAIR-27: sockets that send junk as fast as they can are closed, and no other caller is refused', async (t) => {
+  // A device for each kind of junk, since a device that sent too much is refused for a while.
   const scene = await stage(t, 3);
   const { place, judge } = scene;
   judge.begin();
@@ -99,13 +99,13 @@ t.test('FAIR-27: sockets of one device that send junk as fast as they can', asyn
     await flood.end();
     t.same(seen.refusals, []);
     t.ok(flood.codes.length >= 1 && flood.codes.every((code) => code === 4429 || code === 1006), String(flood.codes));
-    t.ok(flood.refused > 0, 'who comes back at once is refused');
+    t.ok(flood.refused > 0, 'a device that reconnects at once is refused');
     t.comment(JSON.stringify(seen), flood.codes, flood.refused);
   }
   await released(place);
 });
 
-t.test('FAIR-29: halves of frames', async (t) => {
+t.test('FAIR-29: an incomplete frame costs at most 64 KiB, and for a longer one the connection is cut', async (t) => {
   const scene = await stage(t, 6);
   const { place, judge, greedy, devices } = scene;
   judge.begin();
@@ -115,7 +115,7 @@ t.test('FAIR-29: halves of frames', async (t) => {
   judge.begin();
   const { port } = place.server;
   const sockets: SlowSocket[] = [];
-  /** The head of a masked text frame of so many bytes, and most of them. */
+  /** The header of a masked text frame of `size` bytes, and all but 1,000 of them. */
   const half = (size: number): Buffer => {
     const head = Buffer.from([0x81, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     head.writeUInt32BE(size, 6);
@@ -130,7 +130,7 @@ t.test('FAIR-29: halves of frames', async (t) => {
   t.ok(seen.peakMib - idle < 32, `${seen.peakMib - idle} MiB more`);
   const [first] = sockets;
   const longer = await SlowSocket.open({ port, token: devices[0]?.token ?? '', host: greedy.host }).catch(String);
-  t.match(longer, /429/, 'a device has sixteen');
+  t.match(longer, /429/, 'a device has at most sixteen sockets');
   first?.close();
   await until('room for another', async () => {
     const socket = await SlowSocket.open({ port, token: devices[0]?.token ?? '', host: greedy.host }).catch(

@@ -1,10 +1,10 @@
-/** How long a device waits while another tenant's device, or a stranger, takes what he can get. */
+/** How long a device waits while another tenant's device, or an unauthenticated client, takes all that it can get. */
 import t from 'tap';
 import { Stage } from './support/attacks.js';
 
 t.setTimeout(600_000);
 
-/** The middle one of its waits, against that on the idle server; or so much, where that is more, ms. */
+/** The median wait may be this many times that on an idle server, or `LEAST_MS` where that is more. */
 const TIMES_MAX = 3;
 const LEAST_MS = 10;
 const ROUNDS = 20;
@@ -18,7 +18,7 @@ const ATTACKS: readonly (readonly [name: string, attack: (stage: Stage) => Promi
 ];
 
 for (const [name, attack] of ATTACKS) {
-  t.test(`FAIR-15: ${name}`, async (t) => {
+  t.test(`FAIR-15: another tenant is served in time despite ${name}`, async (t) => {
     const stage = await Stage.start(t);
     const { judge } = stage;
     judge.begin();

@@ -1,4 +1,4 @@
-/** One caller takes all he can get, and a device of another tenant goes on as if he were not there. */
+/** A caller that takes all that it can get does not affect a device of another tenant. */
 import t, { type Test } from 'tap';
 import { Stage } from './support/attacks.js';
 
@@ -12,7 +12,7 @@ async function judged(t: Test, attack: (stage: Stage) => Promise<void>): Promise
   const { judge, place } = stage;
   judge.begin();
   await judge.after(3);
-  t.same((await judge.end()).refusals, [], 'all is well before');
+  t.same((await judge.end()).refusals, [], 'no call is refused before the attack');
   const before = await place.memory();
   judge.begin();
   await attack(stage);
@@ -22,12 +22,18 @@ async function judged(t: Test, attack: (stage: Stage) => Promise<void>): Promise
   await stage.released();
 }
 
-t.test('FAIR-07: a device that asks for page after page and reads none', (t) => judged(t, (stage) => stage.pages(10)));
+t.test('FAIR-07: a device that requests page after page and reads none causes no refusal of others', (t) =>
+  judged(t, (stage) => stage.pages(10)),
+);
 
-t.test('FAIR-08: four hundred page reads in one burst', (t) => judged(t, (stage) => stage.burst(400)));
+t.test('FAIR-08: four hundred page reads in one burst cause no refusal of others', (t) =>
+  judged(t, (stage) => stage.burst(400)),
+);
 
-t.test('FAIR-14: pages of the reference that nobody reads, in waves and without an account', (t) =>
+t.test('FAIR-14: unread pages of the reference, requested without a token, cost the devices nothing', (t) =>
   judged(t, (stage) => stage.docs(8)),
 );
 
-t.test('FAIR-11: half-sent bodies of one stranger', (t) => judged(t, (stage) => stage.halves(540)));
+t.test('FAIR-11: half-sent bodies of an unauthenticated client do not affect devices', (t) =>
+  judged(t, (stage) => stage.halves(540)),
+);

@@ -28,7 +28,7 @@ function numbers(seed: number): () => number {
   return () => (state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) / 2 ** 32;
 }
 
-t.test('INST-23 INST-24 DUR-07 DUR-08 DUR-09: faults at random', async (t) => {
+t.test('INST-23 INST-24 DUR-07 DUR-08 DUR-09: random faults lose no write and no change on any socket', async (t) => {
   const seed = Number(process.env['FAULT_SEED'] ?? Date.now() % 1_000_000);
   t.comment(`FAULT_SEED=${seed}`);
   const next = numbers(seed);

@@ -1,9 +1,9 @@
-/** What callers leave behind: sockets by ticket, and when a device was seen. */
+/** What the front keeps about callers: sockets by ticket, when a device was seen, verified tokens. */
 import t from 'tap';
 import { ask, DEVICE, frontOf, tokenOf, verify } from './support/front.js';
 import { refusedSocket, socketOf } from './support/front-sockets.js';
 
-t.test('TOKEN-27: a socket by ticket ends with the token that the ticket was drawn with', async (t) => {
+t.test('TOKEN-27: a socket opened by ticket closes when the token that requested the ticket expires', async (t) => {
   const { port, clock } = await frontOf(t, {
     services: {
       tickets: {
@@ -18,14 +18,14 @@ t.test('TOKEN-27: a socket by ticket ends with the token that the ticket was dra
   for (const socket of [byTicket, byToken]) await socket.say({ type: 'hello', since: 0 });
   clock.advance(44_000);
   for (const socket of [byTicket, byToken]) await socket.say({ type: 'pong' });
-  t.equal(byTicket.closeCode, undefined, 'not before');
+  t.equal(byTicket.closeCode, undefined, 'not before the token expires');
   clock.advance(2_000);
   t.equal(await byTicket.closed(), 4401);
   await byToken.say({ type: 'pong' });
-  t.equal(byToken.closeCode, undefined, 'the other token lives');
+  t.equal(byToken.closeCode, undefined, 'a socket whose token is still valid stays');
 });
 
-t.test('TOKEN-27: a ticket is drawn with the end and the epoch of the token that asked', async (t) => {
+t.test('TOKEN-27: a ticket carries the expiry and the epoch of the token that requested it', async (t) => {
   const drawn: object[] = [];
   const { port, actor } = await frontOf(t, {
     services: {
@@ -44,7 +44,7 @@ t.test('TOKEN-27: a ticket is drawn with the end and the epoch of the token that
   t.match(drawn, [{ deviceId: DEVICE, epoch: 3, expiresAt: 3e12 }]);
 });
 
-t.test('DEV-16: a device is seen when it calls or opens a socket, and not when it is refused', async (t) => {
+t.test('DEV-16: a device counts as seen when it calls or opens a socket, and not when it is refused', async (t) => {
   const seen: string[] = [];
   const unasked = (): Promise<never> => Promise.reject(new Error('not asked for'));
   const devices = { patch: unasked, revoke: unasked, list: () => Promise.resolve({ devices: [] }) };
@@ -63,7 +63,7 @@ t.test('DEV-16: a device is seen when it calls or opens a socket, and not when i
 });
 
 t.test(
-  'ADMIT-10: a tenant is read at once for a device that asks, with others for sockets and for who has no token',
+  'ADMIT-10: a tenant is read at once for a request of a device, with others for sockets and for calls without a token',
   async (t) => {
     let hurried = 0;
     const { port, actor } = await frontOf(t, {
@@ -86,7 +86,7 @@ t.test(
   },
 );
 
-t.test('TOKEN-28: a token is proven once while nothing changes, a forged one each time', async (t) => {
+t.test('TOKEN-28: a token is verified once while nothing changes, a forged one each time', async (t) => {
   let looks = 0;
   const verifying = {
     verify: (token: string, now: number) => {
@@ -100,26 +100,26 @@ t.test('TOKEN-28: a token is proven once while nothing changes, a forged one eac
   t.same([await status(token), await status(token), await status(token), looks], [200, 200, 200, 1]);
   const forged = tokenOf({ forged: true });
   t.same([await status(forged), await status(forged), looks], [401, 401, 3]);
-  // Good tokens of the same device: those that came last are remembered, a bounded number.
+  // Valid tokens of the same device: a bounded number is remembered, those that came last.
   for (let n = 0; n < 300; n++) await status(tokenOf({ expiresAt: clock.now() + 70_000 + n }));
   const before = looks;
-  t.same([await status(token), looks - before], [200, 1], 'it was forgotten for the others');
+  t.same([await status(token), looks - before], [200, 1], 'newer tokens displaced it');
   const padded = async (n: number): Promise<number> =>
     (await ask(port, '/api/me', { token: null, headers: { authorization: `Bearer${' '.repeat(300 + n)}${token}` } }))
       .status;
-  // As many as are remembered: the next one that is would take the place of all.
+  // As many as are remembered: one more would displace all of them.
   for (let n = 0; n < 210; n++) await status(tokenOf({ expiresAt: clock.now() + 80_000 + n }));
   const known = looks;
-  t.same([await padded(0), await status(token), looks - known], [200, 200, 1], 'blanks before it drive nobody out');
+  t.same([await padded(0), await status(token), looks - known], [200, 200, 1], 'blanks before a token displace none');
   actor.admit(DEVICE, 2);
-  t.equal(await status(token), 403, 'the device is another one now');
+  t.equal(await status(token), 403, 'the epoch of the device has changed');
   actor.admit(DEVICE, 1);
   t.equal(await status(token), 200);
   clock.advance(60_000);
-  t.equal(await status(token), 401, 'remembered, but it has ended');
+  t.equal(await status(token), 401, 'a remembered token expires too');
 });
 
-t.test('TOKEN-28: nobody is remembered by an actor that was not compared for long', async (t) => {
+t.test('TOKEN-28: an actor that has not been compared for long remembers no caller', async (t) => {
   const { port, actor } = await frontOf(t);
   t.equal((await ask(port, '/api/me')).status, 200);
   actor.current = false;
@@ -128,6 +128,6 @@ t.test('TOKEN-28: nobody is remembered by an actor that was not compared for lon
     reads++;
     return undefined;
   };
-  t.equal((await ask(port, '/api/me')).status, 401, 'looked for anew');
+  t.equal((await ask(port, '/api/me')).status, 401, 'the device is looked up again');
   t.ok(reads > 0);
 });

@@ -1,4 +1,4 @@
-/** How much sockets of the front may say, and what of theirs is held: counted before it costs anything. */
+/** How much the front's sockets may send, and how much is held for them: counted before it costs anything. */
 import { once } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'uWebSockets.js';
@@ -17,18 +17,18 @@ const hello = { type: 'hello', since: 0 };
 const KIB = 1024;
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 const query = `?token=${tokenOf({ deviceId: OTHER_DEVICE })}`;
-/** A frame that is no JSON, so large. */
+/** A frame of `size` bytes that is not JSON. */
 const junk = (size: number): string => '['.repeat(size);
 
-/** Sends frames, one behind the other, and a ping behind them. */
+/** Sends the frames without waiting, and a ping after them. */
 async function flood(socket: TestSocket, frames: readonly string[]): Promise<void> {
   for (const frame of frames.slice(1)) socket.ws.send(frame);
   await socket.say(frames[0] ?? '{"type":"pong"}');
 }
 const pongs = (count: number): string[] => Array<string>(count).fill('{"type":"pong"}');
 
-t.test('FAIR-20: what a socket may say', (t) => {
-  /** Says frames so far apart; returns how many were taken. */
+t.test('FAIR-20: a socket may send 20 frames and 256 KiB a second, and 60 frames at once', (t) => {
+  /** Charges `count` frames that are `apartMs` apart; returns how many were accepted. */
   const said = (count: number, apartMs: number, bytes: number): number => {
     let level = 0;
     for (let n = 0; n < count; n++) {
@@ -38,34 +38,34 @@ t.test('FAIR-20: what a socket may say', (t) => {
     return count;
   };
   t.equal(said(100, 0, 15), 60, 'sixty at once');
-  t.equal(said(10_000, 50, 15), 10_000, 'twenty a second for ever');
-  t.ok(said(10_000, 45, 15) < 10_000, 'and no more');
+  t.equal(said(10_000, 50, 15), 10_000, 'twenty a second without end');
+  t.ok(said(10_000, 45, 15) < 10_000, 'no more than twenty a second');
   t.equal(said(100, 0, 16 * KIB), 16, '256 KiB at once');
   t.equal(said(10_000, 63, 16 * KIB), 10_000);
   t.ok(said(10_000, 55, 16 * KIB) < 10_000);
-  t.equal(said(100, -5_000, 15), 60, 'a clock that is set back gives nothing');
-  t.equal(charge(charge(0, 0, 16 * KIB), 1e12, 0) % 1, 0, 'a small integer, however long it was silent');
+  t.equal(said(100, -5_000, 15), 60, 'a clock that is set back adds no allowance');
+  t.equal(charge(charge(0, 0, 16 * KIB), 1e12, 0) % 1, 0, 'an integer, however long it was silent');
   t.end();
 });
 
-t.test('FAIR-22: large frames are counted for device, tenant and process', (t) => {
+t.test('FAIR-22: large frames are counted per device, tenant and process', (t) => {
   const clock = new TestClock();
   const large = new LargeFrames(clock);
   const taken = (tenant: string, device: string, bytes: number): number =>
     range(1, 1_000).findIndex(() => !large.take(tenant, device, bytes));
-  t.equal(taken('a', '1', KIB - 1), -1, 'small ones are not counted here');
+  t.equal(taken('a', '1', KIB - 1), -1, 'frames below 1 KiB are not counted');
   t.equal(taken('a', '1', 16 * KIB), 16, 'a device: 256 KiB');
   for (const device of ['2', '3', '4']) t.equal(taken('a', device, 16 * KIB), 16);
   t.equal(taken('a', '5', 16 * KIB), 0, 'a tenant: 1 MiB');
   for (const tenant of ['b', 'c', 'd', 'e']) for (const device of ['1', '2', '3', '4']) taken(tenant, device, 16 * KIB);
   t.notOk(large.take('a', '9', 16 * KIB), 'the process: 4 MiB');
-  t.ok(large.take('honest', '1', 16 * KIB), 'but who has taken less than an equal part is not refused');
+  t.ok(large.take('honest', '1', 16 * KIB), 'a tenant that used less than an equal part is not refused');
   clock.advance(1_000);
   t.equal(taken('a', '1', 16 * KIB), 16, 'a second later all of it is free');
   t.end();
 });
 
-t.test('FAIR-20 FAIR-21: a socket that says too much closes, and its device waits', async (t) => {
+t.test('FAIR-20 FAIR-21: a socket that sends too much closes, and its device must wait 10 s', async (t) => {
   for (const shape of ['a', 'b']) {
     const { port, actor, clock } = await frontOf(t);
     actor.admit(OTHER_DEVICE);
@@ -84,7 +84,7 @@ t.test('FAIR-20 FAIR-21: a socket that says too much closes, and its device wait
       await send(socket);
       socket.ws.send(JSON.stringify(hello));
       t.equal(await socket.closed(), CLOSE.tooMuch, what);
-      t.equal(actor.hellos.length, hellos, 'what came after is not read');
+      t.equal(actor.hellos.length, hellos, 'what follows is not read');
       const refused = await refusedSocket(t, port, mine);
       t.equal(refused.status, 429);
       t.equal(refused.headers['retry-after'], '10');
@@ -98,13 +98,13 @@ t.test('FAIR-20 FAIR-21: a socket that says too much closes, and its device wait
       await flood(socket, pongs(18));
       clock.advance(1_000);
     }
-    t.equal(socket.closeCode, undefined, 'twenty a second are fine');
+    t.equal(socket.closeCode, undefined, 'twenty a second are accepted');
     await flood(socket, pongs(57));
-    t.equal(socket.closeCode, undefined, 'so are sixty now and then');
+    t.equal(socket.closeCode, undefined, 'so are sixty at once after a pause');
   }
 });
 
-t.test('FAIR-21: a clock that is set back keeps no device waiting for longer', async (t) => {
+t.test('FAIR-21: a clock that is set back does not make a device wait longer', async (t) => {
   const { port, clock } = await frontOf(t);
   const mine = { query: `?token=${tokenOf()}` };
   const socket = await socketOf(t, port, mine);
@@ -115,7 +115,7 @@ t.test('FAIR-21: a clock that is set back keeps no device waiting for longer', a
   await (await socketOf(t, port, mine)).say(hello);
 });
 
-t.test('FAIR-22: many sockets of a device parse no more large frames than one', async (t) => {
+t.test('FAIR-22: the limit on large frames counts all sockets of a device together', async (t) => {
   const { port, actor } = await frontOf(t);
   actor.admit(OTHER_DEVICE);
   const sockets = await Promise.all(range(1, 16).map(() => socketOf(t, port)));
@@ -128,14 +128,14 @@ t.test('FAIR-22: many sockets of a device parse no more large frames than one', 
   t.equal(closed.length, 2);
   await until('a close', () => sockets.some(({ closeCode }) => closeCode === CLOSE.tooMuch));
   await sockets[15]?.say({ type: 'pong' });
-  t.equal(sockets[15]?.closeCode, undefined, 'who says little stays');
+  t.equal(sockets[15]?.closeCode, undefined, 'a socket that sends little stays');
   const other = await socketOf(t, port, { query });
   await other.say(hello);
   await other.say(junk(15 * KIB));
-  t.equal(errors(other), 1, 'another device is not concerned');
+  t.equal(errors(other), 1, 'another device is not affected');
 });
 
-/** Fills what the system holds for the connection, until so much waits in the server. */
+/** Fills the system's buffers for the connection until `bytes` wait in the server. */
 async function stuff(socket: TestSocket, send: (frames: string[]) => number, bytes: number): Promise<number> {
   socket.ws.pause();
   const frame = JSON.stringify({ type: 'big', pad: 'x'.repeat(200_000) });
@@ -159,7 +159,7 @@ t.test('FAIR-24: a socket that is to close gets what it was sent before, and its
   socket.ws.send(JSON.stringify(hello));
   socket.ws.resume();
   t.equal(await socket.closed(), CLOSE.revoked);
-  t.equal(actor.hellos.length, 1, 'nor is it read any more');
+  t.equal(actor.hellos.length, 1, 'its frames are no longer read');
   t.equal(front.held()['sockets_unsent'], 0);
 
   const deaf = await socketOf(t, port);
@@ -172,10 +172,10 @@ t.test('FAIR-24: a socket that is to close gets what it was sent before, and its
   t.equal(front.sockets, 1);
   clock.advance(1);
   await until('no socket left', () => front.sockets === 0);
-  t.equal(front.held()['sockets_unsent'], 0, 'it does not read: it is cut, and nothing of it is held');
+  t.equal(front.held()['sockets_unsent'], 0, 'a socket that does not read is cut, and nothing is held for it');
 });
 
-t.test('FAIR-23: sockets that do not read hold a share, and those that stand still go first', async (t) => {
+t.test('FAIR-23: sockets that do not read hold at most a share; those that stand still are cut first', async (t) => {
   const { port, front, clock, actor } = await frontOf(t);
   actor.admit(OTHER_DEVICE);
   const share = (128 * KIB * KIB) / 16;
@@ -192,20 +192,20 @@ t.test('FAIR-23: sockets that do not read hold a share, and those that stand sti
   t.ok((front.held()['sockets_unsent'] ?? 0) <= share);
   const before = front.sockets;
   clock.advance(5_000);
-  // More than is left of the share, whatever the kernel takes of it, and of each less than the library drops.
+  // Together more than is left of the share, whatever the kernel takes of it; each less than the library drops.
   const fresh = [await open(), await open(), await open()];
   for (const { socket, send } of fresh) await stuff(socket, send, 2_000_000);
   t.ok((front.held()['sockets_unsent'] ?? 0) <= share, 'the share holds');
-  t.ok(front.sockets < before + fresh.length, 'older ones of the device gave way');
+  t.ok(front.sockets < before + fresh.length, 'older sockets of the device gave way');
   reader.send([JSON.stringify({ type: 'x' })]);
   await reader.socket.say({ type: 'pong' });
-  t.equal(reader.socket.closeCode, undefined, 'nobody else did');
+  t.equal(reader.socket.closeCode, undefined, 'no socket of another device did');
   for (const { socket } of [...deaf, ...fresh]) socket.ws.terminate();
   await until('one socket left', () => front.sockets === 1);
   t.equal(front.held()['sockets_unsent'], 0);
 });
 
-t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
+t.test('FAIR-28: a client that does not read gets no more answers', async (t) => {
   const { port, front, clock, actor } = await frontOf(t);
   const socket = await socketOf(t, port);
   await socket.say(hello);
@@ -219,7 +219,7 @@ t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
     await until('the hello', () => actor.hellos.length >= hellos + round);
     clock.advance(1_000);
   }
-  t.ok((front.held()['sockets_unsent'] ?? 0) <= before + 100, 'no answer was added, a heartbeat perhaps');
+  t.ok((front.held()['sockets_unsent'] ?? 0) <= before + 100, 'no answer was added, at most a heartbeat');
   socket.ws.resume();
   await once(socket.ws, 'message');
 });
@@ -249,7 +249,7 @@ t.test('WS-21: a frame that the library drops ends the socket, since its client 
   t.same(calls, []);
   socket.send(['one', 'two', 'three']);
   t.equal(socket.send(['four']), 0, 'it gets nothing more');
-  t.same(calls, [], 'what it was sent before goes first');
+  t.same(calls, [], 'what was sent before must go out first');
   unsent = 0;
   socket.drained();
   t.match(calls, [[CLOSE.overloaded, String]]);

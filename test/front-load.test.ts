@@ -1,4 +1,4 @@
-/** What the front has under way, and what it refuses beyond that: admission, bodies, upgrades, the way down. */
+/** What the front has under way, and what it refuses beyond that: admission, bodies, upgrades, shutdown. */
 import t from 'tap';
 import type { App } from '../src/server/app/route-table.js';
 import type { LoadBound } from '../src/server/http/limits.js';
@@ -10,13 +10,13 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 const WIDE: LoadBound = { calls: 1_000, bodies: 1_000_000, replies: 100_000_000 };
 
-/** Bounds of strangers by what one address may have of each: a sixteenth. */
+/** Bounds for unauthenticated clients by the share that one address has of each: a sixteenth. */
 const strangers = (share: Partial<LoadBound>): LoadBound => ({
   ...WIDE,
   ...Object.fromEntries(Object.entries(share).map(([what, most]) => [what, most * 16])),
 });
 
-/** An address limiter that answers when it is told to. */
+/** An address limiter that answers only when `answer` is called. */
 function slowLimiter() {
   const asked: (() => void)[] = [];
   const addressLimits: App['addressLimits'] = {
@@ -25,17 +25,17 @@ function slowLimiter() {
   return { asked, addressLimits, answer: () => asked.forEach((resolve) => resolve()) };
 }
 
-/** A stranger's call that its address is counted for; its body has about `size` bytes. */
+/** An unauthenticated call that the address limiter counts; its body has about `size` bytes. */
 const stranger = (port: number, size = 0): Promise<HttpAnswer> =>
   ask(port, '/api/password/verify', { body: { password: 'p'.repeat(40), pad: 'x'.repeat(size) }, token: null });
 
 const free = (port: number, headers: Record<string, string> = {}): Promise<HttpAnswer> =>
   ask(port, '/api/password/exists', { token: null, headers });
 
-/** Of somebody at another address. */
+/** A call from another address. */
 const elsewhere = (port: number): Promise<HttpAnswer> => free(port, { 'x-forwarded-for': '203.0.113.9' });
 
-t.test('FAIR-13: strangers who wait for their rate have the share of their address, and no more', async (t) => {
+t.test('FAIR-13: unauthenticated calls that wait for the limiter use the share of their address', async (t) => {
   const limiter = slowLimiter();
   const { port, front } = await frontOf(t, {
     services: { ...limiter, bounds: { devices: WIDE, unauthenticated: strangers({ calls: 2 }) } },
@@ -46,17 +46,17 @@ t.test('FAIR-13: strangers who wait for their rate have the share of their addre
   t.equal(shed.status, 429);
   t.equal(shed.error['code'], 'rate_limited');
   t.match(shed.headers['retry-after'], /^[1-9]\d*$/);
-  t.equal(limiter.asked.length, 2, 'nothing was asked for the one too many');
-  t.equal((await elsewhere(port)).status, 200, 'nobody else is refused');
-  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'devices go on');
+  t.equal(limiter.asked.length, 2, 'the limiter is not queried for the refused call');
+  t.equal((await elsewhere(port)).status, 200, 'another address is not refused');
+  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'devices are not refused');
   t.equal((await ask(port, '/api/health', { token: null })).status, 200);
   limiter.answer();
   for (const reply of await Promise.all(waiting)) t.equal(reply.status, 200);
-  t.equal((await free(port)).status, 200, 'and afterwards there is room again');
+  t.equal((await free(port)).status, 200, 'afterwards there is room again');
   t.same(new Set(Object.values(front.held())), new Set([0]));
 });
 
-t.test('ERR-15: where everybody has as little, and the bound is reached, it is 503', async (t) => {
+t.test('ERR-15: where callers with equal shares have reached the bound, the next call is 503', async (t) => {
   const limiter = slowLimiter();
   const { port } = await frontOf(t, {
     services: { ...limiter, bounds: { devices: WIDE, unauthenticated: { ...WIDE, calls: 2 } } },
@@ -76,7 +76,7 @@ t.test('ERR-15: where everybody has as little, and the bound is reached, it is 5
   for (const reply of await Promise.all(waiting)) t.equal(reply.status, 200);
 });
 
-t.test('FAIR-13: a stranger who goes away while he waits is counted until the wait is over', async (t) => {
+t.test('FAIR-13: a client that disconnects while it waits is counted until the wait is over', async (t) => {
   const limiter = slowLimiter();
   const { port, lines } = await frontOf(t, {
     services: { ...limiter, bounds: { devices: WIDE, unauthenticated: strangers({ calls: 1 }) } },
@@ -84,7 +84,7 @@ t.test('FAIR-13: a stranger who goes away while he waits is counted until the wa
   const gone = await raw(t, port, 'POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n');
   await until('stranger 1 in the wait', () => limiter.asked.length === 1);
   gone.socket.destroy();
-  t.equal((await free(port)).status, 429, 'his statement is still under way');
+  t.equal((await free(port)).status, 429, 'its statement is still under way');
   limiter.answer();
   await until('room again', async () => (await free(port)).status === 200);
   t.notOk(lines.some((line) => line.level === 'error'));
@@ -113,12 +113,12 @@ t.test('FAIR-11: bodies of calls that wait for their admission are counted while
   await until('the fourth body', () => (front.held()['stranger_bodies'] ?? 0) > 1_200);
   await until('stranger 4 in the wait', () => limiter.asked.length === 4);
   limiter.answer();
-  for (const reply of await Promise.all([first, fourth])) t.equal(reply.status, 200, 'they had their bodies');
-  t.equal((await third).status, 429, 'there was no room for this one, and it was dropped');
-  t.equal(front.held()['stranger_bodies'], 0, 'what was kept is let go of');
+  for (const reply of await Promise.all([first, fourth])) t.equal(reply.status, 200, 'both calls kept their bodies');
+  t.equal((await third).status, 429, 'there was no room for this body, and it was dropped');
+  t.equal(front.held()['stranger_bodies'], 0, 'every kept body is released');
 });
 
-t.test("FAIR-11: half bodies count in their sender's share, and the oldest makes room", async (t) => {
+t.test("FAIR-11: half-sent bodies count in their sender's share, and the oldest gives way", async (t) => {
   const { port, front, clock } = await frontOf(t, {
     services: { bounds: { devices: WIDE, unauthenticated: strangers({ bodies: 1_500 }) } },
   });
@@ -131,7 +131,7 @@ t.test("FAIR-11: half bodies count in their sender's share, and the oldest makes
     await until('half a body', () => front.held()['stranger_bodies'] === count * 600);
   }
   const third = await raw(t, port, half('203.0.113.1'));
-  t.equal(await third.status(), 429, 'a third half is not held');
+  t.equal(await third.status(), 429, 'a third half-sent body is not held');
   t.match(third.got, /retry-after: [1-9]/i);
   await third.until(() => third.closed);
   await raw(t, port, half('203.0.113.2'));
@@ -145,7 +145,7 @@ t.test("FAIR-11: half bodies count in their sender's share, and the oldest makes
   t.notOk(halves[1]?.closed);
 });
 
-t.test('FAIR-13: a call that is held for others to act gives its place to one that wants to be served', async (t) => {
+t.test('FAIR-13: a held call gives up its place to another call of its address, with 202', async (t) => {
   const pubkey = Buffer.alloc(32, 7).toString('base64url');
   const names = { host: 'x', name: 'Phone', glyph: 'phone', attestation: pubkey };
   const body = { code: 'one two three four five six', pubkey, ...names };
@@ -165,10 +165,10 @@ t.test('FAIR-13: a call that is held for others to act gives its place to one th
   t.equal((await elsewhere(port)).status, 200);
   clock.advance(5_000);
   t.equal((await free(port)).status, 200);
-  t.equal((await Promise.race(held)).status, 202, 'pending: it may ask again');
+  t.equal((await Promise.race(held)).status, 202, 'pending: the client may repeat the call');
 });
 
-t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened, are counted', async (t) => {
+t.test('FAIR-13: calls whose tenant is being loaded, and sockets being opened, are counted', async (t) => {
   const loads: (() => void)[] = [];
   const spends: ((first: boolean) => void)[] = [];
   const { port, actor } = await frontOf(t, {
@@ -197,19 +197,19 @@ t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened,
     t.equal((await device()).status, 429, why);
     t.equal((await refusedSocket(t, port)).status, 429, `by token: ${why}`);
     t.equal((await refusedSocket(t, port, { query: '?ticket=other' })).status, 429, `by ticket: ${why}`);
-    t.equal((await refusedSocket(t, port, { query: '?ticket=altered' })).status, 401, 'the ticket comes first');
-    t.equal((await ask(port, '/api/devices', { token: tokenOf({ forged: true }) })).status, 401, 'and the token');
+    t.equal((await refusedSocket(t, port, { query: '?ticket=altered' })).status, 401, 'the ticket is checked first');
+    t.equal((await ask(port, '/api/devices', { token: tokenOf({ forged: true }) })).status, 401, 'and so is the token');
   };
   const call = device();
   await until('the load of the tenant', () => loads.length === 1);
   await refusals('a call waits');
-  t.equal(loads.length + spends.length, 1, 'nothing more was asked');
+  t.equal(loads.length + spends.length, 1, 'refused callers cause no query');
   loads[0]?.();
   t.equal((await call).status, 200);
   const upgrade = openSocket(t, port, { query: '?ticket=slow' });
   await until('the look at the ticket', () => spends.length === 1);
   await refusals('a socket is being opened');
-  t.equal(loads.length + spends.length, 2, 'nothing more was asked');
+  t.equal(loads.length + spends.length, 2, 'refused callers cause no query');
   spends[0]?.(false);
   t.match(await upgrade, { status: 401 });
   const last = socketOf(t, port);
@@ -218,7 +218,7 @@ t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened,
   await last;
 });
 
-t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wait for their admission', async (t) => {
+t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that await their admission', async (t) => {
   const limiter = slowLimiter();
   let redeem: ((first: boolean) => void) | undefined;
   const { port, front } = await frontOf(t, {
@@ -244,18 +244,18 @@ t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wai
   t.equal((await call).status, 200);
   t.notOk(stopped);
   redeem?.(true);
-  t.match(await upgrade, { status: 503 }, 'no socket any more');
+  t.match(await upgrade, { status: 503 }, 'no socket is opened any more');
   await soon(stop, 'the end of the server');
 });
 
-t.test('PAIR-07: a call that would be held once the server stops is answered at once', async (t) => {
+t.test('PAIR-07: a call that would be held is answered at once while the server stops', async (t) => {
   const limiter = slowLimiter();
   const { port, front } = await frontOf(t, {
     services: {
       ...limiter,
       pairing: {
         ...STUBS.pairing,
-        // Ends with the call only.
+        // Ends only when the call is given up.
         fetchNpk: (_tenant, _body, gone) =>
           new Promise((resolve) => gone.addEventListener('abort', () => resolve('pending'))),
       },

@@ -18,7 +18,7 @@ function keyOf(proxies: TrustedProxies, peer: string, forwardedFor: string): str
   return limitKey(proxies.clientOf(address, forwardedFor));
 }
 
-t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no trusted proxy wrote', (t) => {
+t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that is not a trusted proxy', (t) => {
   const proxies = new TrustedProxies(PRIVATE);
   const cases: [peer: string, forwardedFor: string, key: string][] = [
     ['203.0.113.7', '198.51.100.1', '203.0.113.7'],
@@ -33,7 +33,7 @@ t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no truste
     ['::1', '[2001:db8:1:2:3::9]:443', '20010db800010002/64'],
     ['fd12::1', '2001:db8:1:2:ffff::9', '20010db800010002/64'],
     ['10.0.0.1', 'fe80::1%eth0', 'fe80000000000000/64'],
-    // What is no address ends the walk at who wrote it.
+    // An entry that is not an address ends the walk at the hop that wrote it.
     ['10.0.0.1', '198.51.100.1, unknown', '10.0.0.1'],
     ['10.0.0.1', 'unknown, 192.168.0.5', '192.168.0.5'],
     ['10.0.0.1', '198.51.100.1,', '10.0.0.1'],
@@ -41,12 +41,12 @@ t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no truste
     ['10.0.0.1', '<script>', '10.0.0.1'],
     ['10.0.0.1', '1.2.3.4:99999999', '10.0.0.1'],
     ['10.0.0.1', `1.1.1.1${', 10.0.0.2'.repeat(31)}`, '1.1.1.1'],
-    // No more hops than any service has proxies.
+    // At most 32 hops are followed, more than any service has proxies.
     ['10.0.0.1', `1.1.1.1${', 10.0.0.2'.repeat(32)}`, '10.0.0.2'],
   ];
   for (const [peer, forwardedFor, key] of cases)
     t.equal(keyOf(proxies, peer, forwardedFor), key, `${peer} ${forwardedFor}`);
-  t.equal(keyOf(new TrustedProxies([]), '127.0.0.1', '1.1.1.1'), '127.0.0.1', 'nobody is trusted');
+  t.equal(keyOf(new TrustedProxies([]), '127.0.0.1', '1.1.1.1'), '127.0.0.1', 'no proxy is trusted');
   t.equal(keyOf(new TrustedProxies(['::/0']), '10.0.0.1', '1.1.1.1'), '10.0.0.1', '::/0 is IPv6 only');
   t.equal(keyOf(new TrustedProxies(['0.0.0.0/0']), '::1', '1.1.1.1'), '0000000000000000/64', '0.0.0.0/0 is IPv4 only');
   t.equal(keyOf(new TrustedProxies(['10.0.0.0/9']), '10.128.0.1', '1.1.1.1'), '10.128.0.1', 'a prefix within a byte');
@@ -55,13 +55,13 @@ t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no truste
     t.equal(
       keyOf(byDefault, peer, '198.51.100.1'),
       peer.replace('::ffff:', ''),
-      'a private range may have anybody on it',
+      'a peer on a private range is not trusted',
     );
   for (const peer of ['fd12::1', 'fe80::1', '2001:db8::1', '::2', '::'])
     t.not(keyOf(byDefault, peer, '198.51.100.1'), '198.51.100.1');
   for (const peer of ['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'])
-    t.equal(keyOf(byDefault, peer, '203.0.113.9, 198.51.100.1'), '198.51.100.1', 'a proxy on this machine');
-  t.equal(keyOf(byDefault, '127.0.0.1', '198.51.100.1, 10.0.0.5'), '10.0.0.5', 'a hop that nobody named is the client');
+    t.equal(keyOf(byDefault, peer, '203.0.113.9, 198.51.100.1'), '198.51.100.1', 'a proxy on this machine is trusted');
+  t.equal(keyOf(byDefault, '127.0.0.1', '198.51.100.1, 10.0.0.5'), '10.0.0.5', 'an untrusted hop is the client');
   t.throws(() => new TrustedProxies(['nonsense/8']));
   t.end();
 });
@@ -71,7 +71,7 @@ t.test('HTTP-12: an IPv6 /64 counts as one address', (t) => {
   t.equal(key('2001:db8::1'), key('2001:db8:0:0:ffff:ffff:ffff:ffff'));
   t.not(key('2001:db8::1'), key('2001:db8:0:1::1'));
   t.not(key('1.2.3.4'), key('1.2.3.5'));
-  t.equal(key('::ffff:102:304'), '1.2.3.4', 'one spelling for an address');
+  t.equal(key('::ffff:102:304'), '1.2.3.4', 'an IPv4-mapped address is spelled as IPv4');
   t.equal(limitKey(addressOfPeer(Uint8Array.of(1, 2, 3, 4)) ?? new Uint8Array(16)), '1.2.3.4');
   t.equal(addressOfPeer(new Uint8Array(0)), undefined, 'a dead peer has no address');
   for (const text of ['', '1.2.3', '1.2.3.4.5', ':::', '12345::', 'a.b.c.d'])
@@ -88,7 +88,7 @@ const refusal = (work: () => void): ServiceError | undefined => {
   }
 };
 
-t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08 RATE-13: token buckets per device', (t) => {
+t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08 RATE-13: each device has a bucket of its own', (t) => {
   const clock = new TestClock();
   const rates = new DeviceRates({ read: 3, write: 2 }, clock);
   const taken = (device: string, kind: 'read' | 'write'): number => {
@@ -105,9 +105,9 @@ t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08 RATE-13: token buckets p
   clock.advance(500);
   t.equal(taken('a', 'write'), 1, 'half a second fills half');
   clock.advance(1_000);
-  t.equal(taken('a', 'write'), 2, 'after Retry-After it goes on');
+  t.equal(taken('a', 'write'), 2, 'after Retry-After it is full again');
   clock.advance(60_000);
-  t.equal(taken('a', 'write'), 2, 'never more than one second holds');
+  t.equal(taken('a', 'write'), 2, 'a bucket holds no more than one second');
 
   const off = new DeviceRates({ read: 0, write: 0 }, clock);
   t.equal(
@@ -120,7 +120,7 @@ t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08 RATE-13: token buckets p
   t.end();
 });
 
-t.test('RATE-05: a bucket that is used all the time is not forgotten when others are', (t) => {
+t.test('RATE-05: a bucket in constant use refills at its rate and is never reset', (t) => {
   const clock = new TestClock();
   const rates = new DeviceRates({ read: 1, write: 1 }, clock);
   let taken = 0;
@@ -134,7 +134,7 @@ t.test('RATE-05: a bucket that is used all the time is not forgotten when others
 
 const MIB = 1024 * 1024;
 
-t.test('RATE-15 RATE-16 RATE-07 RATE-08: bytes of bodies and replies, each with a bucket', (t) => {
+t.test('RATE-15 RATE-16 RATE-07 RATE-08: bytes of bodies and of replies are limited separately', (t) => {
   const clock = new TestClock();
   const rates = new DeviceRates({ read: 100, write: 100 }, clock);
   for (let n = 0; n < 8; n++) rates.take('a', 'write', MIB);
@@ -153,29 +153,29 @@ t.test('RATE-15 RATE-16 RATE-07 RATE-08: bytes of bodies and replies, each with 
   t.ok(refusal(() => rates.take('c', 'read')));
   rates.take('c', 'write', MIB);
   bucket.replies -= 32 * MIB;
-  t.equal(refusal(() => rates.take('c', 'read'))?.retryAfter, 3, 'what was too much is waited for');
+  t.equal(refusal(() => rates.take('c', 'read'))?.retryAfter, 3, 'the excess must be made up first');
   clock.advance(2_001);
   rates.take('c', 'read');
   clock.advance(60_000);
   const again = rates.take('c', 'read');
   if (again === undefined) throw new Error('no bucket');
-  t.equal(again.replies, 32 * MIB, 'no more is saved up');
+  t.equal(again.replies, 32 * MIB, 'no more than 32 MiB is saved up');
   again.replies -= 3 * 1024 * MIB;
   for (let n = 0; n < 2; n++, clock.advance(1))
     t.ok(
       refusal(() => rates.take('c', 'read')),
-      'however much was too much',
+      'however large the excess',
     );
   rates.stop();
   t.end();
 });
 
-t.test('RATE-16 RATE-05: who rests is not forgiven the replies that were asked for at once', (t) => {
+t.test('RATE-16 RATE-05: a client that pauses is still charged for replies it requested at once', (t) => {
   const clock = new TestClock();
   const rates = new DeviceRates({ read: 100, write: 100 }, clock);
   const admitted = Array.from({ length: 100 }, () => rates.take('a', 'read'));
   for (const bucket of admitted) if (bucket !== undefined) bucket.replies -= 4 * MIB;
-  // 368 MiB too much, at 16 MiB a second: 23 s.
+  // An excess of 368 MiB, at 16 MiB a second: 23 s.
   for (let rested = 0; rested < 4; rested++) {
     clock.advance(5_000);
     rates.take('b', 'write');
@@ -184,9 +184,9 @@ t.test('RATE-16 RATE-05: who rests is not forgiven the replies that were asked f
   clock.advance(2_000);
   t.ok(refusal(() => rates.take('a', 'read')));
   clock.advance(60_000);
-  t.equal(rates.take('a', 'read')?.replies, 32 * MIB, 'in the end it is paid');
+  t.equal(rates.take('a', 'read')?.replies, 32 * MIB, 'in the end the excess is made up');
   clock.advance(60_000);
-  t.equal(clock.waiting, 0, 'and forgotten');
+  t.equal(clock.waiting, 0, 'and its bucket is forgotten');
   t.end();
 });
 
@@ -236,23 +236,23 @@ t.test('HEART-01 HEART-05: each item is visited once an interval, and the visits
   t.same(
     [...perTick.values()],
     Array.from({ length: 30 }, () => 20),
-    'once a second, as many each time',
+    'visits once a second, equally many each time',
   );
   beats.length = 0;
   clock.advance(30_000);
-  t.equal(new Set(beats.map((beat) => beat.item)).size, 600, 'and again');
+  t.equal(new Set(beats.map((beat) => beat.item)).size, 600, 'once more in the next interval');
   for (const item of items) wheel.remove(item);
   t.equal(wheel.size, 0);
   clock.advance(1_000);
-  t.equal(clock.waiting, 0, 'nothing ticks for nobody');
+  t.equal(clock.waiting, 0, 'no timer runs without an item');
   add();
   beats.length = 0;
   clock.advance(30_000);
-  t.equal(beats.length, 1, 'and it starts again');
+  t.equal(beats.length, 1, 'the wheel starts again');
   t.end();
 });
 
-t.test('HEART-02 HEART-04: what falls due is found within a tick, however long the interval', (t) => {
+t.test('HEART-02 HEART-04: an item that falls due is found within a tick, however long the interval', (t) => {
   for (const intervalMs of [20, 1_000, 30_000, 3_600_000]) {
     const clock = new TestClock();
     const { dues, add } = wheelOf(clock, intervalMs);
@@ -270,7 +270,7 @@ t.test('HEART-02 HEART-04: what falls due is found within a tick, however long t
   t.end();
 });
 
-t.test('HEART-02: whatever the grace, an item is looked at a few times a round, not more with every round', (t) => {
+t.test('HEART-02: an item is checked at most three times a round, also after a hundred rounds', (t) => {
   const INTERVAL_MS = 1_000;
   for (const grace of [1.1, 1.5, 1.9, 3]) {
     const clock = new TestClock();
@@ -284,7 +284,7 @@ t.test('HEART-02: whatever the grace, an item is looked at a few times a round, 
         looks++;
         return heardAt + grace * INTERVAL_MS;
       },
-      due: () => t.fail('nothing is due for who answers each ping'),
+      due: () => t.fail('an item that answers each ping is never due'),
       beat: () => (heardAt = clock.now()),
       stalled: () => undefined,
     });
@@ -298,7 +298,7 @@ t.test('HEART-02: whatever the grace, an item is looked at a few times a round, 
   t.end();
 });
 
-t.test('HEART-02: items that leave while others are visited harm nobody', (t) => {
+t.test('HEART-02: items that are removed while others are visited do not affect the rest', (t) => {
   const clock = new TestClock();
   const { wheel, beats, add } = wheelOf(clock, 1_000);
   const items = Array.from({ length: 500 }, (_, at) => add(at % 3 === 0 ? clock.now() + 500 + at : Infinity));
@@ -311,7 +311,7 @@ t.test('HEART-02: items that leave while others are visited harm nobody', (t) =>
   t.end();
 });
 
-t.test('HEART-01 HEART-05: it sleeps until there is something to do, and wakes for what is added meanwhile', (t) => {
+t.test('HEART-01 HEART-05: the wheel sleeps until an item is due, and wakes for items added meanwhile', (t) => {
   const clock = new TestClock();
   let timers = 0;
   const counting = {
@@ -344,7 +344,7 @@ t.test('HEART-01 HEART-05: it sleeps until there is something to do, and wakes f
   t.end();
 });
 
-t.test('HEART-01: what comes while a wake is overdue lets nobody be passed by, whatever the interval', (t) => {
+t.test('HEART-01: adding an item while a wake is overdue skips no other item, whatever the interval', (t) => {
   for (const intervalMs of [1_000, 10_000, 25_000, 40_000]) {
     const stopped = { time: 1.8e12, due: 0, fn: (): void => undefined };
     const clock = {
@@ -368,7 +368,7 @@ t.test('HEART-01: what comes while a wake is overdue lets nobody be passed by, w
   t.end();
 });
 
-t.test('HEART-02: after a stall nobody is judged by what could not be read', (t) => {
+t.test('HEART-02: a stall is reported, since frames could not be read meanwhile', (t) => {
   const stopped = { time: 1_000, fn: (): void => undefined };
   const clock = {
     now: () => stopped.time,
@@ -395,11 +395,11 @@ t.test('HEART-02: after a stall nobody is judged by what could not be read', (t)
   t.equal(stalls, 1);
   stopped.time += 1_600;
   stopped.fn();
-  t.equal(stalls, 2, 'a short one in its sleep is seen too');
+  t.equal(stalls, 2, 'a short stall while the wheel sleeps is reported too');
   t.end();
 });
 
-t.test('LIST-07 LIST-08: queries keep what is empty, repeated or malformed apart', (t) => {
+t.test('LIST-07 LIST-08: a parsed query distinguishes empty, repeated and malformed parameters', (t) => {
   t.same(
     [...parseQuery('a=1&b=&c&d=x%20y+z&a=2').values],
     [
@@ -430,7 +430,7 @@ t.test('LIST-07 LIST-08: queries keep what is empty, repeated or malformed apart
   t.end();
 });
 
-t.test('ERR-05 SHAPE-09: in B a field is named in B, and ids in a path stay whole', (t) => {
+t.test('ERR-05 SHAPE-09: in B a refused field is spelled as in B, and ids in its path are unchanged', (t) => {
   const path = 'blobKeys.01ARZ3NDEKTSV4RRFFQ69G5FAV';
   t.match(errorFields(invalid(path, 'too short'), 'b'), {
     code: 'invalid_payload',

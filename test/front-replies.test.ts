@@ -1,4 +1,4 @@
-/** What the front makes of requests and answers, with stand-ins behind it: shapes, pages, batches, errors, logs. */
+/** How the front handles requests and replies, with stubs behind it: shapes, pages, batches, errors, logs. */
 import { once } from 'node:events';
 import t from 'tap';
 import { ServiceError, unavailable } from '../src/protocol/errors.js';
@@ -20,10 +20,10 @@ t.test(
     const { bin_id: binId, ...rest } = writeB();
     const camel = { ...rest, binId, wrapped: [{ deviceId: DEVICE, key: Buffer.alloc(80, 3).toString('base64') }] };
     t.equal((await send(camel, '?shape=b')).status, 200, 'B takes either spelling');
-    t.equal((await send({ ...writeB(), binId: 'x' }, '?shape=b')).status, 400, 'but not both');
+    t.equal((await send({ ...writeB(), binId: 'x' }, '?shape=b')).status, 400, 'but not both at once');
     t.equal((await send(writeB(), '?shape=a')).error['code'], 'validation', 'the query decides');
     t.equal((await send(writeA(), '', { 'x-wire-shape': 'b' })).error['code'], 'invalid_payload', 'the header decides');
-    t.equal((await send(writeA(), '?shape=a', { 'x-wire-shape': 'b' })).status, 200, 'the query before the header');
+    t.equal((await send(writeA(), '?shape=a', { 'x-wire-shape': 'b' })).status, 200, 'the query precedes the header');
     const mixed = await send({ ...writeA(), ct: 'x' });
     t.equal(mixed.error['code'], 'invalid_payload');
     t.match(mixed.error['hint'], '/docs/errors#invalid_payload');
@@ -38,7 +38,7 @@ t.test(
   },
 );
 
-t.test('LIST-02 LIST-03 LIST-04 LIST-05 LIST-06 LIST-07 LIST-08: parameters of a page', async (t) => {
+t.test('LIST-02 LIST-03 LIST-04 LIST-05 LIST-06 LIST-07 LIST-08: each parameter of a page is checked', async (t) => {
   const { port, pages } = await frontOf(t);
   const code = async (query: string) => (await ask(port, `/api/items?${query}`)).status;
   t.equal(await code(''), 200);
@@ -76,7 +76,7 @@ t.test('LIST-02 LIST-03 LIST-04 LIST-05 LIST-06 LIST-07 LIST-08: parameters of a
   }
 });
 
-t.test('LIST-15 SHAPE-13: in B the bin of a page may be spelled either way', async (t) => {
+t.test('LIST-15 SHAPE-13: in B a page takes its bin as bin_id or as binId', async (t) => {
   const { port, pages } = await frontOf(t);
   const page = async (query: string) => {
     const { status, error } = await ask(port, `/api/items?since=0&${query}`);
@@ -90,7 +90,7 @@ t.test('LIST-15 SHAPE-13: in B the bin of a page may be spelled either way', asy
   t.match(await page('shape=b&binId=inbox&bin_id=inbox'), /given in both spellings/);
 });
 
-t.test('LIST-10 LIST-11 LIST-17 LIST-18 LIST-19: cursors of a page', async (t) => {
+t.test('LIST-10 LIST-11 LIST-17 LIST-18 LIST-19: a page returns its cursor or resets it', async (t) => {
   const test = await frontOf(t);
   const rows = [3, 5].map((version) => liveItem(version));
   const get = async (query: string) => (await ask(test.port, `/api/items?${query}`)).json;
@@ -139,7 +139,7 @@ t.test('BATCH-01 BATCH-02 BATCH-04: each write of a batch is judged alone, in or
   ]);
   for (const items of [[], Array(101).fill(writeA()), 'x']) t.equal((await batch(items as unknown[])).status, 400);
 
-  // Of two writes of one id the second is asked only once the first has its answer.
+  // Of two writes of one id the second is submitted only once the first is answered.
   const order: string[] = [];
   let release = (): void => undefined;
   const first = new Promise<void>((resolve) => (release = resolve));
@@ -156,7 +156,7 @@ t.test('BATCH-01 BATCH-02 BATCH-04: each write of a batch is judged alone, in or
   t.match((await pending).json['results'], [{ version: 1 }, { version: 3 }, { version: 2 }]);
 });
 
-t.test('ERR-13 ERR-14 LOG-04: causes stay in the log, under the id of the reply', async (t) => {
+t.test('ERR-13 ERR-14 LOG-04: causes of errors are only in the log, under the id of the reply', async (t) => {
   const { port, actor, lines } = await frontOf(t);
   actor.refuse = () => Promise.reject(Object.assign(new Error('table is gone'), { detail: 'row with secrets' }));
   const broken = await ask(port, '/api/items', { body: writeA() });
@@ -181,7 +181,7 @@ t.test('ERR-13 ERR-14 LOG-04: causes stay in the log, under the id of the reply'
   t.equal((await ask(port, '/api/items', { body: writeA() })).status, 409);
 });
 
-t.test('LOG-06: a crowd that is refused does not fill the log', async (t) => {
+t.test('LOG-06: at most 50 refusals a second are logged, and the next line counts the others', async (t) => {
   const { port, actor, lines, clock } = await frontOf(t);
   actor.refuse = () => Promise.reject(unavailable('the database is out of reach'));
   const refused = () => lines.filter(({ message }) => message === 'request refused');
@@ -211,7 +211,7 @@ t.test('LOG-01 LOG-02 LOG-03: one line per request, without anything secret', as
   for (const secret of ['secret', tokenOf(), 'Bearer']) t.notOk(log.includes(secret), secret);
 });
 
-t.test('ERR-14: request ids are taken over from trusted proxies only', async (t) => {
+t.test('ERR-14: a request id is accepted from a trusted proxy only', async (t) => {
   const id = async (port: number, given: string) =>
     (await ask(port, '/api/health', { headers: { 'x-request-id': given } })).headers['x-request-id'];
   const { port } = await frontOf(t);
@@ -223,7 +223,7 @@ t.test('ERR-14: request ids are taken over from trusted proxies only', async (t)
   t.not(await id(open.port, 'mine'), 'mine');
 });
 
-t.test('HTTP-07 HTTP-08: other origins', async (t) => {
+t.test('HTTP-07 HTTP-08: a preflight is allowed from a listed origin only', async (t) => {
   const preflight = { origin: 'https://app.example', 'access-control-request-method': 'POST' };
   const closed = await frontOf(t);
   const refused = await ask(closed.port, '/api/items', { method: 'OPTIONS', token: null, headers: preflight });
@@ -241,7 +241,7 @@ t.test('HTTP-07 HTTP-08: other origins', async (t) => {
     vary: 'origin',
   });
   const failed = await ask(port, '/api/items', { token: null, headers: { origin: 'https://app.example' } });
-  t.equal(failed.headers['access-control-allow-origin'], 'https://app.example', 'refusals are readable too');
+  t.equal(failed.headers['access-control-allow-origin'], 'https://app.example', 'refusals may be read too');
   const stranger = await ask(port, '/api/items', {
     method: 'OPTIONS',
     headers: { ...preflight, origin: 'https://b.example' },
@@ -251,7 +251,7 @@ t.test('HTTP-07 HTTP-08: other origins', async (t) => {
 });
 
 t.test(
-  'PAIR-07: a held call is answered when it is decided, pending after that, and let go with its client',
+  'PAIR-07: a held call is answered when decided, ends with its client, and is pending when the server stops',
   async (t) => {
     const signals: AbortSignal[] = [];
     let decide: (result: never) => void = () => undefined;
@@ -304,7 +304,7 @@ t.test(
   },
 );
 
-t.test('STAT-01 STAT-03 STAT-05 STAT-06 STAT-07 STAT-11: status and identity', async (t) => {
+t.test('STAT-01 STAT-03 STAT-05 STAT-06 STAT-07 STAT-11: health, status and /me have their fields', async (t) => {
   let down = false;
   const { port } = await frontOf(t, {
     services: {

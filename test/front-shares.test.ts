@@ -1,4 +1,4 @@
-/** What the front holds for those who do not read or do not finish, and when it lets go: replies, bodies, rooms. */
+/** What the front holds for clients that do not read or do not finish, and when it releases it: replies, bodies. */
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import t, { type Test } from 'tap';
@@ -36,7 +36,7 @@ const items = (device = DEVICE): string =>
 const held = ({ front }: TestFront, budget: string): number => front.held()[budget] ?? NaN;
 const nothing = ({ front }: TestFront): boolean => Object.values(front.held()).every((amount) => amount === 0);
 
-t.test('FAIR-10 FAIR-06: a reply that is not read is held for half a minute, and then cut', async (t) => {
+t.test('FAIR-10 FAIR-06: a reply that is not read is held for half a minute, and then cut off', async (t) => {
   const test = await frontOf(t, { services: { bounds: { devices: WIDE, unauthenticated: WIDE } } });
   test.page = LONG;
   const timers = test.clock.waiting;
@@ -50,25 +50,22 @@ t.test('FAIR-10 FAIR-06: a reply that is not read is held for half a minute, and
   reader.destroy();
 });
 
-t.test(
-  'FAIR-07 FAIR-04: what a device has left unread for 5 seconds makes room for what it asks for now',
-  async (t) => {
-    const test = await frontOf(t, {
-      services: { bounds: { devices: { ...WIDE, replies: 16 * 22 * MIB }, unauthenticated: WIDE } },
-    });
-    test.actor.admit(OTHER_DEVICE);
-    test.page = LONG;
-    const first = await unread(t, test.port, items());
-    const cut = once(first, 'close');
-    await until('the reply', () => held(test, 'device_calls') === 0 && held(test, 'device_replies') > 15 * MIB);
-    test.clock.advance(5_000);
-    test.page = { ...LONG, rows: [] };
-    t.equal((await ask(test.port, '/api/items')).status, 200);
-    t.equal(held(test, 'device_replies'), 0);
-    first.resume();
-    await cut;
-  },
-);
+t.test('FAIR-07 FAIR-04: a reply that a device has left unread for 5 seconds gives way to its next one', async (t) => {
+  const test = await frontOf(t, {
+    services: { bounds: { devices: { ...WIDE, replies: 16 * 22 * MIB }, unauthenticated: WIDE } },
+  });
+  test.actor.admit(OTHER_DEVICE);
+  test.page = LONG;
+  const first = await unread(t, test.port, items());
+  const cut = once(first, 'close');
+  await until('the reply', () => held(test, 'device_calls') === 0 && held(test, 'device_replies') > 15 * MIB);
+  test.clock.advance(5_000);
+  test.page = { ...LONG, rows: [] };
+  t.equal((await ask(test.port, '/api/items')).status, 200);
+  t.equal(held(test, 'device_replies'), 0);
+  first.resume();
+  await cut;
+});
 
 t.test('FAIR-08: calls for which there is no room wait in turn, and read nothing meanwhile', async (t) => {
   let answer = (): void => undefined;
@@ -109,7 +106,7 @@ t.test('FAIR-08: calls for which there is no room wait in turn, and read nothing
   t.ok(nothing(test));
 });
 
-t.test('FAIR-08: the lists of bins and devices have room reserved too', async (t) => {
+t.test('FAIR-08: room is also reserved for the lists of bins and devices', async (t) => {
   const never = () => new Promise<never>(() => undefined);
   const test = await frontOf(t, {
     services: {
@@ -125,7 +122,7 @@ t.test('FAIR-08: the lists of bins and devices have room reserved too', async (t
   await until('the devices', () => held(test, 'device_replies') === 7.5 * MIB);
 });
 
-t.test('FAIR-08 FAIR-06: a client that goes away while it waits for room takes none', async (t) => {
+t.test('FAIR-08 FAIR-06: a client that disconnects while it waits for room takes none', async (t) => {
   const test = await frontOf(t, {
     services: {
       bounds: { devices: { ...WIDE, replies: 16 * 6 * MIB }, unauthenticated: WIDE },
@@ -141,7 +138,7 @@ t.test('FAIR-08 FAIR-06: a client that goes away while it waits for room takes n
   t.equal(held(test, 'device_replies'), 6 * MIB);
 });
 
-t.test('FAIR-09 FAIR-14: on one connection one reply is held, however many are asked for', async (t) => {
+t.test('FAIR-09 FAIR-14: on one connection one reply is held, however many are requested', async (t) => {
   const text = 'x'.repeat(20_000);
   const test = await frontOf(t, {
     services: { docs: { page: () => ({ type: 'text/html', hash: '1', cache: 'no-cache', bytes: Buffer.from(text) }) } },
@@ -149,7 +146,7 @@ t.test('FAIR-09 FAIR-14: on one connection one reply is held, however many are a
   const reader = await unread(t, test.port, 'GET /docs HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(5_000));
   const cut = once(reader, 'close');
   t.equal((await ask(test.port, '/api/me')).status, 200);
-  // 100 MB were asked for: the connection ended at the first that did not go out.
+  // 100 MB were requested: the connection ended at the first reply that could not be sent.
   reader.resume();
   let got = 0;
   reader.on('data', (chunk: Buffer) => (got += chunk.length));
@@ -158,7 +155,7 @@ t.test('FAIR-09 FAIR-14: on one connection one reply is held, however many are a
   await until('an empty house', () => nothing(test));
 });
 
-t.test('FAIR-09: replies of a reader who is merely slow come whole', async (t) => {
+t.test('FAIR-09: a reader that is merely slow gets the whole reply', async (t) => {
   const test = await frontOf(t);
   test.page = LONG;
   const reader = await unread(t, test.port, items());
@@ -170,7 +167,7 @@ t.test('FAIR-09: replies of a reader who is merely slow come whole', async (t) =
   t.equal((await ask(test.port, '/api/me')).status, 200);
 });
 
-t.test('FAIR-12: without a token 8 KiB of body are taken', async (t) => {
+t.test('FAIR-12: a route without a token takes 8 KiB of body; claiming and recovery take 64 KiB', async (t) => {
   const { port } = await frontOf(t);
   const sized = async (path: string, bytes: number): Promise<number> => {
     const body = { pad: 'x'.repeat(bytes - '{"pad":""}'.length) };
@@ -198,12 +195,12 @@ t.test('RATE-15: a body beyond the rate is refused before it is read', async (t)
     'POST /api/items/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n' +
     `Authorization: Bearer ${tokenOf()}\r\nContent-Length: 1000000\r\n\r\n`;
   const refused = await raw(t, test.port, head);
-  t.equal(await refused.status(), 429, 'none of it was sent');
+  t.equal(await refused.status(), 429, 'before any of it was sent');
   t.match(refused.got, /retry-after: 1\r/i);
-  t.equal((await ask(test.port, '/api/items', { body: writeA() })).status, 200, 'small ones go on');
+  t.equal((await ask(test.port, '/api/items', { body: writeA() })).status, 200, 'small bodies are accepted');
   test.clock.advance(1_000);
   t.equal((await batch()).status, 200);
-  // Chunked, nobody knows the length before: it is owed.
+  // The length of a chunked body is not known before: it is charged afterwards.
   const text = JSON.stringify(full);
   const chunked =
     'POST /api/items/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n' +
@@ -213,7 +210,7 @@ t.test('RATE-15: a body beyond the rate is refused before it is read', async (t)
   t.same(outcomes.slice(-2), [429, 429]);
 });
 
-t.test('RATE-16: replies beyond the rate are waited for', async (t) => {
+t.test('RATE-16: after replies beyond the rate, reads are 429 until the excess is made up', async (t) => {
   const test = await frontOf(t, { config: { rateReadPerS: 1_000, rateWritePerS: 1_000 } });
   test.page = LONG;
   const read = () => ask(test.port, '/api/items');
@@ -221,7 +218,7 @@ t.test('RATE-16: replies beyond the rate are waited for', async (t) => {
   const late = await read();
   t.equal(late.status, 429);
   t.match(late.headers['retry-after'], /^[1-9]$/);
-  t.equal((await ask(test.port, '/api/items', { body: writeA() })).status, 200, 'writes go on');
+  t.equal((await ask(test.port, '/api/items', { body: writeA() })).status, 200, 'writes are accepted');
   test.clock.advance(Number(late.headers['retry-after']) * 1_000);
   t.equal((await read()).status, 200);
 });

@@ -8,7 +8,7 @@ import { openSocket, raw, refusedSocket, socketOf, TestSocket } from './support/
 const hello = { type: 'hello', since: 0 };
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-t.test('TOKEN-16 TOKEN-17 TOKEN-21 TOKEN-22 ERR-08 SHAPE-10: the upgrade and its refusals', async (t) => {
+t.test('TOKEN-16 TOKEN-17 TOKEN-21 TOKEN-22 ERR-08 SHAPE-10: an upgrade needs a valid token', async (t) => {
   const { port, actor, lines } = await frontOf(t);
   const good = { authorization: `Bearer ${tokenOf()}` };
   const bad = tokenOf({ forged: true });
@@ -27,7 +27,7 @@ t.test('TOKEN-16 TOKEN-17 TOKEN-21 TOKEN-22 ERR-08 SHAPE-10: the upgrade and its
     [`?token=${tokenOf({ expiresAt: 1 })}`, {}, 401, 'expired_token'],
     [`?shape=b&token=${tokenOf({ deviceId: OTHER_DEVICE })}`, {}, 401, 'invalid_token'],
     [`?shape=c&token=${tokenOf()}`, {}, 400, 'validation'],
-    // What is wrong with a token or ticket is a bad token, not a bad query.
+    // A malformed token or ticket parameter is a bad token, not a bad query.
     [`?token=${tokenOf()}&token=${tokenOf()}`, {}, 401, 'unauthorized'],
     [`?shape=b&token=${tokenOf()}&token=${tokenOf()}`, {}, 401, 'invalid_token'],
     ['?shape=b&token=', {}, 401, 'missing_token'],
@@ -50,7 +50,7 @@ t.test('TOKEN-16 TOKEN-17 TOKEN-21 TOKEN-22 ERR-08 SHAPE-10: the upgrade and its
   t.notOk(JSON.stringify(lines).includes(tokenOf()), 'no token in the log');
 });
 
-t.test("SHAPE-10: a socket's shape stands in its URL, or it is the server's", async (t) => {
+t.test("SHAPE-10: a socket's shape is that of its URL, without one that of WIRE_SHAPE", async (t) => {
   for (const wireShape of ['a', 'b'] as const) {
     const { port, actor } = await frontOf(t, { config: { wireShape } });
     const other = wireShape === 'a' ? 'b' : 'a';
@@ -63,11 +63,11 @@ t.test("SHAPE-10: a socket's shape stands in its URL, or it is the server's", as
     t.equal(await shapeOf(`?shape=${other}&${token}`), other);
     t.equal(await shapeOf(`?${token}`, { 'x-wire-shape': other }), wireShape, 'a header does not decide');
     t.equal(await shapeOf(`?shape=${wireShape}&${token}`, { 'x-wire-shape': other }), wireShape);
-    t.equal(await shapeOf(`?bin_id=x&${token}`), wireShape, 'nor does another name in the query');
+    t.equal(await shapeOf(`?bin_id=x&${token}`), wireShape, 'nor does another parameter of the query');
   }
 });
 
-t.test('HTTP-13: upgrades that are none', async (t) => {
+t.test('HTTP-13: an upgrade that is not a valid WebSocket handshake is 400', async (t) => {
   const { port, actor } = await frontOf(t);
   const upgrade = (over: string): string =>
     `GET /ws?token=${tokenOf()} HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n${over}\r\n`;
@@ -84,7 +84,7 @@ t.test('HTTP-13: upgrades that are none', async (t) => {
   t.equal(actor.sessions.length, 2);
 });
 
-t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, and survives a client that goes away', async (t) => {
+t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, and none for a client that has disconnected', async (t) => {
   const spent: string[] = [];
   let answer: ((first: boolean) => void) | undefined;
   const { port, actor } = await frontOf(t, {
@@ -105,7 +105,7 @@ t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, and survives a client that
   await socketOf(t, port, { query: '?ticket=one' });
   t.equal((await refusedSocket(t, port, { query: '?ticket=one' })).status, 401);
   await socketOf(t, port, { query: `?ticket=unused&token=${tokenOf()}` });
-  t.same(spent, ['one', 'one'], 'a token goes before a ticket, which stays unspent');
+  t.same(spent, ['one', 'one'], 'a token takes precedence over a ticket, which stays unspent');
 
   const gone = await raw(
     t,
@@ -118,10 +118,10 @@ t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, and survives a client that
   await socketOf(t, port);
   answer?.(true);
   await socketOf(t, port);
-  t.equal(actor.sessions.length, 4, 'no socket for who went away');
+  t.equal(actor.sessions.length, 4, 'no socket for the client that disconnected');
 });
 
-t.test('TOKEN-15: a device that is revoked while its socket opens does not keep it', async (t) => {
+t.test('TOKEN-15: a socket that opens while its device is revoked is closed', async (t) => {
   const { port, actor } = await frontOf(t);
   actor.open = () => 'device_revoked';
   const opened = await socketOf(t, port);
@@ -145,7 +145,7 @@ t.test('WS-22: a device has at most 16 sockets', async (t) => {
   t.equal(front.sockets, 17);
 });
 
-t.test('WS-10 WS-11 WS-12 WS-13 WS-14 WS-15 WS-16 WS-18: frames of clients', async (t) => {
+t.test('WS-10 WS-11 WS-12 WS-13 WS-14 WS-15 WS-16 WS-18: A refuses malformed frames, B ignores them', async (t) => {
   const { port, actor } = await frontOf(t);
   const malformed: (string | Buffer)[] = [
     '{"type":"hello","since":-1}',
@@ -183,12 +183,12 @@ t.test('WS-10 WS-11 WS-12 WS-13 WS-14 WS-15 WS-16 WS-18: frames of clients', asy
     await socket.say(hello);
     t.same(actor.hellos.at(-1), { since: 0, epoch: null, acks: false });
     for (const frame of malformed) await socket.say(frame);
-    t.equal(socket.closeCode, undefined, 'it stays');
+    t.equal(socket.closeCode, undefined, 'the socket stays');
     t.equal(socket.frames.filter((frame) => frame['type'] === 'error').length, shape === 'a' ? malformed.length : 0);
   }
 });
 
-t.test('WS-17: a frame over 16 KiB', async (t) => {
+t.test('WS-17: a frame over 16 KiB closes the socket with 1009', async (t) => {
   const { port } = await frontOf(t);
   const bare = JSON.stringify({ ...hello, pad: '' }).length;
   const frame = (size: number): string => JSON.stringify({ ...hello, pad: 'x'.repeat(size - bare) });
@@ -207,9 +207,9 @@ t.test('WS-17: a frame over 16 KiB', async (t) => {
   t.equal(await far.closed(), 1006);
 });
 
-t.test('HEART-01 HEART-02 HEART-03 HEART-04 WS-19: heartbeats and time limits', async (t) => {
+t.test('HEART-01 HEART-02 HEART-03 HEART-04 WS-19: silent and expired sockets are closed', async (t) => {
   const { port, clock, actor } = await frontOf(t);
-  /** Turns the clock while the socket answers nothing, or says something each 10 seconds. */
+  /** Advances the clock; `socket`, where given, sends a frame every 10 seconds. */
   const pass = async (ms: number, socket?: TestSocket, says: string | object = { type: 'pong' }): Promise<void> => {
     for (let done = 0; done < ms; done += 10_000) {
       clock.advance(10_000);
@@ -240,7 +240,7 @@ t.test('HEART-01 HEART-02 HEART-03 HEART-04 WS-19: heartbeats and time limits', 
     clock.advance(25_000);
   }
   await lively.say({ type: 'pong' });
-  t.equal(lively.closeCode, undefined, "the protocol's own pings too");
+  t.equal(lively.closeCode, undefined, 'pings and pongs of the protocol prove life too');
 
   const silent = await socketOf(t, port);
   await silent.say(hello);
@@ -277,11 +277,11 @@ t.test('HEART-05: pings of many sockets are spread over the interval', async (t)
     most = Math.max(most, pings() - before);
     before = pings();
   }
-  t.equal(before, 60, 'each once an interval');
+  t.equal(before, 60, 'one ping per socket and interval');
   t.ok(most <= 20, `at most ${most} of 60 in a thirtieth of the interval`);
 });
 
-t.test('WS-24: frames go out together and in order, and a full buffer is told', async (t) => {
+t.test('WS-24: frames arrive in order, and the actor is notified when a full buffer has drained', async (t) => {
   const { port, actor } = await frontOf(t);
   const socket = await socketOf(t, port);
   await socket.say(hello);
@@ -300,7 +300,7 @@ t.test('WS-24: frames go out together and in order, and a full buffer is told', 
   t.ok(unsent > 0);
   socket.ws.resume();
   await until('the drain', () => actor.drains > 0);
-  t.pass('the actor is told when it has emptied');
+  t.pass('the actor is notified when the buffer has drained');
   session?.port.close(4403, 'device revoked');
   t.equal(await socket.closed(), 4403);
   t.equal(actor.ended, 1);
@@ -308,7 +308,7 @@ t.test('WS-24: frames go out together and in order, and a full buffer is told', 
   session?.port.close(1012, 'again');
 });
 
-t.test('WS-24: to a reader that is merely slow nothing more is given before it has read everything', async (t) => {
+t.test('WS-24: the drain is reported only once a slow reader has read everything', async (t) => {
   const { port, actor } = await frontOf(t);
   const socket = await socketOf(t, port);
   await socket.say(hello);
@@ -324,7 +324,7 @@ t.test('WS-24: to a reader that is merely slow nothing more is given before it h
   t.same(left, [0]);
 });
 
-t.test('WS-18: a client that pings without reading makes nothing grow', async (t) => {
+t.test('WS-18: pings of a client that does not read add nothing to its unsent data', async (t) => {
   const { port, actor } = await frontOf(t);
   const socket = await socketOf(t, port);
   await socket.say(hello);
@@ -347,7 +347,7 @@ t.test('WS-20: a server that stops closes its sockets with 1012 and opens no mor
   await Promise.race(sockets.map((socket) => socket.closed()));
   t.ok(
     sockets.some((socket) => socket.closeCode === undefined),
-    'not all at once',
+    'sockets are not closed all at once',
   );
   for (let step = 0; step < 20; step++) {
     clock.advance(50);
@@ -361,12 +361,12 @@ t.test('WS-20: a server that stops closes its sockets with 1012 and opens no mor
   t.match(refused, { code: 'ECONNREFUSED' });
 });
 
-t.test('WS-20: a socket that breaks is gone', async (t) => {
+t.test('WS-20: a broken connection leaves no socket behind', async (t) => {
   const { port, front } = await frontOf(t);
   const socket = await socketOf(t, port);
   t.equal(front.sockets, 1);
   socket.ws.terminate();
   await once(socket.ws, 'close');
   await until('no socket left', () => front.sockets === 0);
-  t.pass('nothing is left of it');
+  t.pass('its socket is no longer counted');
 });

@@ -1,4 +1,4 @@
-/** The front over HTTP, with stand-ins behind it: framing, routes, callers, bodies, shapes, replies, logs. */
+/** The front over HTTP, with stubs behind it: framing, routes, callers, rates, bodies. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import t from 'tap';
@@ -11,12 +11,12 @@ import { raw, refusedSocket } from './support/front-sockets.js';
 const post = (over: HttpAsk = {}): HttpAsk => ({ method: 'POST', ...over });
 const head = (path: string, lines: string): string => `POST ${path} HTTP/1.1\r\nHost: x\r\n${lines}\r\n`;
 
-t.test('a port belongs to one server: a second one is told so instead of sharing its connections', async (t) => {
+t.test('a second server on a port fails to start instead of sharing its connections', async (t) => {
   const { port } = await frontOf(t);
   await t.rejects(frontOf(t, { config: { port } }), { message: /in use/ });
 });
 
-t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read otherwise is refused, before the route', async (t) => {
+t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read differently is refused before the route', async (t) => {
   const { port, actor } = await frontOf(t);
   const cases: [name: string, request: string][] = [
     ['two lengths', head('/api/items', 'Content-Length: 3\r\nContent-Length: 3\r\n') + 'abc'],
@@ -46,7 +46,7 @@ t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read otherwise is ref
   t.equal(actor.writes.length, 0);
 });
 
-t.test('HTTP-01: what follows a chunked body is never taken for a request', async (t) => {
+t.test('HTTP-01: what follows a chunked body is never run as a request', async (t) => {
   const { port, lines } = await frontOf(t);
   const chunked = head('/api/ws-ticket', `Authorization: Bearer ${tokenOf()}\r\nTransfer-Encoding: chunked\r\n`);
   const smuggled = 'GET /api/me HTTP/1.1\r\nHost: x\r\n\r\n';
@@ -58,11 +58,11 @@ t.test('HTTP-01: what follows a chunked body is never taken for a request', asyn
   await second.until(() => second.closed);
   t.equal(lines.filter((line) => line['path'] === '/api/me').length, 0);
   const alone = await raw(t, port, `${chunked}0\r\n\r\n`);
-  t.equal(await alone.status(), 200, 'a chunked body alone is taken');
+  t.equal(await alone.status(), 200, 'a chunked body alone is accepted');
   await alone.until(() => alone.closed);
 });
 
-t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: unknown paths and methods, asked without a token', async (t) => {
+t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: an unknown path is 404, a wrong method 405, before the token', async (t) => {
   const { port } = await frontOf(t);
   for (const path of ['/nowhere', '/api', '/api/', '/api/items/', '/api/items/a/b', '/api/signup', '/api/tls-check']) {
     const reply = await ask(port, path, { token: null });
@@ -76,10 +76,10 @@ t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: unknown paths and methods, asked without
   t.equal((await ask(port, '/api/items/batch', { method: 'DELETE' })).headers['allow'], 'POST');
   t.equal((await ask(port, `/api/items/${ITEM}`)).headers['allow'], 'DELETE');
   t.equal((await ask(port, '/api/items', { method: 'OPTIONS', token: null })).status, 405);
-  t.equal((await ask(port, '/ws', { token: null })).error['code'], 'not_found', 'no upgrade, no route');
+  t.equal((await ask(port, '/ws', { token: null })).error['code'], 'not_found', 'without an upgrade there is no route');
 });
 
-t.test('TOKEN-01 TOKEN-23: every row of the table asks for what it says', async (t) => {
+t.test('TOKEN-01 TOKEN-23: every route requires a token unless the table says `none`', async (t) => {
   const { port } = await frontOf(t);
   t.ok(ROWS.length > 30);
   for (const { method, path, auth } of ROWS) {
@@ -102,7 +102,7 @@ t.test('HTTP-14: HEAD is GET without a body', async (t) => {
   t.equal((await ask(port, '/nowhere', { method: 'HEAD' })).status, 404);
 });
 
-t.test('TOKEN-01 TOKEN-02 TOKEN-03 TOKEN-04 TOKEN-05 TOKEN-06 TOKEN-11: the token of a device', async (t) => {
+t.test('TOKEN-01 TOKEN-02 TOKEN-03 TOKEN-04 TOKEN-05 TOKEN-06 TOKEN-11: bad tokens are refused by kind', async (t) => {
   const { port, actor } = await frontOf(t);
   const code = async (token: string | null, headers: Record<string, string> = {}, shape = 'a') => {
     const reply = await ask(port, `/api/devices?shape=${shape}`, { token, headers });
@@ -120,12 +120,12 @@ t.test('TOKEN-01 TOKEN-02 TOKEN-03 TOKEN-04 TOKEN-05 TOKEN-06 TOKEN-11: the toke
   t.equal(await code(tokenOf({ expiresAt: 1, forged: true })), '401 unauthorized');
   t.match(await code(null, { authorization: `bEARER  ${tokenOf()}` }), '200');
   actor.admit(DEVICE, 2);
-  t.equal(await code(tokenOf()), '403 device_revoked', 'an older epoch');
+  t.equal(await code(tokenOf()), '403 device_revoked', 'the token has an older epoch');
   actor.admit(DEVICE, 2, true);
   t.equal(await code(tokenOf({ epoch: 2 })), '403 device_revoked');
 });
 
-t.test('PAIR-23 TOKEN-03: a device that only another instance knew is looked for before it is refused', async (t) => {
+t.test('PAIR-23 TOKEN-03: an unknown device is looked up in the database before it is refused', async (t) => {
   let reads = 0;
   const test = await frontOf(t, {
     services: {
@@ -144,18 +144,18 @@ t.test('PAIR-23 TOKEN-03: a device that only another instance knew is looked for
   const token = tokenOf({ deviceId: OTHER_DEVICE });
   t.equal((await ask(test.port, '/api/devices', { token })).status, 401);
   t.equal(reads, 1);
-  // The next look waits, so that a wiped device's retries do not become the database's load.
+  // The next look-up waits, so that the retries of a wiped device do not load the database.
   const waiting = ask(test.port, '/api/devices', { token });
   const sharing = ask(test.port, '/api/devices', { token });
-  t.equal((await ask(test.port, '/api/devices')).status, 200, 'others go on');
+  t.equal((await ask(test.port, '/api/devices')).status, 200, 'other devices do not wait');
   t.equal(reads, 1);
   await until('both wait', () => test.clock.waiting === 2);
   test.clock.advance(250);
   t.same([(await waiting).status, (await sharing).status], [200, 200]);
-  t.equal(reads, 2, 'one look for both');
+  t.equal(reads, 2, 'one look-up for both');
 });
 
-t.test('TOKEN-24 TOKEN-25: the admin token', async (t) => {
+t.test('TOKEN-24 TOKEN-25: a wrong admin token is forbidden, and where it is unset every token is', async (t) => {
   const path = '/api/devices/bootstrap/restart';
   const { port } = await frontOf(t);
   t.equal((await ask(port, path, post({ token: 'admin-token' }))).status, 200);
@@ -168,7 +168,7 @@ t.test('TOKEN-24 TOKEN-25: the admin token', async (t) => {
   }
 });
 
-t.test('ERR-11 ERR-12 RATE-03 RATE-04 RATE-07: token before rate before body', async (t) => {
+t.test('ERR-11 ERR-12 RATE-03 RATE-04 RATE-07: the token is checked before rate and body', async (t) => {
   const { port, clock } = await frontOf(t, { config: { rateReadPerS: 2, rateWritePerS: 1 } });
   const write = (body: unknown = writeA(), token = tokenOf()) => ask(port, '/api/items', { body, token });
   t.equal((await write('{bad')).status, 400);
@@ -186,7 +186,7 @@ t.test('ERR-11 ERR-12 RATE-03 RATE-04 RATE-07: token before rate before body', a
   t.equal((await write()).status, 200);
 });
 
-t.test('ERR-17: the state of the tenant is judged after the token and before the rate', async (t) => {
+t.test('ERR-17: the state of the tenant is checked after the token and before the rate', async (t) => {
   const taken: string[] = [];
   const { port, actor } = await frontOf(t, {
     config: { rateReadPerS: 1, rateWritePerS: 1 },
@@ -209,12 +209,12 @@ t.test('ERR-17: the state of the tenant is judged after the token and before the
   }
   t.same(taken, [], 'no attempt counts against an address');
   actor.state = 'active';
-  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'nor did any use up the write');
-  t.equal((await ask(port, '/api/items')).status, 200, 'or the read');
+  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'refused calls consumed no write');
+  t.equal((await ask(port, '/api/items')).status, 200, 'nor a read');
   t.equal((await refusedSocket(t, port)).error['code'], 'rate_limited', 'an upgrade counts as a read');
 });
 
-t.test('HTTP-12 RATE-09 RATE-11 RATE-12: which calls count against an address', async (t) => {
+t.test('HTTP-12 RATE-09 RATE-11 RATE-12: pairing, password and challenge calls count against an address', async (t) => {
   const taken: string[] = [];
   const { port } = await frontOf(t, {
     services: {
@@ -238,13 +238,13 @@ t.test('HTTP-12 RATE-09 RATE-11 RATE-12: which calls count against an address', 
   const lines =
     'X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 10.0.0.1\r\nContent-Length: 0\r\n';
   t.equal(await (await raw(t, port, head('/api/devices/pair-fetch-epk', lines))).status(), 400);
-  t.equal(taken.at(-1), 'pair 1.2.3.4', 'several lines are one list');
+  t.equal(taken.at(-1), 'pair 1.2.3.4', 'several header lines count as one list');
   const limited = await call('/api/devices/pair-fetch-epk', '9.9.9.9');
   t.equal(limited.status, 429);
   t.equal(limited.headers['retry-after'], '7');
 });
 
-t.test('TOKEN-23: what a tenant in trouble may still do', async (t) => {
+t.test('TOKEN-23: a suspended tenant may read, an inactive one only see /me and status', async (t) => {
   const { port, actor } = await frontOf(t);
   const code = async (path: string, options: HttpAsk = {}) => (await ask(port, path, options)).error['code'] ?? 200;
   actor.state = 'suspended';
@@ -261,7 +261,7 @@ t.test('TOKEN-23: what a tenant in trouble may still do', async (t) => {
   t.equal(await code('/api/password/exists', { token: null }), 'payment_required');
 });
 
-t.test('HTTP-05 HTTP-06 BATCH-03: bodies over their cap', async (t) => {
+t.test('HTTP-05 HTTP-06 BATCH-03: a body over the limit of its endpoint is 413', async (t) => {
   const { port, actor } = await frontOf(t);
   const filled = (size: number): string =>
     JSON.stringify(writeA({ note: '' })).replace('"note":""', (m) =>
@@ -292,7 +292,7 @@ t.test('HTTP-05 HTTP-06 BATCH-03: bodies over their cap', async (t) => {
   t.equal(actor.writes.length, 2);
 });
 
-t.test('HTTP-14: a body that comes slowly or not at all leaves nothing behind', async (t) => {
+t.test('HTTP-14: an unfinished body is refused after 30 s, one in many pieces is accepted', async (t) => {
   const { port, actor, clock } = await frontOf(t);
   const started = head(
     '/api/items',
@@ -319,7 +319,7 @@ t.test('HTTP-14: a body that comes slowly or not at all leaves nothing behind', 
   t.equal(await inPieces.status(), 200, 'in many pieces');
 });
 
-t.test('TOKEN-11: a device that is revoked while its body is on the way is refused', async (t) => {
+t.test('TOKEN-11: a device that is revoked while its body arrives is refused', async (t) => {
   const { port, actor, lines } = await frontOf(t);
   const text = JSON.stringify(writeA());
   const fields = `Content-Type: application/json\r\nContent-Length: ${text.length}\r\n`;
@@ -339,7 +339,7 @@ t.test('TOKEN-11: a device that is revoked while its body is on the way is refus
   t.equal(actor.writes.length, 0);
 });
 
-t.test('ERR-04 ERR-05 ERR-06 ERR-07 HTTP-13: what is no JSON object', async (t) => {
+t.test('ERR-04 ERR-05 ERR-06 ERR-07 HTTP-13: a body that is not a JSON object is a schema error', async (t) => {
   const { port } = await frontOf(t);
   const send = (body: string, type = 'application/json') =>
     ask(port, '/api/items', { body, headers: { 'content-type': type } });
@@ -369,10 +369,10 @@ t.test('ERR-04 ERR-05 ERR-06 ERR-07 HTTP-13: what is no JSON object', async (t) 
   );
   bytes.socket.write(Buffer.from([0x7b, 0xff, 0xfe, 0x7d]));
   t.equal(await bytes.status(), 400, 'not UTF-8');
-  t.equal((await ask(port, '/api/ws-ticket', post())).status, 200, 'no body where none is needed');
+  t.equal((await ask(port, '/api/ws-ticket', post())).status, 200, 'a call that needs no body may omit it');
 });
 
-t.test('HTTP-14: a tenant that has to be loaded first', async (t) => {
+t.test('HTTP-14: calls are answered while their tenant is loaded, and where there is none', async (t) => {
   const { port, actor } = await frontOf(t, { loaded: false });
   t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200);
   t.equal((await ask(port, '/api/items', { body: writeA(), token: tokenOf({ epoch: 0 }) })).status, 403);
@@ -394,7 +394,7 @@ t.test('HTTP-14: a tenant that has to be loaded first', async (t) => {
   t.equal(
     (await ask(noHost.port, '/api/devices', { token: null })).error['code'],
     'tenant_not_found',
-    'host before token',
+    'the host is checked before the token',
   );
   t.equal((await refusedSocket(t, noHost.port, { query: '' })).error['code'], 'tenant_not_found', 'at the upgrade too');
   t.equal((await ask(noHost.port, '/api/health', { token: null })).status, 200);

@@ -1,4 +1,4 @@
-/** A bucket of Google without a key file: the machine's token for calls, IAM's signatures for URLs. */
+/** A Google bucket without a key file: the machine's token authorizes calls, IAM signs URLs. */
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ interface Machine {
   readonly logs: readonly string[];
 }
 
-/** A store on a machine whose metadata server gives the tokens; `file`: credentials of another kind. */
+/** A store on a machine whose metadata server gives the tokens; `credentials` makes a file to use instead. */
 async function onMachine(t: Test, credentials?: (machine: GoogleMachine) => Promise<string>): Promise<Machine> {
   const machine = await GoogleMachine.start(t, account);
   const server = await GcsStandIn.start(t, account);
@@ -58,13 +58,13 @@ async function upload(store: GcsStore, name: ObjectName, body: Buffer): Promise<
   if (status !== 200) throw new Error(`part: ${status}`);
 }
 
-t.test("OBJ-27: a machine's token serves for calls, and an upload needs no signature", async (t) => {
+t.test("OBJ-27: the machine's token authorizes calls, and an upload needs no signature", async (t) => {
   const { machine, server, store, logs } = await onMachine(t);
   for (const size of [10, 6 * MIB]) {
     const name = newName();
     const body = randomBytes(size);
     await upload(store, name, body);
-    t.equal(machine.signed, 0, 'nothing was signed');
+    t.equal(machine.signed, 0, 'no signature was requested');
     t.match(await store.head(name), { size });
   }
   t.ok(
@@ -75,7 +75,7 @@ t.test("OBJ-27: a machine's token serves for calls, and an upload needs no signa
   t.strictSame(logs, []);
 });
 
-t.test('OBJ-27: a session at another origin is none: requests to it would bear the token there', async (t) => {
+t.test('OBJ-27: a session at another origin is refused, since requests would send the token there', async (t) => {
   const { server, store } = await onMachine(t);
   const begin = server.sessions.begin.bind(server.sessions);
   server.sessions.begin = (call) => begin(call, 'http://127.0.0.1:9/upload');
@@ -84,7 +84,7 @@ t.test('OBJ-27: a session at another origin is none: requests to it would bear t
   t.match(refusal, { error: 'storage_unavailable' });
 });
 
-t.test('OBJ-27: IAM signs URLs that the store takes', async (t) => {
+t.test('OBJ-27: IAM signs URLs that the store accepts', async (t) => {
   const { machine, store } = await onMachine(t);
   const name = newName();
   const body = randomBytes(1_000);
@@ -95,24 +95,24 @@ t.test('OBJ-27: IAM signs URLs that the store takes', async (t) => {
   t.equal(machine.signed, 2);
 });
 
-t.test('OBJ-28: a download URL is given out again while minutes are left, for its blob only', async (t) => {
+t.test('OBJ-28: a download URL is reused for its blob while at least three and a half minutes are left', async (t) => {
   const { machine, store } = await onMachine(t);
   const name = newName();
   const now = Date.now();
   const first = await store.signDownload(name, fiveMinutes(now));
   const later = await store.signDownload(name, fiveMinutes(now + 60_000));
-  t.strictSame(later, first, 'with its own expiry');
+  t.strictSame(later, first, 'the same URL with the same expiry');
   t.equal(machine.signed, 1);
   await store.signDownload(newName(), fiveMinutes(now));
-  t.equal(machine.signed, 2, 'another blob');
+  t.equal(machine.signed, 2, 'another blob gets a URL of its own');
   const last = await store.signDownload(name, fiveMinutes(now + 120_000));
-  t.equal(last.expiresAt, now + 420_000, 'with less than three and a half minutes left another one');
+  t.equal(last.expiresAt, now + 420_000, 'with less than three and a half minutes left a new URL is signed');
   t.equal(machine.signed, 3);
   await Promise.all(Array.from({ length: 20 }, () => store.signDownload(name, fiveMinutes(now + 300_000))));
-  t.equal(machine.signed, 4, 'many at once are one');
+  t.equal(machine.signed, 4, 'concurrent requests share one signature');
 });
 
-t.test('OBJ-28: at most sixteen signatures are asked for at once', async (t) => {
+t.test('OBJ-28: at most sixteen signatures are requested at once', async (t) => {
   const { machine, store } = await onMachine(t);
   let go: () => void = () => undefined;
   machine.hold = new Promise((resolve) => (go = resolve));
@@ -124,7 +124,7 @@ t.test('OBJ-28: at most sixteen signatures are asked for at once', async (t) => 
   t.equal(machine.signed, 40);
 });
 
-t.test('OBJ-28: after five failures none is asked for, for a while', async (t) => {
+t.test('OBJ-28: after five failures no signature is requested for a while', async (t) => {
   let now = 0;
   const fault = new StoreFault('broken', 'told to fail');
   const signing = new Signing(
@@ -142,7 +142,7 @@ t.test('OBJ-28: after five failures none is asked for, for a while', async (t) =
   now += 5_000;
   t.equal(await signing.run(() => Promise.resolve('signature')), 'signature');
   await t.rejects(signing.run(fail));
-  t.equal(asked, 6, 'they are asked for again');
+  t.equal(asked, 6, 'signatures are requested again');
 });
 
 t.test('OBJ-29: a missing right to sign is named, and no text of IAM reaches the log', async (t) => {
@@ -173,7 +173,7 @@ t.test('OBJ-29: check-storage passes without a key, and names a missing right to
   t.match(first?.advice, /roles\/iam\.serviceAccountTokenCreator/);
 });
 
-t.test('OBJ-27: workload identity federation: a token of another provider is exchanged', async (t) => {
+t.test('OBJ-27: workload identity federation exchanges the token of another provider', async (t) => {
   const { store } = await onMachine(t, async (machine) => {
     const folder = await temporaryFolder(t);
     await writeFile(join(folder, 'token'), 'a-token-of-the-cluster');

@@ -27,7 +27,7 @@ const pings = (socket: Socket): number => socket.of('ping').length;
 
 t.setTimeout(300_000);
 
-t.test('HEART-01: a ping comes every interval', async (t) => {
+t.test('HEART-01: the server sends a ping every interval', async (t) => {
   const { clock, wire, first } = await world(t);
   for (const shape of SHAPES) {
     const socket = await wire.connect({ shape, token: first.token });
@@ -69,7 +69,7 @@ t.test('HEART-02: a silent socket is closed with 4408 after the grace, and not b
       await barrier(alive);
     }
     t.equal((await silent.closed).code, 4408);
-    t.ok(pings(silent) >= 3, 'it was asked');
+    t.ok(pings(silent) >= 3, 'the silent socket was pinged');
     t.equal(alive.ws.readyState, alive.ws.OPEN);
     await alive.close();
   }
@@ -87,7 +87,7 @@ const SIGNS: readonly [name: string, send: (socket: Socket) => void][] = [
   ['a pong of the WebSocket protocol', (socket) => socket.ws.pong()],
 ];
 
-t.test('HEART-03: any frame of the client proves life', async (t) => {
+t.test('HEART-03: any frame from the client proves life', async (t) => {
   const { clock, wire, first } = await world(t);
   for (const [name, send] of SIGNS) {
     const socket = await wire.connect({ shape: 'b', token: first.token });
@@ -97,7 +97,7 @@ t.test('HEART-03: any frame of the client proves life', async (t) => {
     for (const _ of range(1, 4)) {
       clock.advance(GRACE - INTERVAL);
       send(socket);
-      // It lies in the server's hands before the witness asks, so when the witness is answered it was read.
+      // The server has received it before the witness's ping, so it was read once the witness is answered.
       await barrier(witness);
     }
     t.equal(socket.ws.readyState, socket.ws.OPEN, name);
@@ -110,7 +110,7 @@ t.test('HEART-04: without a hello within 30 s a socket is closed with 4408', asy
   for (const shape of SHAPES) {
     const mute = await wire.connect({ shape, token: first.token });
     const greeted = await wire.connect({ shape, token: first.token });
-    // B takes no notice of frames that do not fit, so they are no hello either.
+    // B ignores malformed frames, so none of these counts as a hello.
     if (shape === 'b') for (const frame of ['{"type":"hello","since":-1}', '{}', 'x']) mute.send(frame);
     clock.advance(500);
     await barrier(mute);
@@ -119,9 +119,9 @@ t.test('HEART-04: without a hello within 30 s a socket is closed with 4408', asy
       clock.advance(INTERVAL);
       await Promise.all([barrier(mute), barrier(greeted)]);
     }
-    t.equal(mute.ws.readyState, mute.ws.OPEN, '29.5 s are within the time');
+    t.equal(mute.ws.readyState, mute.ws.OPEN, '29.5 s are within the limit');
     clock.advance(INTERVAL);
-    t.equal((await mute.closed).code, 4408, 'though it answered every ping');
+    t.equal((await mute.closed).code, 4408, 'although it sent other frames');
     await barrier(greeted);
     t.pass('a socket that said hello stays');
     await greeted.close();
@@ -145,7 +145,7 @@ t.test('HEART-05: pings of many sockets are spread over the interval', async (t)
     counts.push(total() - before);
   }
   const perRound = counts.slice(10).reduce((sum, count) => sum + count, 0);
-  t.equal(perRound, sockets.length, 'each once an interval');
+  t.equal(perRound, sockets.length, 'one ping per socket and interval');
   const most = Math.max(...counts);
   t.ok(most <= sockets.length / 3, `at most a third in a tenth of the interval: ${counts.join(' ')}`);
   t.ok(counts.slice(10).filter((count) => count > 0).length >= 5, 'spread over at least half of it');

@@ -17,9 +17,9 @@ const epochOf = async (url: string, history = new EpochGuard(() => undefined)): 
   }
 };
 
-t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for another one', async (t) => {
+t.test('EPOCH-06 EPOCH-07: a history keeps its epoch, and another history has another', async (t) => {
   const { url } = await testDatabase(t);
-  // All of them find no epoch yet, and then each wants to give it its name.
+  // All of them find no epoch yet, and then each wants to store one.
   const gate = await openClient({ url, name: 'history test', onLost: () => undefined });
   await gate.query('BEGIN; LOCK TABLE installation IN SHARE MODE');
   const claiming = Array.from({ length: 5 }, async () => epochOf(url));
@@ -31,7 +31,7 @@ t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for a
   await gate.end();
   const [epoch] = claims;
   t.match(epoch, /^[0-9A-Z]{26}$/);
-  t.equal(new Set(claims).size, 1, 'whoever comes first gives the name');
+  t.equal(new Set(claims).size, 1, 'all take the epoch that is stored first');
   t.equal(await epochOf(url), epoch);
 
   const name = new URL(url).pathname.slice(1);
@@ -45,7 +45,7 @@ t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for a
     await admin.end();
   });
   await admin.query(`CREATE DATABASE ${name}_copy TEMPLATE ${name}`);
-  t.not(await epochOf(copyUrl.href), epoch, 'a copy under another name');
+  t.not(await epochOf(copyUrl.href), epoch, 'a copy under another name has another epoch');
   t.equal(await epochOf(url), epoch);
 
   const client = await openClient({ url, name: 'history test', onLost: () => undefined });
@@ -102,7 +102,7 @@ t.test('FAIL-07: a database whose history lacks the epoch that was seen is not u
   await history.check(one);
   const first = history.epoch;
   const refused = history.check(other).catch((error: unknown) => error);
-  t.ok(isConnectionLoss(await refused), 'another connection may succeed');
+  t.ok(isConnectionLoss(await refused), 'it counts as a lost connection, as another may succeed');
   t.match(await refused, /does not follow the history/);
   t.equal(history.epoch, first);
   await one.query("UPDATE installation SET timeline = 'before'");
@@ -112,6 +112,6 @@ t.test('FAIL-07: a database whose history lacks the epoch that was seen is not u
   // As it was before it was promoted: a copy that has the first epoch only.
   await one.query('DELETE FROM epochs WHERE epoch = $1', [second]);
   await one.query('UPDATE installation SET epoch = $1', [first]);
-  t.match(await history.check(one).catch(String), /does not follow/, 'a former primary');
+  t.match(await history.check(one).catch(String), /does not follow/, 'a former primary is refused');
   t.strictSame([history.epoch, changes.all], [second, [second]]);
 });

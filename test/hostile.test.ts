@@ -1,4 +1,4 @@
-/** A corpus of hostile input. Everything is answered from 400 to 499; the server lives on and holds nothing back. */
+/** A corpus of hostile input. Everything is answered from 400 to 499; the server keeps running and leaks nothing. */
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -40,11 +40,11 @@ interface Endpoint {
   readonly path: string;
   readonly token: boolean;
   readonly body: (shape: Shape) => Json;
-  /** Nothing in its body is required, so that almost any body is one. */
+  /** Nothing in its body is required, so that almost any body is valid. */
   readonly lenient?: boolean;
 }
 
-/** Every endpoint with a body, with one that fits its schema but leads nowhere. */
+/** Every endpoint with a body, with a body that passes its schema but has no effect. */
 const ENDPOINTS: readonly Endpoint[] = [
   {
     method: 'POST',
@@ -139,7 +139,7 @@ const ENDPOINTS: readonly Endpoint[] = [
   { method: 'POST', path: '/ws-ticket', token: true, body: () => ({}), lenient: true },
 ];
 
-/** What was not answered as it should be, by name; and how much was sent. */
+/** The names of requests that were answered wrongly, and how many were sent. */
 interface Findings {
   readonly faults: string[];
   sent: number;
@@ -297,13 +297,13 @@ async function heapUsed(): Promise<number> {
   return process.memoryUsage().heapUsed;
 }
 
-/** They take 10 s, beside everything else. */
+/** Unfinished requests, which take 10 s: they run in parallel to the other tests. */
 const silent = Object.entries(UNFINISHED).map(async ([name, bytes]) => {
   const text = await wire.raw(bytes, undefined, 28_000).catch((error: unknown) => String(error));
   return [name, text] as const;
 });
 
-/** A body that comes at 2 KB a second, for longer than the library would wait: beside everything else, too. */
+/** A body that arrives at 2 KB a second, for longer than the library waits in silence; in parallel as well. */
 const slow = new Promise<string>((resolve, reject) => {
   const body = JSON.stringify(spelled('a', writeBody('a', scene.item({ ct: Buffer.alloc(20_000, 3) }))));
   const head = `POST /api/items HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\nContent-Type: application/json\r\n`;
@@ -324,7 +324,7 @@ const slow = new Promise<string>((resolve, reject) => {
 });
 
 t.test(
-  'HTTP-13 HTTP-14 ERR-01: everything hostile is answered from 400 to 499, and nothing is left behind',
+  'HTTP-13 HTTP-14 ERR-01: all hostile input is answered from 400 to 499, and neither memory nor files leak',
   async (t) => {
     const warm = await everything();
     t.same(warm.faults, []);
@@ -334,17 +334,17 @@ t.test(
     t.same(again.faults, []);
     const grown = (await heapUsed()) - heap;
     t.ok(grown < 8 * 1024 * 1024, `the heap grew by ${Math.round(grown / 1024)} KiB`);
-    // What a client has cut the server closes a moment later.
+    // The server closes connections that a client cut a moment later.
     await until(`no more than ${files} open files`, () => openFiles() <= files + 8);
     t.same(
       server.logs.filter((line) => Number(line['level']) >= 50),
       [],
-      'and nothing of it was an error of the server',
+      'none of it was an error of the server',
     );
   },
 );
 
-t.test('HTTP-01 HTTP-02 HTTP-14: what stands behind doubtful framing is never run', async (t) => {
+t.test('HTTP-01 HTTP-02 HTTP-14: what follows ambiguous framing is never run as a request', async (t) => {
   const smuggled = `DELETE /api/items/${kept.id} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\n\r\n`;
   const heads: readonly (readonly [string, string])[] = [
     [`Transfer-Encoding: chunked\r\nContent-Length: ${smuggled.length + 5}`, '0\r\n\r\n'],
@@ -358,12 +358,12 @@ t.test('HTTP-01 HTTP-02 HTTP-14: what stands behind doubtful framing is never ru
       const text = await wire.raw(
         `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n${headers}\r\n\r\n${body}${smuggled}`,
       );
-      // A request in what follows makes the library cut the connection, before the refusal of the first could be sent.
+      // A request in what follows may make the library cut the connection before the first refusal is sent.
       t.match(text, /^(HTTP\/1\.1 4\d\d|$)/, `${path} ${headers}`);
       t.ok(text.split('HTTP/1.1 ').length <= 2, 'one answer at most, then the end');
     }
   }
-  t.match(await scene.row(kept.id), { deletedAt: null, version: kept.version }, 'the item stands');
+  t.match(await scene.row(kept.id), { deletedAt: null, version: kept.version }, 'the item was not deleted');
 });
 
 t.test('HTTP-14: requests sent without waiting are answered in order, or the connection ends', async (t) => {
@@ -375,16 +375,16 @@ t.test('HTTP-14: requests sent without waiting are answered in order, or the con
     return [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((found) => found[1] ?? '');
   };
   const atOnce = ['/api/health', '/api/nothing', '/api/items?since=x', '/api/health'];
-  t.same(await send(atOnce), ['200', '404', '400', '200'], 'what is answered at once');
+  t.same(await send(atOnce), ['200', '404', '400', '200'], 'requests that are answered at once');
   const answered = await send(['/api/health', '/api/me', '/api/nothing', '/api/health']);
   t.same(
     answered,
     ['200', '200', '404', '200'].slice(0, answered.length),
-    'while an answer is owed the library takes no other',
+    'while a reply is pending the library takes no other request',
   );
 });
 
-t.test('FAIR-16: of thousands of requests that are sent without waiting a few are answered', async (t) => {
+t.test('FAIR-16: of thousands of requests that are sent without waiting, at most 65 are answered', async (t) => {
   const token = `Authorization: Bearer ${first.token}x\r\n`;
   const posted = 'Content-Type: application/json\r\nContent-Length: 2\r\n';
   const bursts = {
@@ -404,13 +404,13 @@ t.test('FAIR-16: of thousands of requests that are sent without waiting a few ar
   t.equal((await scene.me()).status, 200);
 });
 
-t.test('HTTP-14: connections that fall silent are ended', async (t) => {
+t.test('HTTP-14: an incomplete request is refused or its connection closed', async (t) => {
   for (const [name, text] of await Promise.all(silent)) {
     t.ok(text === '' || /^HTTP\/1\.1 4\d\d/.test(text), `${name}: ${JSON.stringify(text.slice(0, 80))}`);
   }
 });
 
-t.test('HTTP-21: a body that comes slowly is taken as long as it comes', async (t) => {
+t.test('HTTP-21: a body that arrives slowly is accepted while it keeps arriving', async (t) => {
   t.match(await slow, /^HTTP\/1\.1 200 /);
 });
 

@@ -1,4 +1,4 @@
-/** Hostile input at what only a hosted service has: signup, its form, tls-check, the page after checkout, webhooks. */
+/** Hostile input to what only a hosted service has: signup, its form, tls-check, the page after checkout, webhooks. */
 import t from 'tap';
 import { billed, tenantOf } from './support/hosted.js';
 import { all, BODIES, pathsOf, textWith, VALUES } from './support/hostile.js';
@@ -19,7 +19,7 @@ const TEXTS: readonly string[] = [
   'x'.repeat(5_000),
 ];
 
-t.test('HTTP-13 HTTP-14 ERR-01 HOST-05: nothing that a stranger sends to a hosted service is a 5xx', async (t) => {
+t.test('HTTP-13 HTTP-14 ERR-01 HOST-05: no unauthenticated input to a hosted service is a 5xx', async (t) => {
   const server = await billed(t);
   const { apex } = server;
   const faults: string[] = [];
@@ -78,7 +78,7 @@ t.test('HTTP-13 HTTP-14 ERR-01 HOST-05: nothing that a stranger sends to a hoste
   );
 });
 
-t.test('BILL-20: a signed webhook with text that no provider has is refused, and changes nothing', async (t) => {
+t.test('BILL-20: a signed webhook with an invalid id is 400, and no hostile text in one is a 5xx', async (t) => {
   const server = await billed(t);
   const anna = await tenantOf(server, 'anna');
   const faults: string[] = [];

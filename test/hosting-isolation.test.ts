@@ -1,4 +1,4 @@
-/** What one tenant's ids, codes, writes and bytes are to another: nothing. */
+/** One tenant's ids, codes, writes and bytes have no effect on another tenant. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { claim, mustWrite, newCode, newItem, npkBody, write, wrapBody, type TestDevice } from './support/devices.js';
@@ -28,7 +28,7 @@ async function two(t: WithTeardown, env: Readonly<Record<string, string>> = {}):
   return [await tenant('anna'), await tenant('berta')];
 }
 
-t.test('HOST-12: ids and codes of another tenant lead nowhere, and change nothing there', async (t) => {
+t.test('HOST-12: ids and codes of another tenant are unknown here, and change nothing there', async (t) => {
   const [anna, berta] = await two(t);
   const hers = { token: anna.device.token, shape: 'a' } as const;
   const mine = { token: berta.device.token, shape: 'a' } as const;
@@ -59,10 +59,10 @@ t.test('HOST-12: ids and codes of another tenant lead nowhere, and change nothin
     '400 validation',
   );
   t.same([await listAll(anna.wire, hers.token), (await anna.wire.get('/bins', hers)).body], before);
-  t.equal((await anna.wire.post('/devices/pair-fetch-epk', { code })).status, 200, 'her code is still good');
+  t.equal((await anna.wire.post('/devices/pair-fetch-epk', { code })).status, 200, 'the code works at its own tenant');
 });
 
-t.test('HOST-12 HOST-13: a socket hears of its own tenant only; versions, counts and bytes are its own', async (t) => {
+t.test('HOST-12 HOST-13: a socket gets changes of its tenant only; versions and bytes are separate', async (t) => {
   const [anna, berta] = await two(t, { STORAGE_CAP_BYTES: '20000' });
   const sockets = await Promise.all(
     [anna, berta].map(async ({ wire, device }) => wire.connect({ token: device.token })),
@@ -82,12 +82,12 @@ t.test('HOST-12 HOST-13: a socket hears of its own tenant only; versions, counts
   t.equal(await fill(anna), 4);
   const used = async ({ wire, device }: Tenant): Promise<unknown> =>
     (await wire.get('/me', { token: device.token, shape: 'a' })).at('server.storageUsedBytes');
-  t.equal(await used(berta), 0, 'the other has used nothing');
-  t.equal(await fill(berta), 4, 'and may still write as much');
+  t.equal(await used(berta), 0, 'the other tenant has used nothing');
+  t.equal(await fill(berta), 4, 'the other tenant may still write as much');
   t.equal(await used(berta), await used(anna));
   for (const socket of sockets) {
     await barrier(socket);
     t.same(versionsOf(socket.frames), [1, 2, 3, 4]);
-    t.same(socket.of('item'), [], 'all of them its own');
+    t.same(socket.of('item'), [], 'the device wrote all of them, so it gets acknowledgements');
   }
 });

@@ -1,4 +1,4 @@
-/** What strangers may take of a hosted service: names, certificates, pages. */
+/** How much an unauthenticated client may take of a hosted service: names, certificates, pages, webhooks. */
 import t, { type Test } from 'tap';
 import { networkOf, signupNetworkOf } from '../src/server/http/address-limits.js';
 import { limitKey, parseAddress } from '../src/server/http/client-address.js';
@@ -18,7 +18,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 const ENV = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE };
 
 interface Apex extends Running {
-  /** Signs up from this address; answers how it ended. */
+  /** Signs up from this address; returns the outcome. */
   readonly from: (address: string) => Promise<string>;
 }
 
@@ -34,7 +34,7 @@ async function apex(t: Test, more: Parameters<typeof runServer>[1] = {}): Promis
   return { ...server, from };
 }
 
-t.test('HOST-20: an address by day', async (t) => {
+t.test('HOST-20: an address may sign up ten times a day', async (t) => {
   const clock = new TestClock();
   const { from } = await apex(t, { clock });
   for (let n = 0; n < 10; n++) {
@@ -42,13 +42,13 @@ t.test('HOST-20: an address by day', async (t) => {
     if (n === 4) clock.advance(HOUR_MS + 1);
   }
   clock.advance(HOUR_MS + 1);
-  t.equal(await from('192.0.2.1'), '429 rate_limited', 'no eleventh');
-  t.equal(await from('192.0.2.2'), '200', 'but of another');
+  t.equal(await from('192.0.2.1'), '429 rate_limited', 'an eleventh signup is refused');
+  t.equal(await from('192.0.2.2'), '200', 'another address may sign up');
   clock.advance(24 * HOUR_MS);
   t.equal(await from('192.0.2.1'), '200');
 });
 
-t.test('HOST-20: a network by hour and by day, on all instances', async (t) => {
+t.test('HOST-20: a network may sign up 20 times an hour and 50 times a day, on all instances together', async (t) => {
   const clock = new TestClock();
   const one = await apex(t, { clock });
   const two = await apex(t, { clock, database: { url: one.databaseUrl } });
@@ -64,36 +64,36 @@ t.test('HOST-20: a network by hour and by day, on all instances', async (t) => {
       t.equal(await one.from(address(100 + n)), '200');
     }
     clock.advance(HOUR_MS + 1);
-    t.equal(await two.from(address(200)), '429 rate_limited', 'no fifty-first');
+    t.equal(await two.from(address(200)), '429 rate_limited', 'a fifty-first signup is refused');
     t.equal(await two.from(neighbour), '200');
     clock.advance(24 * HOUR_MS);
     t.equal(await two.from(address(200)), '200');
   }
 });
 
-t.test('HOST-20: what a network is', (t) => {
+t.test('HOST-20: a network is an IPv4 /24 or IPv6 /48, and a /16 or /32 for names that wait', (t) => {
   const network = (text: string): string => networkOf(limitKey(parseAddress(text) ?? new Uint8Array(16)));
   t.equal(network('198.51.100.200'), '198.51.100.0/24');
-  t.equal(network('::ffff:198.51.100.1'), '198.51.100.0/24', 'one spelling');
+  t.equal(network('::ffff:198.51.100.1'), '198.51.100.0/24', 'an IPv4-mapped address counts as IPv4');
   t.equal(network('2001:db8:7:ffff::1'), network('2001:db8:7::2'));
   t.not(network('2001:db8:7::1'), network('2001:db8:8::1'));
   t.equal(networkOf('unknown'), 'unknown');
   const wide = (text: string): string => signupNetworkOf(limitKey(parseAddress(text) ?? new Uint8Array(16)));
   t.equal(wide('198.51.100.200'), '198.51.0.0/16');
-  t.equal(wide('::ffff:198.51.1.1'), '198.51.0.0/16', 'one spelling');
+  t.equal(wide('::ffff:198.51.1.1'), '198.51.0.0/16', 'an IPv4-mapped address counts as IPv4');
   t.equal(wide('2001:db8:7:ffff::1'), wide('2001:db8:ffff::2'));
   t.equal(wide('2001:db8::1'), '20010db8/32');
   t.not(wide('2001:db8::1'), wide('2001:db9::1'));
-  t.equal(wide('2002:c633:6401::1'), wide('2002:c633:ffff::1'), 'a tunnel is where its IPv4 address is');
+  t.equal(wide('2002:c633:6401::1'), wide('2002:c633:ffff::1'), '6to4 counts to its IPv4 network');
   t.equal(signupNetworkOf('unknown'), 'unknown');
   t.end();
 });
 
-t.test('HOST-23 HOST-18: a provider’s share of the names that wait', async (t) => {
+t.test('HOST-23 HOST-18: at most 50 waiting names are of one /16 or /32, on all instances together', async (t) => {
   const clock = new TestClock();
   const one = await apex(t, { clock });
   const two = await apex(t, { clock, database: { url: one.databaseUrl } });
-  // As many /48s, or /24s, as there are names: no limit by hour sees them together.
+  // Each name comes from a /48 or /24 of its own, so that no hourly limit counts them together.
   for (const [address, elsewhere] of [
     [(n: number) => `2001:db8:${n.toString(16)}::1`, '2001:db9::1'],
     [(n: number) => `198.51.${n}.1`, '198.50.0.1'],
@@ -109,30 +109,30 @@ t.test('HOST-23 HOST-18: a provider’s share of the names that wait', async (t)
         ['200', 50],
         ['429 rate_limited', 10],
       ],
-      'exactly, also at once',
+      'exactly 50, also of concurrent signups',
     );
     t.equal(await two.from(address(200)), '429 rate_limited');
-    t.equal(await one.from(elsewhere), '200', 'others go on');
+    t.equal(await one.from(elsewhere), '200', 'other networks sign up');
     t.equal(await two.from('2001:dba::1'), '200');
   }
   const [claimed] = await one.sql(
     "UPDATE tenants SET claimed_at = $1 WHERE id = (SELECT id FROM tenants WHERE signup_network = '198.51.0.0/16' LIMIT 1) RETURNING slug",
     [clock.now()],
   );
-  t.equal(await two.from('198.51.201.1'), '200', 'what is claimed waits no more');
+  t.equal(await two.from('198.51.201.1'), '200', 'a claimed name no longer counts');
   clock.advance(24 * HOUR_MS - 1_000);
-  t.equal(await one.from('198.51.202.1'), '429 rate_limited', 'nobody is freed before a day is over');
+  t.equal(await one.from('198.51.202.1'), '429 rate_limited', 'no name is freed before 24 hours are over');
   clock.advance(1_001);
-  t.equal(await two.from('198.51.202.1'), '200', 'a signup frees those whose day is over');
+  t.equal(await two.from('198.51.202.1'), '200', 'a signup frees names that are older than 24 hours');
   const left = await one.sql('SELECT slug FROM tenants ORDER BY created_at');
   t.same(
     left.map(({ slug }) => slug),
     [claimed?.['slug'], `name-${names}`],
-    'and nobody else',
+    'only the claimed and the new name are left',
   );
 });
 
-t.test('HOST-18: a signup does not count the names that the night is freeing', async (t) => {
+t.test('HOST-18: a signup does not count names that the nightly job is freeing', async (t) => {
   const clock = new TestClock();
   const { from, databaseUrl, sql } = await apex(t, { clock });
   for (let n = 0; n < 50; n++) t.equal(await from(`2001:db8:${n.toString(16)}::1`), '200');
@@ -151,7 +151,7 @@ t.test('HOST-18: a signup does not count the names that the night is freeing', a
   t.equal(await answer, '200');
 });
 
-t.test('HOST-23: as many names as fifty networks of one provider may ask for do not shut signup', async (t) => {
+t.test('HOST-23: two hundred signups from networks of one /32 do not close signup for others', async (t) => {
   const { from } = await apex(t, { clock: new TestClock() });
   const outcomes = new Set<string>();
   for (let round = 0; round < 4; round++) {
@@ -162,7 +162,7 @@ t.test('HOST-23: as many names as fifty networks of one provider may ask for do 
   t.equal(await from('203.0.113.1'), '200');
 });
 
-t.test('HOST-21: names that get their first certificate are counted', async (t) => {
+t.test('HOST-21: at most 60 new names an hour get their first certificate, on all instances together', async (t) => {
   const clock = new TestClock();
   const old = await apex(t, { clock });
   t.equal(await old.from('192.0.2.1'), '200');
@@ -180,20 +180,20 @@ t.test('HOST-21: names that get their first certificate are counted', async (t) 
   const many = await Promise.all(
     Array.from({ length: 100 }, async (_, n) => ask(n % 2 === 0 ? first : first.toUpperCase())),
   );
-  t.same(new Set(many), new Set(['200']), 'many handshakes for one name are one');
+  t.same(new Set(many), new Set(['200']), 'many handshakes for one name count once');
   for (const name of fresh.slice(1, 60)) t.equal(await ask(name), '200');
   t.equal(await ask(last), '429 rate_limited');
-  for (const name of [BASE, known, first]) t.equal(await ask(name), '200', 'known ones go on');
+  for (const name of [BASE, known, first]) t.equal(await ask(name), '200', 'admitted and older names are not limited');
   t.equal(await ask(`nobody.${BASE}`), '404 tenant_not_found');
   const other = await apex(t, { clock, database: { url: old.databaseUrl } });
-  t.equal(await ask(last, other), '200', 'there at that one’s start');
+  t.equal(await ask(last, other), '200', 'the name existed when this instance started');
   t.equal(await other.from('46.2.0.1'), '200');
   t.equal(await ask(`name-${names}.${BASE}`, other), '429 rate_limited', 'all instances count together');
   clock.advance(HOUR_MS + 1);
   t.equal(await ask(last), '200');
 });
 
-t.test('HOST-21: a count that fails leaves the name new', async (t) => {
+t.test('HOST-21: a name is counted again where counting it failed', async (t) => {
   let fault: Error | undefined = new ServiceError('unavailable');
   let taken = 0;
   const hosts = new TenantHosts({
@@ -218,26 +218,26 @@ t.test('HOST-21: a count that fails leaves the name new', async (t) => {
   await t.rejects(hosts.certifies(`new.${BASE}`), /database is down/);
   fault = undefined;
   t.equal(await hosts.certifies(`NEW.${BASE}.`), true);
-  t.equal(await hosts.certifies(`new.${BASE}`), true, 'at once from then on');
+  t.equal(await hosts.certifies(`new.${BASE}`), true, 'admitted without counting from then on');
   t.equal(taken, 2);
 });
 
-/** Sends an event from this address, signed or not. */
+/** Sends an event from this address, signed unless a signature is given. */
 const send = async (server: Billed, address: string, event: object, signature?: string): Promise<string> => {
   const body = JSON.stringify(event);
   const headers = { 'x-forwarded-for': address, 'stripe-signature': signature ?? stripe.signed(body) };
   return (await server.apex.ask('POST', '/billing/webhook', { body, headers })).outcome;
 };
 
-t.test('BILL-19: forged webhooks, and the page after checkout', async (t) => {
+t.test('BILL-19: forged webhooks and the page after checkout are limited by address', async (t) => {
   const server = await billed(t, { env: { RATE_PAIR_PER_MIN: '5' } });
   const anna = await tenantOf(server, 'anna');
   const paid = stripe.checkoutDone(anna.payer, Date.now());
   for (let n = 0; n < 5; n++) t.equal(await send(server, '192.0.2.1', paid, 't=1,v1=00'), '400 webhook_invalid');
   t.equal(await send(server, '192.0.2.1', paid, 't=1,v1=00'), '429 rate_limited');
-  t.equal(await send(server, '192.0.2.2', paid, 't=1,v1=00'), '400 webhook_invalid', 'each address for itself');
+  t.equal(await send(server, '192.0.2.2', paid, 't=1,v1=00'), '400 webhook_invalid', 'each address is counted alone');
   t.equal(await stateOf(server, anna.id), 'pending');
-  t.equal(await send(server, '192.0.2.1', paid), '200', 'a good one is taken all the same');
+  t.equal(await send(server, '192.0.2.1', paid), '200', 'a valid one from the same address is accepted');
   t.equal(await stateOf(server, anna.id), 'active');
   await mustDeliver(server.apex, stripe.invoiceIs('paid', anna.payer, Date.now()));
   const page = async (address: string): Promise<number> =>

@@ -15,7 +15,7 @@ const BASE = 'sync.test';
 const DAY_MS = 86_400_000;
 const ENV = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE };
 
-/** A hosted server, its apex, and a way to each tenant's host. */
+/** A hosted server, its apex, and `at` for the other hosts. */
 interface Hosted extends Running {
   readonly apex: Wire;
   readonly at: (host: string) => Wire;
@@ -29,7 +29,7 @@ async function hosted(t: WithTeardown, more: Parameters<typeof runServer>[1] = {
     wires.push(wire);
     return wire;
   };
-  // Run before the server stops: teardowns run last first.
+  // Teardowns run in reverse order, so the wires are closed before the server stops.
   t.teardown(() => wires.forEach((wire) => wire.close()));
   return { ...server, at, apex: at(BASE) };
 }
@@ -52,7 +52,7 @@ async function tenant(server: Hosted, slug: string): Promise<Tenant> {
   return { wire, device: await claim(wire, { claimToken }) };
 }
 
-t.test('HOST-01 HOST-02 HOST-05: where a host name leads, and what may be signed up', (t) => {
+t.test('HOST-01 HOST-02 HOST-05: a host name leads to its tenant, the apex or nowhere; bad names are refused', (t) => {
   for (const host of ['one.sync.test', 'ONE.Sync.Test', 'one.sync.test.']) t.equal(labelOf(host, BASE), 'one', host);
   for (const host of ['sync.test', 'SYNC.test.']) t.equal(labelOf(host, BASE), '', host);
   const nowhere = [
@@ -80,13 +80,13 @@ t.test('HOST-01 HOST-02 HOST-05: where a host name leads, and what may be signed
   t.end();
 });
 
-t.test('HOST-19: multi mode needs a domain', (t) => {
+t.test('HOST-19: multi mode does not start without a base domain', (t) => {
   t.throws(() => readConfig({ TENANT_MODE: 'multi' }), ConfigError);
   t.equal(readConfig({ TENANT_MODE: 'multi', DOMAIN: 'Sync.Test' }).domain, 'sync.test');
   t.end();
 });
 
-t.test('HOST-03 HOST-09 HOST-10: a name is signed up, and claimed with its token alone', async (t) => {
+t.test('HOST-03 HOST-09 HOST-10: a name is signed up, and claimed only with its own token', async (t) => {
   const server = await hosted(t);
   const reply = await signUp(server.apex, 'anna');
   t.equal(reply.status, 200);
@@ -122,10 +122,10 @@ t.test('HOST-09: BOOTSTRAP_TOKEN is for single mode, and opens no tenant', async
   const anna = server.at('anna.sync.test');
   const attempt = { name: 'x', glyph: 'globe', pubkey: Buffer.alloc(32, 9), claimToken: 'open-sesame' };
   t.equal((await anna.post('/devices/bootstrap', attempt)).outcome, '403 forbidden');
-  t.ok((await claim(anna, { claimToken })).token, 'the token of signup is enough');
+  t.ok((await claim(anna, { claimToken })).token, 'the claim token of the signup is enough');
 });
 
-t.test('HOST-04 HOST-05 HOST-06: what signup refuses', async (t) => {
+t.test('HOST-04 HOST-05 HOST-06: signup refuses taken and bad names, bad addresses and other hosts', async (t) => {
   const server = await hosted(t);
   const many = await Promise.all(Array.from({ length: 20 }, async () => signUp(server.apex, 'wanted')));
   t.equal(many.filter((reply) => reply.status === 200).length, 1);
@@ -158,7 +158,7 @@ t.test('HOST-04 HOST-05 HOST-06: what signup refuses', async (t) => {
   t.equal((await signUp(server.at('evil.example'), 'fine-name')).outcome, '404 tenant_not_found');
 });
 
-t.test('HOST-07: five an hour and address, on all instances', async (t) => {
+t.test('HOST-07: an address may sign up five times an hour, on all instances together', async (t) => {
   const clock = new TestClock();
   const one = await hosted(t, { clock });
   const two = await hosted(t, { clock, database: { url: one.databaseUrl } });
@@ -173,7 +173,7 @@ t.test('HOST-07: five an hour and address, on all instances', async (t) => {
   t.equal(await attempt(one, 5), '200');
 });
 
-t.test('HOST-08: names that nobody claims are bounded', async (t) => {
+t.test('HOST-08: signup is 503 while a thousand tenants are unclaimed', async (t) => {
   const server = await hosted(t);
   await server.sql(
     `INSERT INTO tenants (id, slug, created_at) SELECT lpad(n::text, 26, '0'), 'waiting-' || n, $1 FROM generate_series(1, 999) n`,
@@ -185,10 +185,10 @@ t.test('HOST-08: names that nobody claims are bounded', async (t) => {
   t.ok(Number(refusal.headers['retry-after']) >= 1);
 });
 
-t.test('HOST-11: tls-check', async (t) => {
+t.test('HOST-11: tls-check is 200 for the apex and existing tenants only', async (t) => {
   const server = await hosted(t);
   await signUp(server.apex, 'anna');
-  // As the proxy asks: by the address of the server.
+  // As the proxy does: by the address of the server.
   const check = async (query: string): Promise<string> => (await server.wire.get(`/tls-check${query}`)).outcome;
   for (const domain of [BASE, 'anna.sync.test', 'ANNA.sync.test'])
     t.equal(await check(`?domain=${domain}`), '200', domain);
@@ -203,7 +203,7 @@ t.test('HOST-11: tls-check', async (t) => {
   for (const query of ['', '?domain=', '?domain=a&domain=b']) t.equal(await check(query), '400 validation', query);
 });
 
-t.test('HOST-01 HOST-02 HOST-17: hosts as they come', async (t) => {
+t.test('HOST-01 HOST-02 HOST-17: a host leads to its tenant in any spelling; the apex serves a form', async (t) => {
   const server = await hosted(t);
   const { device } = await tenant(server, 'anna');
   const me = async (host: string): Promise<string> =>
@@ -230,7 +230,7 @@ t.test('HOST-01 HOST-02 HOST-17: hosts as they come', async (t) => {
     `GET /api/me HTTP/1.1\r\nHost:\r\nAuthorization: Bearer ${device.token}\r\nConnection: close\r\n\r\n`,
   );
   t.match(bare, /^HTTP\/1\.1 40[04] /, 'an empty host');
-  t.equal((await server.wire.get('/health')).status, 200, 'health is the process’s');
+  t.equal((await server.wire.get('/health')).status, 200, 'health answers for any host');
   const page = await server.apex.get('//');
   t.match(page.headers['content-type'], 'text/html');
   t.match(page.raw, /<form method="post" action="\/signup">/);
@@ -251,7 +251,7 @@ t.test('HOST-01 HOST-02 HOST-17: hosts as they come', async (t) => {
   t.notMatch(evil.raw, /<script/);
 });
 
-t.test('HOST-17: a browser gets the form again where it is refused, with a sentence and what was typed', async (t) => {
+t.test('HOST-17: a browser gets the form again when it is refused, with a sentence and what was typed', async (t) => {
   const server = await hosted(t);
   const submit = (body: string, from = '192.0.2.10'): Promise<Reply> =>
     server.apex.ask('POST', '//signup', {
@@ -281,19 +281,19 @@ t.test('HOST-17: a browser gets the form again where it is refused, with a sente
   t.ok(Number(limited.headers['retry-after']) > 0);
 });
 
-/** A page that no other may frame, that runs nothing and sends its form nowhere else. */
+/** Asserts that a page cannot be framed, runs no script, and sends its form to this host only. */
 function isPlain(t: Test, { headers }: Reply): void {
   t.match(headers['content-security-policy'], /default-src 'none'.*form-action 'self'; frame-ancestors 'none'/);
   t.equal(headers['x-content-type-options'], 'nosniff');
   t.equal(headers['referrer-policy'], 'no-referrer');
 }
 
-t.test('HOST-12 HOST-13: tenants see nothing of each other', async (t) => {
+t.test('HOST-12 HOST-13: tokens, tickets and ids of a tenant do not work at another tenant', async (t) => {
   const server = await hosted(t);
   const [anna, berta] = [await tenant(server, 'anna'), await tenant(server, 'berta')];
   const item = newItem([anna.device.id]);
   t.equal(await mustWrite(anna.wire, anna.device, item), 1);
-  t.equal(await mustWrite(berta.wire, berta.device, newItem([berta.device.id])), 1, 'versions are each their own');
+  t.equal(await mustWrite(berta.wire, berta.device, newItem([berta.device.id])), 1, 'each tenant has its own versions');
   const asked = HOSTED_ROWS.filter((row) => row.auth === 'device');
   t.ok(asked.length > 15);
   for (const { method, path } of asked) {
@@ -320,14 +320,14 @@ t.test('HOST-12 HOST-13: tenants see nothing of each other', async (t) => {
   const ticket = (await anna.wire.post('/ws-ticket', {}, { token: anna.device.token })).text('ticket');
   for (const credential of [{ token: anna.device.token }, { ticket }])
     await t.rejects(berta.wire.connect(credential), { message: 'upgrade refused: 401 unauthorized' });
-  // The same id may live in both, each with its own content.
+  // Both tenants may have an item of the same id, each with its own content.
   t.equal(await mustWrite(berta.wire, berta.device, { ...newItem([berta.device.id]), id: item.id }), 2);
   const second = await join(anna.wire, anna.device);
   t.equal((await anna.wire.get('/devices', { token: second.token })).list('devices').length, 2);
   t.equal((await berta.wire.get('/devices', mine)).list('devices').length, 1);
 });
 
-t.test('HOST-14: what one instance signs up, the others know', async (t) => {
+t.test('HOST-14: a tenant that signs up on one instance becomes known on the others', async (t) => {
   const clock = new TestClock();
   const one = await hosted(t, { clock });
   const two = await hosted(t, { clock, database: { url: one.databaseUrl } });
@@ -335,7 +335,7 @@ t.test('HOST-14: what one instance signs up, the others know', async (t) => {
   const served = async (server: Hosted): Promise<boolean> =>
     (await server.wire.get('/tls-check?domain=anna.sync.test')).status === 200;
   t.ok(await served(one));
-  // It tells once it has heard that there is another.
+  // The first instance notifies the second only once it knows of it.
   await until('the name on the other instance', async () => {
     clock.advance(5);
     return served(two);
@@ -343,11 +343,11 @@ t.test('HOST-14: what one instance signs up, the others know', async (t) => {
   await claim(two.at('anna.sync.test'), { claimToken: reply.text('claimToken') });
 });
 
-t.test('HOST-15 HOST-18: names that nobody claimed are free again', async (t) => {
+t.test('HOST-15 HOST-18: a name that stays unclaimed for 24 hours is freed and may be signed up again', async (t) => {
   const server = await hosted(t);
   await signUp(server.apex, 'lazy');
   const kept = await tenant(server, 'kept');
-  // By a time of the test's own: turning the server's clock would make it run its night as well.
+  // The time is a parameter: advancing the server's clock would also start its nightly jobs.
   const [row] = await server.sql(`SELECT created_at AS at FROM tenants WHERE slug = 'lazy'`);
   const born = Number(row?.['at']);
   const free = async (now: number): Promise<number> =>
@@ -357,11 +357,11 @@ t.test('HOST-15 HOST-18: names that nobody claimed are free again', async (t) =>
   const lazy = async (): Promise<number> => (await server.wire.get('/tls-check?domain=lazy.sync.test')).status;
   await until('the name unknown', async () => (await lazy()) !== 200);
   t.equal((await server.at('lazy.sync.test').get('/service/status')).outcome, '404 tenant_not_found');
-  t.equal((await kept.wire.get('/me', { token: kept.device.token })).status, 200, 'the claimed one is kept');
+  t.equal((await kept.wire.get('/me', { token: kept.device.token })).status, 200, 'the claimed tenant is kept');
   t.equal((await signUp(server.apex, 'lazy')).status, 200);
 });
 
-t.test('HOST-15: a name that was freed and given anew keeps its new tenant, however often it is read', async (t) => {
+t.test('HOST-15: a freed name that is signed up again keeps its new tenant on every reading', async (t) => {
   const freed: string[] = [];
   const asked: (() => void)[] = [];
   const changes = [
@@ -389,8 +389,8 @@ t.test('HOST-15: a name that was freed and given anew keeps its new tenant, howe
   t.teardown(() => hosts.close());
   for (let n = 0; n < 3; n++) await hosts.readOn();
   t.equal(hosts.tenantOf('lazy.sync.test'), 'second');
-  t.same(freed, ['first'], 'the second one is never taken for freed');
-  // Signed up here while a reading is under way that still saw the name as free.
+  t.same(freed, ['first'], 'the second tenant does not count as freed');
+  // The name is signed up here during a reading that still saw it as free.
   answer = { changes: [{ slug: 'lazy', tenantId: null }], position: '9' };
   await hosts.readOn();
   t.same(freed, ['first', 'second']);
@@ -401,7 +401,7 @@ t.test('HOST-15: a name that was freed and given anew keeps its new tenant, howe
   t.same(freed, ['first', 'second']);
   answer = { changes: [], position: '12' };
   await hosts.readOn();
-  t.equal(positions.at(-1), '9', 'what was left aside is read again');
+  t.equal(positions.at(-1), '9', 'a change that was skipped is read again');
 });
 
 t.test('HOST-16: each mode has its own endpoints', async (t) => {

@@ -37,7 +37,7 @@ t.test('BOOT-01 BOOT-02 BOOT-04 BOOT-06 STAT-03 STAT-04: the first call claims t
     const body = camel(reply.body);
     t.equal(body['wrappedMasterKey'], wrappedMasterKey.toString(shape === 'a' ? 'base64url' : 'base64'));
     const device = body['device'] as Json;
-    t.match(device['id'], /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/, 'the server drew an id');
+    t.match(device['id'], /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/, 'the server generated an id');
     t.match(device, { name: 'Ada’s laptop', glyph: 'laptop' });
     t.equal((await server.wire.get('/me', { token: reply.text('token') })).at('device.id'), device['id']);
     t.equal(await status(), true);
@@ -47,7 +47,7 @@ t.test('BOOT-01 BOOT-02 BOOT-04 BOOT-06 STAT-03 STAT-04: the first call claims t
   }
 });
 
-t.test('BOOT-03: of many at once, on two instances, one wins', async (t) => {
+t.test('BOOT-03: of many concurrent claims on two instances, exactly one wins', async (t) => {
   const server = await runServer(t);
   const beside = await runServer(t, { database: { url: server.databaseUrl } });
   const replies = await Promise.all(
@@ -63,7 +63,7 @@ t.test('BOOT-03: of many at once, on two instances, one wins', async (t) => {
     t.equal((await instance.wire.get('/devices', { token })).list('devices').length, 1);
 });
 
-t.test('BOOT-05: BOOTSTRAP_TOKEN keeps strangers out', async (t) => {
+t.test('BOOT-05: with BOOTSTRAP_TOKEN set, a missing or wrong claimToken is refused', async (t) => {
   const server = await runServer(t, { env: { BOOTSTRAP_TOKEN: 'open-sesame' } });
   for (const claimToken of [undefined, null, '', 'open-sesam', 'open-sesame ', 'OPEN-SESAME']) {
     const reply = await server.wire.post('/devices/bootstrap', claimBody({ claimToken }));
@@ -73,7 +73,7 @@ t.test('BOOT-05: BOOTSTRAP_TOKEN keeps strangers out', async (t) => {
   t.equal((await server.wire.post('/devices/bootstrap', claimBody({ claimToken: 'open-sesame' }))).status, 200);
 });
 
-t.test('BOOT-07 BOOT-08 BOOT-09 BOOT-10 BOOT-11: a restart', async (t) => {
+t.test('BOOT-07 BOOT-08 BOOT-09 BOOT-10 BOOT-11: a restart wipes all but the items', async (t) => {
   const recoveryPubkey = Buffer.from(nodeSodium.signKeyPair(randomBytes(32)).publicKey);
   const server = await runServer(t);
   const beside = await runServer(t, { database: { url: server.databaseUrl } });
@@ -89,23 +89,23 @@ t.test('BOOT-07 BOOT-08 BOOT-09 BOOT-10 BOOT-11: a restart', async (t) => {
   const reply = await wire.post('/devices/bootstrap/restart', {}, admin);
   t.equal(reply.outcome, '200');
   t.same(reply.body, { ok: true });
-  for (const socket of sockets) t.ok((await socket.closed).code >= 1000, 'its sockets are closed');
+  for (const socket of sockets) t.ok((await socket.closed).code >= 1000, 'a restart closes all sockets');
   for (const instance of [server, beside]) {
     t.equal((await instance.wire.get('/service/status')).at('claimed'), false);
     for (const device of [first, second])
-      t.equal((await instance.wire.get('/me', { token: device.token })).status, 401, 'tokens are dead');
+      t.equal((await instance.wire.get('/me', { token: device.token })).status, 401, 'earlier tokens no longer work');
   }
   t.equal((await wire.get('/password/exists')).at('exists'), false);
   t.equal((await wire.post('/devices/pair-fetch-epk', { code })).outcome, '400 pair_invalid');
   const next = await claim(wire, { deviceId: first.id });
-  t.match((await wire.get('/me', { token: first.token })).outcome, /^40[13] /, 'also where the id is used again');
+  t.match((await wire.get('/me', { token: first.token })).outcome, /^40[13] /, 'nor where the device id is used again');
   const rows = (await wire.get('/items', { token: next.token })).list('items');
   t.match(rows, [{ id: item.id }], 'the items are kept');
   t.equal((await write(wire, next, edited(item, { keys: sealedFor(next.id) }))).status, 200);
   t.equal((await beside.wire.get('/devices', { token: next.token })).list('devices').length, 1);
 });
 
-t.test('DEV-01 DEV-02 DEV-03 DEV-04 DEV-14 STAT-10: devices, and who is online on any instance', async (t) => {
+t.test('DEV-01 DEV-02 DEV-03 DEV-04 DEV-14 STAT-10: devices are listed, changed, and online', async (t) => {
   const scene = await Scene.start(t);
   const { wire, first, second } = scene;
   const beside = await runServer(t, { database: { url: scene.server.databaseUrl } });
@@ -169,7 +169,7 @@ t.test('DEV-01 DEV-02 DEV-03 DEV-04 DEV-14 STAT-10: devices, and who is online o
   });
 });
 
-t.test('DEV-08 DEV-09 DEV-10 DEV-11 ERR-05: what is no device', async (t) => {
+t.test('DEV-08 DEV-09 DEV-10 DEV-11 ERR-05: bad names, glyphs, ids and keys are schema errors', async (t) => {
   const fresh = await runServer(t);
   const turning = Array.from(
     '\u061C\u200E\u200F\u202A\u202B\u202C\u202D\u202E\u2066\u2067\u2068\u2069',
@@ -222,7 +222,7 @@ t.test('DEV-08 DEV-09 DEV-10 DEV-11 ERR-05: what is no device', async (t) => {
   }
 });
 
-t.test('DEV-06 DEV-07 DEV-12: signing out, and the last device', async (t) => {
+t.test('DEV-06 DEV-07 DEV-12: a device may revoke itself, but the last one cannot be revoked', async (t) => {
   const scene = await Scene.start(t);
   const { wire, first, second } = scene;
   const watching = await scene.watch(first);
@@ -230,7 +230,11 @@ t.test('DEV-06 DEV-07 DEV-12: signing out, and the last device', async (t) => {
   t.match(await watching.next('device_joined'), { device: { id: third.id, name: 'joined', glyph: 'phone' } });
   const out = await wire.post(`/devices/${third.id}/revoke`, {}, { token: third.token });
   t.equal(out.at('device.id'), third.id, 'a device may revoke itself');
-  t.equal((await wire.post(`/devices/${third.id}/revoke`, {}, { token: first.token })).status, 200, 'again');
+  t.equal(
+    (await wire.post(`/devices/${third.id}/revoke`, {}, { token: first.token })).status,
+    200,
+    'a second time is 200',
+  );
   for (let round = 0; round < 5; round++) {
     const rival = round === 0 ? second : await join(wire, first);
     const replies = await Promise.all([
@@ -239,7 +243,7 @@ t.test('DEV-06 DEV-07 DEV-12: signing out, and the last device', async (t) => {
     ]);
     const left = await wire.get('/devices', { token: first.token });
     if (left.status !== 200) {
-      t.equal((await wire.get('/me', { token: rival.token })).status, 200, 'the other one stands');
+      t.equal((await wire.get('/me', { token: rival.token })).status, 200, 'the other device is not revoked');
       t.ok(replies.some((reply) => reply.status >= 400));
       return;
     }

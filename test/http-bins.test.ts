@@ -16,7 +16,7 @@ const binOf = async (id: string): Promise<Json | undefined> => (await list()).fi
 const remove = async (id: string, body?: Json): Promise<Reply> =>
   wire.delete(`/bins/${id}`, { ...scene.as('a'), body });
 
-t.test('BIN-01 BIN-02 BIN-03: a new tenant has an inbox, which stays', async (t) => {
+t.test('BIN-01 BIN-02 BIN-03: a new tenant has an inbox, which cannot be deleted', async (t) => {
   const bins = await list();
   t.match(bins, [{ id: 'inbox', slug: 'inbox', meta: null, itemCount: 0 }]);
   t.same(Object.keys(bins[0] ?? {}).toSorted(), ['createdAt', 'id', 'itemCount', 'meta', 'slug', 'updatedAt']);
@@ -30,14 +30,14 @@ t.test('BIN-01 BIN-02 BIN-03: a new tenant has an inbox, which stays', async (t)
 });
 
 for (const shape of SHAPES) {
-  t.test(`BIN-04 BIN-05 BIN-07 BIN-10 BIN-17: making and changing bins (${shape})`, async (t) => {
+  t.test(`BIN-04 BIN-05 BIN-07 BIN-10 BIN-17: bins are created, changed and pushed (${shape})`, async (t) => {
     const socket = await scene.watch(second, shape);
     const meta = randomBytes(4_096);
     const id = `Made_${shape}`;
     const reply = await wire.post('/bins', { id, meta }, scene.as(shape));
     const made = camel(reply.at('bin'));
     t.match(made, { id, meta: spelled(shape, meta), itemCount: 0 });
-    t.equal(made['slug'], `made-${shape}`, 'the id in lower case, as a slug may be');
+    t.equal(made['slug'], `made-${shape}`, 'the slug is the id in the spelling of a slug');
     const { slug, meta: opaque, createdAt, updatedAt } = made;
     t.match(camel((await socket.next('bin'))['bin']), { id, slug, meta: opaque, createdAt, updatedAt, itemCount: 0 });
     t.equal((await write(wire, first, scene.item({ binId: id }), shape)).status, 200);
@@ -65,7 +65,7 @@ for (const shape of SHAPES) {
     await socket.close();
   });
 
-  t.test(`BIN-08 BIN-09 BIN-11 ITEM-04: ids and slugs (${shape})`, async (t) => {
+  t.test(`BIN-08 BIN-09 BIN-11 ITEM-04: bad ids and slugs, and those in use, are refused (${shape})`, async (t) => {
     for (const slug of ['', 'Upper', '-x', 'a_b', 'a b', 'ä', 'x'.repeat(64), 7]) {
       t.equal(
         (await wire.post('/bins', { id: newId(), slug }, scene.as(shape))).outcome,
@@ -92,7 +92,7 @@ for (const shape of SHAPES) {
   });
 }
 
-t.test('BIN-06 BIN-12 BIN-13 BIN-15 BIN-17: counts and deletes', async (t) => {
+t.test('BIN-06 BIN-12 BIN-13 BIN-15 BIN-17: a forced delete deletes each item under a version', async (t) => {
   await create({ id: 'full' });
   const items = Array.from({ length: 120 }, () => scene.item({ binId: 'full' }));
   for (const part of [items.slice(0, 60), items.slice(60)]) {
@@ -102,7 +102,7 @@ t.test('BIN-06 BIN-12 BIN-13 BIN-15 BIN-17: counts and deletes', async (t) => {
   await wire.delete(`/items/${items[0]?.id ?? ''}`, scene.as('a'));
   t.equal((await binOf('full'))?.['itemCount'], 119);
   for (const body of [undefined, {}, { force: false }])
-    t.equal((await remove('full', body)).outcome, '409 conflict', 'it holds items');
+    t.equal((await remove('full', body)).outcome, '409 conflict', 'a bin with items is kept');
   t.equal((await remove('full', { force: 'yes' })).outcome, '400 validation');
   const [mine, theirs] = [await scene.watch(first), await scene.watch(second)];
   const head = await scene.head();
@@ -112,7 +112,7 @@ t.test('BIN-06 BIN-12 BIN-13 BIN-15 BIN-17: counts and deletes', async (t) => {
   const seen = new Set<unknown>();
   for (let version = head + 1; version <= head + 119; version++) {
     const frame = await theirs.next('delete');
-    t.equal(frame['version'], version, 'each with its own version');
+    t.equal(frame['version'], version, 'each delete has its own version');
     seen.add(frame['id']);
   }
   t.same(seen, live);
@@ -127,19 +127,19 @@ t.test('BIN-06 BIN-12 BIN-13 BIN-15 BIN-17: counts and deletes', async (t) => {
   t.equal((await wire.get('/items?bin_id=full&since=0', scene.as('a'))).outcome, '404 bin_not_found');
 
   await create({ id: 'empty', slug: 'empty' });
-  t.equal((await remove('empty')).status, 200, 'one without items goes without force');
+  t.equal((await remove('empty')).status, 200, 'a bin without items is deleted without force');
   t.equal((await remove('empty')).outcome, '404 bin_not_found');
   t.equal((await create({ id: 'other', slug: 'empty' })).status, 200, 'its slug is free again');
 });
 
-t.test('BIN-14 LIST-16 INST-11: a bin closes before its items go', async (t) => {
+t.test('BIN-14 LIST-16 INST-11: a bin refuses writes before its items are deleted', async (t) => {
   const beside = await runServer(t, { database: { url: scene.server.databaseUrl } });
   await create({ id: 'closing' });
   for (let round = 0; round < 12; round++) {
     const items = Array.from({ length: 100 }, () => writeBody('a', scene.item({ binId: 'closing' })));
     await wire.post('/items/batch', { items }, scene.as('a'));
   }
-  // Each delete takes a millisecond longer, so that there is a while to look into.
+  // Each delete takes a millisecond longer, so that writes arrive while the bin is being emptied.
   await scene.server.sql(`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_sleep(0.001); RETURN NEW; END $$`);
   await scene.server.sql(`CREATE TRIGGER linger BEFORE UPDATE ON items FOR EACH ROW
@@ -163,10 +163,10 @@ t.test('BIN-14 LIST-16 INST-11: a bin closes before its items go', async (t) => 
   t.equal((await deleting).status, 200);
   t.ok(closedBefore > 0, `${closedBefore} writes were refused while items were still being deleted`);
   const live = (await scene.rows('a')).filter((row) => row['binId'] === 'closing' && row['deletedAt'] === null);
-  t.same(live, [], 'nothing is left alive in it');
+  t.same(live, [], 'no item of the bin is left');
 });
 
-t.test('BIN-16: at most 1,000 bins', async (t) => {
+t.test('BIN-16: a tenant has at most 1,000 bins', async (t) => {
   const fresh = await Scene.start(t);
   await fresh.server.sql(
     `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
@@ -177,5 +177,5 @@ t.test('BIN-16: at most 1,000 bins', async (t) => {
   t.equal((await fresh.wire.post('/bins', { id: 'toomany' }, fresh.as('a'))).outcome, '409 conflict');
   t.equal((await fresh.wire.get('/bins', fresh.as('a'))).list('bins').length, 1_000);
   t.equal((await fresh.wire.delete('/bins/last', fresh.as('a'))).status, 200);
-  t.equal((await fresh.wire.post('/bins', { id: 'again' }, fresh.as('a'))).status, 200, 'a deleted one leaves room');
+  t.equal((await fresh.wire.post('/bins', { id: 'again' }, fresh.as('a'))).status, 200, 'a deleted bin makes room');
 });

@@ -1,4 +1,4 @@
-/** What goes over the wire around replies: those without a body, requests that the HTTP library refuses by itself. */
+/** HTTP details: replies without a body, requests that the HTTP library refuses by itself, queries, methods. */
 import t, { type Test } from 'tap';
 import { ROWS } from '../src/server/app/route-table.js';
 import { ask, frontOf, tokenOf, type FrontSetup } from './support/front.js';
@@ -25,7 +25,7 @@ const emptyHeads = ({ got }: Raw): string[] =>
     .filter((reply) => /^HTTP\/1\.1 (204|304) /.test(reply))
     .map((reply) => reply.slice(0, reply.indexOf('\r\n\r\n')));
 
-/** `pair` of requests thirty times on one connection: all at once, or each when the one before has its reply. */
+/** Sends `pair` thirty times on one connection: all at once, then each after the reply to the one before. */
 async function thirtyTimes(t: Test, pair: readonly string[], expected: readonly string[]): Promise<void> {
   const { port } = await frontOf(t, SETUP);
   const all = Array.from({ length: 30 }, () => pair).flat();
@@ -50,12 +50,12 @@ t.test('HTTP-16: a preflight is 204 without a length, and its connection takes t
   await thirtyTimes(t, [request(...PREFLIGHT), POST], ['204', '200']);
 });
 
-t.test('HTTP-16: so is a page that the client has already, which is 304', async (t) => {
+t.test('HTTP-16: a page that the client already has is 304, and its connection takes the next request', async (t) => {
   await thirtyTimes(t, [request(...KEPT_PAGE), POST], ['304', '200']);
   await thirtyTimes(t, [request('HEAD /docs', 'If-None-Match: "one"'), POST], ['304', '200']);
 });
 
-t.test('HTTP-16: HEAD tells the length of GET, and its connection takes the next request', async (t) => {
+t.test('HTTP-16: HEAD has the length of GET, and its connection takes the next request', async (t) => {
   const { port } = await frontOf(t, SETUP);
   for (const path of ['/docs', '/api/health', '/api/me', '/api/nothing']) {
     const got = await ask(port, path);
@@ -65,7 +65,7 @@ t.test('HTTP-16: HEAD tells the length of GET, and its connection takes the next
   await thirtyTimes(t, [request('HEAD /docs'), request('GET /docs')], ['200', '200']);
 });
 
-t.test('HTTP-16: a client that closes behind an empty reply is let go', async (t) => {
+t.test('HTTP-16: where the client requests `Connection: close`, an empty reply closes the connection', async (t) => {
   const { port } = await frontOf(t, SETUP);
   for (const [line, ...headers] of [PREFLIGHT, KEPT_PAGE]) {
     const connection = await raw(t, port, request(line, ...headers, 'Connection: close'));
@@ -76,7 +76,7 @@ t.test('HTTP-16: a client that closes behind an empty reply is let go', async (t
 });
 
 t.test(
-  'HTTP-16: where the connection is cut behind the reply, there is a body, and what follows is not run',
+  'HTTP-16: where the connection is cut after the reply, there is a body, and what follows is not run',
   async (t) => {
     const { port, actor } = await frontOf(t, SETUP);
     const smuggled = request('DELETE /api/items/01ARZ3NDEKTSV4RRFFQ69G5FAV', `Authorization: Bearer ${tokenOf()}`);
@@ -87,18 +87,18 @@ t.test(
       t.match(alone.got, /\r\ncontent-length: \d{1,3}\r\n/i);
       const more = await raw(t, port, `${request(line, ...headers, CHUNKED)}0\r\n\r\n${smuggled}`);
       await more.until(() => more.closed);
-      t.ok(statuses(more).length <= 1, 'one answer at most');
+      t.ok(statuses(more).length <= 1, 'at most one reply');
     }
     t.equal(actor.version, 0, 'nothing was written');
   },
 );
 
-t.test('HTTP-16: while the server stops, an empty reply asks the client to close', async (t) => {
+t.test('HTTP-16: while the server stops, an empty reply carries `Connection: close`', async (t) => {
   const { port, front } = await frontOf(t, { ...SETUP, loaded: false });
   const [preflight, page] = [await raw(t, port, ''), await raw(t, port, '')];
   await ask(port, '/api/health');
   const stopped = front.close(5_000);
-  // The connections are there already: nothing is cut before the calls under way are through.
+  // The connections are already open, and none is cut before the calls under way are answered.
   preflight.socket.write(request(...PREFLIGHT));
   page.socket.write(request(...KEPT_PAGE));
   await preflight.until(() => preflight.closed);
@@ -115,7 +115,7 @@ async function answerTo(t: Test, port: number, bytes: string): Promise<Raw> {
   return connection;
 }
 
-t.test('HTTP-18 ERR-01: what the HTTP library refuses by itself', async (t) => {
+t.test('HTTP-18 ERR-01: the HTTP library itself refuses what it cannot read, in HTML', async (t) => {
   const { port, lines } = await frontOf(t);
   const html = async (name: string, bytes: string, status: string): Promise<void> => {
     const connection = await answerTo(t, port, bytes);
@@ -132,10 +132,10 @@ t.test('HTTP-18 ERR-01: what the HTTP library refuses by itself', async (t) => {
   await html('another server', 'GET http://x/api/health HTTP/1.1\r\nHost: x\r\n\r\n', '505');
   await html('a star', 'OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n', '505');
   await html('half a head of 5,000 bytes', `${get}X: ${'x'.repeat(5_000)}`, '431');
-  t.same(lines, [], 'none of it reaches us');
+  t.same(lines, [], 'none of it reaches our code');
 });
 
-t.test('HTTP-02 HTTP-18 ERR-01: framing that reaches us is refused in our own words', async (t) => {
+t.test('HTTP-02 HTTP-18 ERR-01: bad framing that reaches our code is refused in JSON', async (t) => {
   const { port } = await frontOf(t);
   for (const headers of ['Host: y', 'Content-Length: 2\r\nContent-Length: 2', 'Transfer-Encoding: gzip']) {
     const { got } = await answerTo(t, port, `GET /api/health HTTP/1.1\r\nHost: x\r\n${headers}\r\n\r\n`);
@@ -143,10 +143,10 @@ t.test('HTTP-02 HTTP-18 ERR-01: framing that reaches us is refused in our own wo
   }
   const expected = await raw(t, port, request('POST /api/ws-ticket', 'Expect: 100-continue', 'Content-Length: 2'));
   await expected.until(() => expected.got.includes('"unauthorized"'));
-  t.match(expected.got, /^HTTP\/1\.1 (100 Continue\r\n\r\nHTTP\/1\.1 )?401 /, 'whoever waits to be asked for a body');
+  t.match(expected.got, /^HTTP\/1\.1 (100 Continue\r\n\r\nHTTP\/1\.1 )?401 /, 'a client that expects 100 Continue');
 });
 
-t.test('HTTP-19: a query is bounded, however it is written', async (t) => {
+t.test('HTTP-19: a query of more than 4,096 characters is refused, however it is written', async (t) => {
   const { port } = await frontOf(t);
   const outcome = async (query: string): Promise<unknown> => {
     const { status, error } = await ask(port, `/api/items?${query}`);
@@ -158,7 +158,7 @@ t.test('HTTP-19: a query is bounded, however it is written', async (t) => {
     t.equal(await outcome(long), 'query: must be at most 4096 characters', long.slice(0, 8));
 });
 
-t.test('HTTP-20 HTTP-04: every method on every path, on one connection', async (t) => {
+t.test('HTTP-20 HTTP-04: every path answers every method, on one connection', async (t) => {
   const { port } = await frontOf(t, SETUP);
   const paths = [...new Set(ROWS.map(({ path }) => path.replaceAll(/:[a-z]+/g, 'x')))];
   const connection = await raw(t, port, '');

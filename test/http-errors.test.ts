@@ -62,7 +62,7 @@ const TABLE = `
 const inTable = (outcome: string, shape: Shape): boolean =>
   TABLE.some(([a, b]) => outcome === (shape === 'a' ? a : (b ?? a)));
 
-t.test('ERR-03: one catalogue, every code with its status', (t) => {
+t.test('ERR-03: the catalogue has every code once, with its status', (t) => {
   const ours = (Object.keys(CATALOGUE) as ErrorName[]).map((name) => {
     const [a, b] = (['a', 'b'] as const).map((shape) => `${statusIn(name, shape)} ${codeOf(name, shape)}`);
     return a === b ? `${a}` : `${a} / ${b}`;
@@ -121,7 +121,7 @@ t.test('ERR-01 ERR-02 ERR-03: every refusal has the same body', async (t) => {
   }
 });
 
-t.test('ERR-04 ERR-06 ERR-07: bodies that are no JSON', async (t) => {
+t.test('ERR-04 ERR-06 ERR-07: bodies that are not JSON objects, and other content types, are refused', async (t) => {
   const token = { token: first.token };
   const good = (shape: Shape): string => JSON.stringify(spelled(shape, writeBody(shape, scene.item())));
   for (const shape of SHAPES) {
@@ -167,7 +167,7 @@ t.test('ERR-04 ERR-06 ERR-07: bodies that are no JSON', async (t) => {
 const rawRequest = (lines: readonly string[], body = ''): string => `${lines.join('\r\n')}\r\n\r\n${body}`;
 const statusOf = (text: string): number => Number(/^HTTP\/1\.1 (\d{3})/.exec(text)?.[1]);
 
-t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read otherwise', async (t) => {
+t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read differently is 400', async (t) => {
   const bad: readonly (readonly [string, readonly string[], string?])[] = [
     ['another transfer coding', ['Transfer-Encoding: gzip'], '0\r\n\r\n'],
     ['two codings', ['Transfer-Encoding: gzip, chunked'], '0\r\n\r\n'],
@@ -202,7 +202,7 @@ t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read otherwise', asyn
   t.match(await wire.raw(chunked, (text) => text.includes('pair_invalid')), /pair_invalid/, 'chunked itself is fine');
 });
 
-t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: routes and methods', async (t) => {
+t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: an unknown path is 404 before the token, another method is 405', async (t) => {
   const paths = [
     '/',
     '/item',
@@ -250,7 +250,7 @@ t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: routes and methods', async (t) => {
   }
 });
 
-t.test('HTTP-05 HTTP-06 BATCH-03 FAIR-12: sizes', async (t) => {
+t.test('HTTP-05 HTTP-06 BATCH-03 FAIR-12: a body over the limit of its endpoint is 413', async (t) => {
   const token = { token: first.token };
   const padded = (size: number): string => `{"x":"${'x'.repeat(size - 8)}"}`;
   const sizes: readonly (readonly [string, string, number, Ask])[] = [
@@ -294,7 +294,7 @@ t.test('HTTP-05 HTTP-06 BATCH-03 FAIR-12: sizes', async (t) => {
   t.equal((await scene.me()).status, 200);
 });
 
-t.test('HTTP-07 HTTP-08: other origins', async (t) => {
+t.test('HTTP-07 HTTP-08: only origins in CORS_ORIGINS are allowed', async (t) => {
   const preflight = async (of: typeof wire, origin: string): Promise<Reply> =>
     of.ask('OPTIONS', '/items', {
       headers: {
@@ -335,7 +335,7 @@ t.test('HTTP-07 HTTP-08: other origins', async (t) => {
   }
 });
 
-t.test('STAT-01 TOKEN-23: health', async (t) => {
+t.test('STAT-01 TOKEN-23: health answers without a token, for any host', async (t) => {
   for (const shape of SHAPES) {
     const { ok, version, commit, ...rest } = (await wire.get('/health', { shape })).body as Json;
     t.same([ok, rest], [true, {}]);

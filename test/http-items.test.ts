@@ -11,7 +11,7 @@ const { wire, first, second } = scene;
 const TYPES = ['password', 'link', 'text', 'code', 'image', 'file', 'audio', 'video', 'contact', 'location'];
 const VALIDATION = { a: '400 validation', b: '400 invalid_payload' } as const;
 
-/** The item's fields as a row of a shape gives them. */
+/** The row of an item in a shape. */
 function rowOf(shape: Shape, item: TestItem, more: Json): Json {
   const { id, binId, type, ts, ct, nonce, keys, master, sig } = item;
   const blob = { blobRef: null, blobNonce: null, blobKeys: null };
@@ -68,7 +68,7 @@ for (const shape of SHAPES) {
     }
   });
 
-  t.test(`ITEM-08: 65,536 bytes of ciphertext and one more (${shape})`, async (t) => {
+  t.test(`ITEM-08: 65,536 bytes of ciphertext are accepted, one more is refused (${shape})`, async (t) => {
     t.equal((await write(wire, first, scene.item({ ct: randomBytes(65_536) }), shape)).status, 200);
     t.equal((await write(wire, first, scene.item({ ct: randomBytes(65_537) }), shape)).outcome, '400 item_too_large');
   });
@@ -88,14 +88,14 @@ for (const shape of SHAPES) {
     await socket.close();
   });
 
-  t.test(`ITEM-26 ITEM-28: every device has a key, and nobody else (${shape})`, async (t) => {
+  t.test(`ITEM-26 ITEM-28: every device has a key, and no other id (${shape})`, async (t) => {
     const lacking = await write(wire, first, scene.item({ keys: sealedFor(first.id) }), shape);
     t.equal(lacking.outcome, VALIDATION[shape]);
     const details = shape === 'a' ? 'missingDevices' : 'missing_devices';
     t.same(lacking.at(`error.details.${details}`), [second.id]);
     const stranger = await write(wire, first, scene.item({ keys: sealedFor(...scene.ids, newId()) }), shape);
     t.equal(stranger.outcome, VALIDATION[shape]);
-    t.notOk(stranger.at(`error.details.${details}`), 'nobody is missing');
+    t.notOk(stranger.at(`error.details.${details}`), 'no device is missing');
     const none = await write(wire, first, scene.item({ keys: {} }), shape);
     t.same((none.at(`error.details.${details}`) as string[]).toSorted(), scene.ids.toSorted());
   });
@@ -184,7 +184,7 @@ for (const shape of SHAPES) {
     },
   );
 
-  t.test(`ITEM-14 ITEM-15: sealed keys of 32 to 256 bytes, at most 1,000 (${shape})`, async (t) => {
+  t.test(`ITEM-14 ITEM-15: sealed keys are 32 to 256 bytes, at most 1,000 of them (${shape})`, async (t) => {
     for (const [size, outcome] of [
       [31, VALIDATION[shape]],
       [32, '200'],
@@ -194,7 +194,7 @@ for (const shape of SHAPES) {
       const keys = Object.fromEntries(scene.ids.map((id) => [id, randomBytes(size)]));
       t.equal((await write(wire, first, scene.item({ keys }), shape)).outcome, outcome, `${size} bytes`);
     }
-    // So many devices there are not: as many keys as are taken are refused for the first unknown one, by its id.
+    // There are not so many devices: up to 1,000 keys, the refusal names the first unknown id, beyond that the field.
     const path = shape === 'a' ? 'payloadEnc.keys' : 'wrapped';
     for (const [count, named] of [
       [1_000, new RegExp(`^${path}\\.[0-9A-Z]{26}$`)],
@@ -208,7 +208,7 @@ for (const shape of SHAPES) {
     }
   });
 
-  t.test(`ITEM-20: an unknown and a deleted bin (${shape})`, async (t) => {
+  t.test(`ITEM-20: a write into an unknown or deleted bin is 404 (${shape})`, async (t) => {
     t.equal((await write(wire, first, scene.item({ binId: 'nowhere' }), shape)).outcome, '404 bin_not_found');
     const bin = `bin_${shape}`;
     await wire.post('/bins', { id: bin }, { token: first.token, shape: 'a' });
@@ -217,7 +217,7 @@ for (const shape of SHAPES) {
     t.equal((await write(wire, first, scene.item({ binId: bin }), shape)).outcome, '404 bin_not_found');
   });
 
-  t.test(`ITEM-16 ERR-04: required fields (${shape})`, async (t) => {
+  t.test(`ITEM-16 ERR-04: a missing required field is a schema error (${shape})`, async (t) => {
     const body = spelled(shape, writeBody(shape, scene.item())) as Record<string, unknown>;
     const required =
       shape === 'a'
@@ -232,11 +232,11 @@ for (const shape of SHAPES) {
   });
 }
 
-t.test('ITEM-25: a sig is not verified, only measured', async (t) => {
+t.test('ITEM-25: the server does not verify a sig', async (t) => {
   t.equal((await write(wire, first, scene.item({ sig: Buffer.alloc(32) }))).status, 200);
 });
 
-t.test('ITEM-35 ITEM-36: who wrote the content, and who is told', async (t) => {
+t.test('ITEM-35 ITEM-36: senderDevice stays with the content; all devices but the caller get the push', async (t) => {
   const [ofFirst, alsoFirst, ofSecond] = [
     await scene.watch(first),
     await scene.watch(first),
@@ -257,19 +257,19 @@ t.test('ITEM-35 ITEM-36: who wrote the content, and who is told', async (t) => {
   t.equal(moved.number('version'), item.version + 2, 'a move by the second');
   for (const socket of [ofFirst, alsoFirst]) {
     for (const version of [item.version + 1, item.version + 2]) {
-      t.match(await socket.next(), { type: 'item', version, senderDevice: first.id }, "the content's writer is told");
+      t.match(await socket.next(), { type: 'item', version, senderDevice: first.id }, 'the content writer gets it');
     }
   }
   await wire.delete(`/items/${item.id}`, { token: second.token });
   t.match(await ofFirst.next(), { type: 'delete', version: item.version + 3 });
-  t.equal((await scene.row(item.id))?.['senderDevice'], first.id, 'a delete leaves it too');
+  t.equal((await scene.row(item.id))?.['senderDevice'], first.id, 'a delete does not change senderDevice');
   const marker = await mustWrite(wire, first, scene.item({ keys: sealedFor(...scene.ids, third.id) }));
-  t.match(await ofSecond.next(), { type: 'item', version: marker }, 'the one who made the changes got none of them');
+  t.match(await ofSecond.next(), { type: 'item', version: marker }, 'the changing device got no push');
   await wire.post(`/devices/${third.id}/revoke`, {}, { token: first.token });
   for (const socket of [ofFirst, alsoFirst, ofSecond]) await socket.close();
 });
 
-t.test('ITEM-37: one sequence over all bins, from 1, without a gap', async (t) => {
+t.test('ITEM-37: versions are one sequence over all bins, from 1, without a gap', async (t) => {
   const fresh = await Scene.start(t);
   await fresh.wire.post('/bins', { id: 'other' }, { token: fresh.first.token });
   const writers = [fresh.first, fresh.second].flatMap((device) =>

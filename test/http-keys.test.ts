@@ -1,4 +1,4 @@
-/** Blobs' envelopes, who must be able to read an item, what a revocation takes away, tags, the storage cap. */
+/** Envelopes of blobs, keys that a write must have, keys that a revocation removes, tags, the storage cap. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { edited, join, mustWrite, newId, sealedFor, write, writeBody, type TestDevice } from './support/devices.js';
@@ -10,7 +10,7 @@ const { wire, first, second } = scene;
 
 const VALIDATION = { a: '400 validation', b: '400 invalid_payload' } as const;
 
-/** A blob as the upload will leave it. */
+/** A blob as an upload leaves it. */
 async function newBlob(of: Scene = scene): Promise<string> {
   const ref = `${newId()}.bin`;
   await of.server.sql(`INSERT INTO blobs (tenant_id, ref, size, state, created_at) VALUES ($1, $2, 1000, 'ready', 1)`, [
@@ -49,7 +49,7 @@ const sorted = (entries: unknown): unknown =>
   (entries as Json[]).toSorted((x, y) => String(x['device_id']).localeCompare(String(y['device_id'])));
 
 for (const shape of SHAPES) {
-  t.test(`ITEM-18 ITEM-22 ITEM-31 SHAPE-19 SHAPE-20: a blob alone (${shape})`, async (t) => {
+  t.test(`ITEM-18 ITEM-22 ITEM-31 SHAPE-19 SHAPE-20: a blob-only item, read in both shapes (${shape})`, async (t) => {
     const blob = blobFields(await newBlob());
     const body = blobOnly(shape, blob);
     const reply = await post(body, shape);
@@ -66,7 +66,7 @@ for (const shape of SHAPES) {
     t.equal((await post(body, shape)).at('version'), reply.at('version'), 'the same write again');
   });
 
-  t.test(`ITEM-18 SHAPE-18: a blob alone with sig and master at top level (${shape})`, async (t) => {
+  t.test(`ITEM-18 SHAPE-18: a blob-only item may carry sig and master at top level (${shape})`, async (t) => {
     const blob = blobFields(await newBlob());
     const more = { sig: randomBytes(32), master: { nonce: randomBytes(24), ct: randomBytes(48) } };
     const body = blobOnly(shape, blob, more);
@@ -75,7 +75,7 @@ for (const shape of SHAPES) {
     t.match(await scene.row(String(body['id']), 'b'), spelled('b', more));
   });
 
-  t.test(`ITEM-17 SHAPE-18: a blob with metadata beside it (${shape})`, async (t) => {
+  t.test(`ITEM-17 SHAPE-18: an item may have both a blob and a payload (${shape})`, async (t) => {
     const blob = blobFields(await newBlob());
     const item = scene.item({ type: 'image' });
     const extra = shape === 'a' ? blob : { ...blob, blobKeys: wrappedOf(blob.blobKeys) };
@@ -91,7 +91,7 @@ for (const shape of SHAPES) {
     t.same(sorted(b?.['wrapped']), sorted(spelled('b', wrappedOf(item.keys))));
   });
 
-  t.test(`ITEM-19 ITEM-27 ITEM-16: blobs that are not there, keys that are missing (${shape})`, async (t) => {
+  t.test(`ITEM-19 ITEM-27 ITEM-16: unknown blobs and missing keys are refused (${shape})`, async (t) => {
     for (const ref of [`${newId()}.bin`, 'x', '../../etc/passwd']) {
       t.equal((await post(blobOnly(shape, blobFields(ref)), shape)).outcome, '400 blob_not_found', ref);
     }
@@ -119,13 +119,13 @@ for (const shape of SHAPES) {
   });
 }
 
-t.test('ITEM-19: a blob serves one item', async (t) => {
+t.test('ITEM-19: a blob can belong to one item only', async (t) => {
   const blob = blobFields(await newBlob());
   t.equal((await post(blobOnly('a', blob), 'a')).status, 200);
-  t.equal((await post(blobOnly('a', blob), 'a')).outcome, '400 blob_not_found', 'it is taken');
+  t.equal((await post(blobOnly('a', blob), 'a')).outcome, '400 blob_not_found', 'the blob is in use');
 });
 
-t.test('ITEM-42: a device that is named twice is refused, not taken by one of its two keys', async (t) => {
+t.test('ITEM-42: a write that names a device twice is refused', async (t) => {
   const item = scene.item();
   const twice = [...wrappedOf(item.keys), { deviceId: first.id, key: randomBytes(80) }];
   const inline = await post({ ...writeBody('b', item), wrapped: twice }, 'b');
@@ -137,13 +137,13 @@ t.test('ITEM-42: a device that is named twice is refused, not taken by one of it
   t.equal(beside.at('error.details.path'), `blob_keys.${first.id}`);
 });
 
-/** All rows' keys: id to device ids. */
+/** The device ids that each row has keys for, by item id. */
 async function keysOfRows(): Promise<Map<string, string[]>> {
   const rows = (await scene.rows('a')).filter((row) => row['payloadEnc'] !== null);
   return new Map(rows.map((row) => [String(row['id']), Object.keys((row['payloadEnc'] as { keys: Json }).keys)]));
 }
 
-t.test('ITEM-29 ITEM-30 ITEM-31 ITEM-32 ITEM-33 ITEM-34: what a revocation takes away', async (t) => {
+t.test('ITEM-29 ITEM-30 ITEM-31 ITEM-32 ITEM-33 ITEM-34: the write after a revocation removes old keys', async (t) => {
   const third = await join(wire, first);
   const all = [...scene.ids, third.id];
   const blob = blobFields(await newBlob(), all);
@@ -161,7 +161,7 @@ t.test('ITEM-29 ITEM-30 ITEM-31 ITEM-32 ITEM-33 ITEM-34: what a revocation takes
   const before = new Map((await scene.rows('a')).map((row) => [row['id'], row['version']]));
   t.ok(
     [...(await keysOfRows()).values()].some((ids) => ids.includes(third.id)),
-    'the revocation alone takes nothing away',
+    'the revocation alone removes no key',
   );
   const socket = await scene.watch();
 
@@ -180,24 +180,24 @@ t.test('ITEM-29 ITEM-30 ITEM-31 ITEM-32 ITEM-33 ITEM-34: what a revocation takes
     if (left.length === 0) break;
     if (Date.now() > until) throw new Error(`${left.length} items still hold a key of the revoked device`);
   }
-  t.same((await keysOfRows()).get(named.id)?.toSorted(), scene.ids.toSorted(), 'it was dropped from the new write');
+  t.same((await keysOfRows()).get(named.id)?.toSorted(), scene.ids.toSorted(), 'dropped from the new write');
   const rows = new Map((await scene.rows('a')).map((row) => [row['id'], row]));
   for (const item of [...items.slice(0, 100), ...items.slice(200)]) {
     t.equal(rows.get(item.id)?.['version'], before.get(item.id), 'no new version');
   }
   for (const item of changed) {
     const envelope = rows.get(item.id)?.['payloadEnc'] as { ct: string; keys: Json };
-    t.equal(envelope.ct, item.ct.toString('base64url'), 'a change in between stands');
+    t.equal(envelope.ct, item.ct.toString('base64url'), 'a concurrent change is kept');
     t.same(envelope.keys, spelled('a', item.keys));
   }
   t.same(rows.get(blobItem['id'])?.['blobKeys'], spelled('a', blob.blobKeys), 'blobKeys stay whole');
   const marker = await scene.written();
   t.match(await socket.next(), { id: named.id });
-  t.match(await socket.next(), { id: marker.id }, 'and nothing was pushed');
+  t.match(await socket.next(), { id: marker.id }, 'the removal pushes nothing');
   await socket.close();
 });
 
-t.test('ITEM-41: nonce and keys beside an empty ct fit or are refused', async (t) => {
+t.test('ITEM-41: malformed nonce and keys beside a blob and an empty ct are refused', async (t) => {
   const good = { nonce: randomBytes(24), keys: sealedFor(...scene.ids) };
   const bad: readonly (readonly [field: string, part: Json])[] = [
     ['nonce', { nonce: '' }],
@@ -222,12 +222,12 @@ t.test('ITEM-41: nonce and keys beside an empty ct fit or are refused', async (t
       t.ok(reply.text('error.details.path').startsWith(name), reply.raw);
     }
     const body = bodyOf(shape, blob, {});
-    t.equal((await post(body, shape)).outcome, '200', `${shape}: what fits is taken`);
-    t.equal((await scene.row(String(body['id']), 'a'))?.['payloadEnc'], null, 'and means: no metadata');
+    t.equal((await post(body, shape)).outcome, '200', `${shape}: well-formed ones pass`);
+    t.equal((await scene.row(String(body['id']), 'a'))?.['payloadEnc'], null, 'and the item has no payload');
   }
 });
 
-t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG', async (t) => {
+t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG decides which writes need a sig', async (t) => {
   const table = {
     a: { a: false, b: true, blob: true, beside: false, empty: false },
     always: { a: false, b: false, blob: false, beside: false, empty: false },
@@ -257,7 +257,7 @@ t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG', async (t) => {
   }
 });
 
-t.test('ITEM-39 ITEM-40 RETRY-11 BATCH-04: the storage cap', async (t) => {
+t.test('ITEM-39 ITEM-40 RETRY-11 BATCH-04: a write over the storage cap is 413; a delete frees bytes', async (t) => {
   const capped = await Scene.start(t, { env: { STORAGE_CAP_BYTES: '20000' } });
   const send = async (item = capped.item({ ct: randomBytes(3_000) }), shape: Shape = 'a'): Promise<Reply> =>
     write(capped.wire, capped.first, item, shape);
@@ -271,13 +271,13 @@ t.test('ITEM-39 ITEM-40 RETRY-11 BATCH-04: the storage cap', async (t) => {
   }
   t.equal(refused?.outcome, '413 storage_cap_exceeded');
   t.ok(stored.length >= 4 && stored.length <= 6, `${stored.length} items of 3,000 bytes fit in 20,000`);
-  t.equal(await capped.head(), stored.length, 'no version was taken');
+  t.equal(await capped.head(), stored.length, 'a refused write takes no version');
   const [one, two] = stored;
   if (one === undefined || two === undefined) throw new Error('nothing was stored');
   t.equal((await send(one.item)).at('version'), one.version, 'the same write again');
   t.equal((await send(edited(one.item, { ct: randomBytes(3_000) }))).status, 200, 'other content of the same size');
   const growing = await send(edited(one.item, { ts: one.item.ts + 5, ct: randomBytes(9_000) }));
-  t.equal(growing.outcome, '413 storage_cap_exceeded', 'content that grows over it');
+  t.equal(growing.outcome, '413 storage_cap_exceeded', 'content that grows over the cap');
   const batch = { items: [capped.item({ ct: randomBytes(3_000) }), two.item].map((item) => writeBody('b', item)) };
   const results = (await capped.wire.post('/items/batch', batch, capped.as('b'))).list('results');
   t.equal((results[0]?.['error'] as Json | undefined)?.['code'], 'storage_cap_exceeded');

@@ -1,4 +1,4 @@
-/** What becomes of a write to an id that exists; deletes, moves, batches. */
+/** The outcome of a write to an id that exists; deletes, moves, batches. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { edited, join, newId, sealedFor, write, writeBody, type TestItem } from './support/devices.js';
@@ -12,7 +12,7 @@ const CONFLICT = { a: '409 conflict', b: '409 version_conflict' } as const;
 const other = (shape: Shape): Shape => (shape === 'a' ? 'b' : 'a');
 const ctOf = (row: Json | undefined): unknown => row?.['ct'];
 
-/** What the nightly job leaves of an item: a tombstone. */
+/** Reduces an item to the tombstone that the nightly job leaves. */
 async function purge(id: string): Promise<void> {
   await scene.server.sql(
     `UPDATE items SET type = NULL, ts = NULL, sender_device = NULL, changed_by = NULL, write_hash = NULL WHERE id = $1`,
@@ -24,7 +24,7 @@ const remove = async (id: string, shape: Shape, body?: Json): Promise<Reply> =>
   wire.delete(`/items/${id}`, { ...scene.as(shape), body });
 
 for (const shape of SHAPES) {
-  t.test(`RETRY-01 RETRY-07: the same write again, in either spelling (${shape})`, async (t) => {
+  t.test(`RETRY-01 RETRY-07: the same write again keeps its version, in any spelling (${shape})`, async (t) => {
     const socket = await scene.watch(second, shape);
     const item = await scene.written();
     await socket.next('item');
@@ -47,7 +47,7 @@ for (const shape of SHAPES) {
     await socket.close();
   });
 
-  t.test(`RETRY-02 RETRY-12: a write to a deleted and to a purged item (${shape})`, async (t) => {
+  t.test(`RETRY-02 RETRY-12: a write to a deleted or purged item is a conflict (${shape})`, async (t) => {
     const socket = await scene.watch();
     const item = await scene.written();
     await remove(item.id, shape);
@@ -66,12 +66,12 @@ for (const shape of SHAPES) {
     await purge(item.id);
     await scene.quietly(t, socket, attempts);
     await scene.quietly(t, socket, async () => {
-      t.equal((await write(wire, first, item, shape)).outcome, CONFLICT[shape], 'also the write it once was');
+      t.equal((await write(wire, first, item, shape)).outcome, CONFLICT[shape], 'also the write that created it');
     });
     await socket.close();
   });
 
-  t.test(`RETRY-03 RETRY-13 RETRY-14: ifVersion (${shape})`, async (t) => {
+  t.test(`RETRY-03 RETRY-13 RETRY-14: an ifVersion that is not current is a conflict (${shape})`, async (t) => {
     const item = scene.item();
     t.equal(
       (await write(wire, first, { ...scene.item(), ifVersion: 7 }, shape)).outcome,
@@ -88,16 +88,16 @@ for (const shape of SHAPES) {
       t.equal(reply.at('error.details.ts'), item.ts);
     }
     const right = await write(wire, first, edited(item, { ifVersion: version }), shape);
-    t.equal(right.at('version'), version + 1, 'the current one goes on');
+    t.equal(right.at('version'), version + 1, 'the current one is accepted');
     const early = await write(wire, first, edited(item, { ts: item.ts, ifVersion: version + 1 }), shape);
-    t.equal(early.outcome, CONFLICT[shape], 'and meets the later decisions');
+    t.equal(early.outcome, CONFLICT[shape], 'the later decisions still apply');
     for (const ifVersion of [-1, 1.5, 2 ** 53]) {
       const bad = await write(wire, first, edited(item, { ifVersion }), shape);
       t.equal(bad.status, 400, `ifVersion ${ifVersion} is a schema error`);
     }
   });
 
-  t.test(`RETRY-04 RETRY-15 RETRY-16 RETRY-17 RETRY-18: re-wraps (${shape})`, async (t) => {
+  t.test(`RETRY-04 RETRY-15 RETRY-16 RETRY-17 RETRY-18: a re-wrap adds what is missing (${shape})`, async (t) => {
     const bin = `wraps-${shape}`;
     await wire.post('/bins', { id: bin }, scene.as(shape));
     const socket = await scene.watch();
@@ -116,7 +116,7 @@ for (const shape of SHAPES) {
       t.equal(
         (await write(wire, first, stale, shape)).outcome,
         CONFLICT[shape],
-        'the third decision is before the fourth',
+        'the third decision comes before the fourth',
       );
     });
     const master = { nonce: randomBytes(24), ct: randomBytes(48) };
@@ -125,12 +125,12 @@ for (const shape of SHAPES) {
     t.ok(wrapped.number('version') > item.version);
     t.match(await socket.next(), { type: 'item', id: item.id, version: wrapped.at('version'), binId: 'inbox' });
     const row = await scene.row(item.id, 'b');
-    t.equal(row?.['bin_id'], 'inbox', 'it stays in its bin');
+    t.equal(row?.['bin_id'], 'inbox', 'the item stays in its bin');
     t.same(row?.['master'], spelled('b', master));
     await socket.close();
   });
 
-  t.test(`RETRY-05 RETRY-06 RETRY-19: later wins, a late retry does not (${shape})`, async (t) => {
+  t.test(`RETRY-05 RETRY-06 RETRY-19: a later ts replaces the item, a late retry does not (${shape})`, async (t) => {
     const item = await scene.written();
     const newer = edited(item, { ts: item.ts + 10 });
     const version = (await write(wire, first, newer, shape)).number('version');
@@ -148,21 +148,21 @@ for (const shape of SHAPES) {
     t.equal(
       (await write(wire, second, edited(newer), shape)).number('version') > version,
       true,
-      'a later one is welcome',
+      'a later ts is accepted',
     );
   });
 
-  t.test(`RETRY-10: the same write though its ifVersion is stale (${shape})`, async (t) => {
+  t.test(`RETRY-10: the same write succeeds though its ifVersion is stale (${shape})`, async (t) => {
     const item = scene.item({ ifVersion: 0 });
     const version = (await write(wire, first, item, shape)).number('version');
     t.equal((await write(wire, first, item, shape)).at('version'), version);
     const replaced = edited(item, { ifVersion: version });
     const next = (await write(wire, first, replaced, shape)).number('version');
     t.equal((await write(wire, first, replaced, shape)).at('version'), next);
-    t.equal((await write(wire, first, item, shape)).outcome, CONFLICT[shape], 'but not the one before');
+    t.equal((await write(wire, first, item, shape)).outcome, CONFLICT[shape], 'but the write before it is a conflict');
   });
 
-  t.test(`DEL-01 DEL-02 DEL-03 DEL-07 DEL-08 LIST-13: a delete (${shape})`, async (t) => {
+  t.test(`DEL-01 DEL-02 DEL-03 DEL-07 DEL-08 LIST-13: a delete clears the item (${shape})`, async (t) => {
     const socket = await scene.watch(second, shape);
     for (const sig of [undefined, randomBytes(32)]) {
       const item = await scene.written();
@@ -188,7 +188,7 @@ for (const shape of SHAPES) {
     await socket.close();
   });
 
-  t.test(`DEL-04 DEL-05 DEL-06 DEL-09: deletes of what is gone (${shape})`, async (t) => {
+  t.test(`DEL-04 DEL-05 DEL-06 DEL-09: deleting a deleted, unknown or purged item (${shape})`, async (t) => {
     const socket = await scene.watch();
     const sig = randomBytes(32);
     const item = await scene.written();
@@ -199,8 +199,8 @@ for (const shape of SHAPES) {
         t.equal((await remove(item.id, shape, body)).at('version'), version, 'deleted already');
       }
       t.equal((await remove(newId(), shape)).outcome, '404 item_not_found', 'unknown');
-      t.equal((await remove('not-a-ulid', shape)).status, 400, 'no ULID');
-      t.equal((await remove(newId(), shape, { sig: randomBytes(31) })).status, 400, 'no tag');
+      t.equal((await remove('not-a-ulid', shape)).status, 400, 'not a ULID');
+      t.equal((await remove(newId(), shape, { sig: randomBytes(31) })).status, 400, 'not a tag');
     });
     await purge(item.id);
     t.equal((await remove(item.id, shape)).outcome, '404 item_not_found', 'purged');
@@ -213,12 +213,12 @@ for (const shape of SHAPES) {
     t.match(
       frames[0],
       { type: 'delete', id: item.id, version, sig: spelled(shape, sig) },
-      'a purged item is still told as a delete',
+      'a purged item is still sent as a delete',
     );
     await late.close();
   });
 
-  t.test(`MOVE-01 MOVE-02 MOVE-03 MOVE-04 MOVE-05 MOVE-06 MOVE-07: moves (${shape})`, async (t) => {
+  t.test(`MOVE-01 MOVE-02 MOVE-03 MOVE-04 MOVE-05 MOVE-06 MOVE-07: moves change bin and sig (${shape})`, async (t) => {
     const bin = `moves-${shape}`;
     await wire.post('/bins', { id: bin }, scene.as(shape));
     const socket = await scene.watch(second, shape);
@@ -270,7 +270,7 @@ for (const shape of SHAPES) {
     await socket.close();
   });
 
-  t.test(`BATCH-01 BATCH-02 BATCH-04: a batch, each write judged alone (${shape})`, async (t) => {
+  t.test(`BATCH-01 BATCH-02 BATCH-04: each write of a batch is judged alone (${shape})`, async (t) => {
     const socket = await scene.watch(second, shape);
     const stored = await scene.written();
     await socket.next('item');
@@ -316,7 +316,7 @@ for (const shape of SHAPES) {
     );
     t.ok(
       hundred.list('results').every((result) => Number.isInteger(result['version'])),
-      '100 are taken',
+      '100 are accepted',
     );
     const twice = scene.item();
     const doubled = await wire.post(
@@ -330,14 +330,14 @@ for (const shape of SHAPES) {
   });
 }
 
-t.test('BATCH-03: a batch over 1 MiB', async (t) => {
+t.test('BATCH-03: a batch over 1 MiB is 413', async (t) => {
   const items = Array.from({ length: 12 }, () => writeBody('a', scene.item({ ct: randomBytes(65_536) })));
   const fits = await wire.post('/items/batch', { items: items.slice(0, 11) }, scene.as('a'));
   t.equal(fits.status, 200);
   t.equal((await wire.post('/items/batch', { items }, scene.as('a'))).outcome, '413 payload_too_large');
 });
 
-t.test('RETRY-08 RETRY-09 RETRY-04 SHAPE-14: retries and re-wraps around joins and revocations', async (t) => {
+t.test('RETRY-08 RETRY-09 RETRY-04 SHAPE-14: retries succeed after a join and a revocation', async (t) => {
   const item = await scene.written();
   const third = await join(wire, first);
   const socket = await scene.watch();

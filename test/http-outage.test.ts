@@ -1,4 +1,4 @@
-/** When the inside fails: the database is down, a statement breaks, too much is under way; and what the log says. */
+/** Internal failures: the database is down, a statement fails, too much is under way; and what the log holds. */
 import { randomBytes } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
@@ -8,7 +8,7 @@ import { Scene } from './support/scene.js';
 import { ADMIN_TOKEN, databaseDown, type LogLine } from './support/server.js';
 import { SHAPES, spelled, type Json, type Reply } from './support/wire.js';
 
-t.test('ERR-14 STAT-02 STAT-05 STAT-03 LOG-04 DUR-05: the database is down, then up again', async (t) => {
+t.test('ERR-14 STAT-02 STAT-05 STAT-03 LOG-04 DUR-05: calls are 503 while the database is down', async (t) => {
   const scene = await Scene.start(t);
   const { wire, first, server } = scene;
   const status = await wire.get('/service/status');
@@ -48,9 +48,9 @@ t.test('ERR-14 STAT-02 STAT-05 STAT-03 LOG-04 DUR-05: the database is down, then
         const id = reply.headers['x-request-id'];
         t.ok(
           id !== undefined && server.logs.some((line) => line['requestId'] === id && Number(line['level']) >= 40),
-          'its cause is in the log',
+          'the cause is in the log',
         );
-        t.notMatch(reply.raw, /postgres|ECONN|sql|pg_|:\d{4,5}/i, 'and not in the reply');
+        t.notMatch(reply.raw, /postgres|ECONN|sql|pg_|:\d{4,5}/i, 'the cause is not in the reply');
       }
       t.equal(
         (await write(wire, first, scene.item(), shape)).outcome,
@@ -62,7 +62,7 @@ t.test('ERR-14 STAT-02 STAT-05 STAT-03 LOG-04 DUR-05: the database is down, then
       t.equal(down.at('error.code'), 'unavailable');
       t.ok(down.headers['retry-after']);
     }
-    t.equal((await wire.get('/nothing')).status, 404, 'what needs no database is answered');
+    t.equal((await wire.get('/nothing')).status, 404, 'a call that needs no database is answered');
     t.equal((await wire.get('/me', { token: 'x' })).status, 401);
   } finally {
     await up();
@@ -78,7 +78,7 @@ t.test('ERR-14 STAT-02 STAT-05 STAT-03 LOG-04 DUR-05: the database is down, then
   t.match(await scene.row(item.id), { version: item.version + 1 });
 });
 
-t.test('ERR-13 LOG-04: an unexpected fault', async (t) => {
+t.test('ERR-13 LOG-04: an unexpected fault is 500, with its cause in the log only', async (t) => {
   const scene = await Scene.start(t);
   await scene.server.sql('ALTER TABLE bins RENAME COLUMN slug TO secretcolumn');
   for (const shape of SHAPES) {
@@ -86,17 +86,17 @@ t.test('ERR-13 LOG-04: an unexpected fault', async (t) => {
     t.equal(reply.outcome, '500 internal');
     const id = reply.headers['x-request-id'];
     t.ok(id);
-    t.notMatch(reply.raw, /slug|column|secretcolumn|SELECT|42703|stack|\.ts/i, 'tells nothing of the inside');
+    t.notMatch(reply.raw, /slug|column|secretcolumn|SELECT|42703|stack|\.ts/i, 'the reply reveals no internals');
     t.equal(reply.at('error.hint'), shape === 'b' ? '/docs/errors#internal' : undefined);
     const line = scene.server.logs.find((entry) => entry['requestId'] === id && Number(entry['level']) >= 50);
     t.match(JSON.stringify(line), /slug/, 'the log has the cause');
   }
   await scene.server.sql('ALTER TABLE bins RENAME COLUMN secretcolumn TO slug');
-  t.equal((await scene.wire.get('/bins', scene.as('a'))).status, 200, 'and it goes on');
+  t.equal((await scene.wire.get('/bins', scene.as('a'))).status, 200, 'the server continues');
 });
 
 t.test(
-  'FAIR-11 HTTP-14: of the half bodies of an address those beyond its share are refused, and nobody else',
+  'FAIR-11 HTTP-14: half-sent bodies beyond the share of their address are refused, and no other call',
   async (t) => {
     const scene = await Scene.start(t);
     const half = `POST /api/devices/bootstrap HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nfe00\r\n${'x'.repeat(64_000)}`;
@@ -119,15 +119,15 @@ t.test(
         return ends >= sockets.length - 40;
       });
     }
-    t.same([...outcomes], ['200'], 'strangers of the same address go on');
+    t.same([...outcomes], ['200'], 'other calls from the same address are answered');
     t.match(refused, /^HTTP\/1\.1 429 [^]*retry-after: [1-9]\d*\r/i);
-    t.equal((await scene.me()).status, 200, 'devices go on');
+    t.equal((await scene.me()).status, 200, 'devices are served');
     t.equal((await write(scene.wire, scene.first, scene.item())).status, 200);
     for (const socket of sockets) socket.destroy();
   },
 );
 
-t.test('LOG-01 LOG-02 LOG-03: one line a request, and no secret in any', async (t) => {
+t.test('LOG-01 LOG-02 LOG-03: each request has one log line, and no line holds a secret', async (t) => {
   const scene = await Scene.start(t);
   const { wire, server, first } = scene;
   const secrets = new Set<string>([first.token, scene.second.token, ADMIN_TOKEN]);
@@ -229,9 +229,9 @@ t.test('LOG-01 LOG-02 LOG-03: one line a request, and no secret in any', async (
       [400, server.tenantId, first.id],
     ],
   );
-  t.ok(ids.has(paired.headers['x-request-id']), 'the id that the client was told');
+  t.ok(ids.has(paired.headers['x-request-id']), 'a line has the id of the reply');
   const text = server.logs.map((line) => JSON.stringify(line)).join('\n');
   for (const secret of secrets) t.notOk(text.includes(secret), `${secret.slice(0, 12)}... is in no line`);
-  t.notMatch(text, /[?&](since|token|ticket|shape|secret)=/, 'nor any query string');
+  t.notMatch(text, /[?&](since|token|ticket|shape|secret)=/, 'no line holds a query string');
   t.ok(secrets.size > 40);
 });

@@ -1,4 +1,4 @@
-/** Pairing and bins over HTTP. */
+/** Pairing over HTTP. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -42,7 +42,7 @@ const refused = (reply: Reply): boolean => reply.status >= 400 && reply.status <
 
 for (const shape of SHAPES) {
   t.test(
-    `PAIR-01 PAIR-04 PAIR-08 PAIR-11 PAIR-12 PAIR-14 PAIR-15 PAIR-17 DEV-12: the four steps (${shape})`,
+    `PAIR-01 PAIR-04 PAIR-08 PAIR-11 PAIR-12 PAIR-14 PAIR-15 PAIR-17 DEV-12: four steps pair (${shape})`,
     async (t) => {
       const [mine, theirs] = [await scene.watch(first, shape), await scene.watch(second, shape)];
       const [code, ephemeral] = [newCode(), epk()];
@@ -96,11 +96,11 @@ for (const shape of SHAPES) {
       t.equal((await wire.get('/me', { token: String(token) })).at('device.id'), body['deviceId']);
       for (const socket of [mine, theirs])
         t.match((await socket.next('device_joined'))['device'], { id: body['deviceId'] });
-      t.same(theirs.of('pair_request'), [], 'nobody else was asked');
+      t.same(theirs.of('pair_request'), [], 'no other device gets the request');
       t.same(
         (await wire.get('/devices/pair-requests', scene.as(shape))).list('requests'),
         [],
-        'nothing waits any more',
+        'no request is pending any more',
       );
       await wire.post(`/devices/${String(body['deviceId'])}/revoke`, {}, scene.as(shape));
       for (const socket of [mine, theirs]) await socket.close();
@@ -108,19 +108,19 @@ for (const shape of SHAPES) {
   );
 }
 
-t.test('PAIR-02 PAIR-03 PAIR-05: codes', async (t) => {
+t.test('PAIR-02 PAIR-03 PAIR-05: a code in use, a replaced and an unknown code are refused', async (t) => {
   const code = await start(wire, first);
   const taken = await wire.post('/devices/pair-init', { code, epk: epk() }, scene.as('b', second));
   t.equal(taken.outcome, '409 conflict');
   t.equal(
     (await wire.post('/devices/pair-init', { code: code.toUpperCase(), epk: epk() }, scene.as('a', second))).outcome,
     '409 conflict',
-    'in other letters',
+    'in upper case',
   );
   const next = await start(wire, first);
   t.equal((await fetchEpk(code)).outcome, '400 pair_invalid', 'a new session ends the old');
   t.equal((await fetchEpk(next)).status, 200);
-  t.equal((await fetchEpk(` ${next.toUpperCase().replaceAll(' ', '-')}  `)).status, 200, 'read as people write');
+  t.equal((await fetchEpk(` ${next.toUpperCase().replaceAll(' ', '-')}  `)).status, 200, 'in any spelling');
   for (const unknown of [newCode(), 'one two three', 'x']) {
     t.equal((await fetchEpk(unknown)).outcome, '400 pair_invalid', unknown);
     t.equal((await fetchNpk(npkBody(unknown))).outcome, '400 pair_invalid');
@@ -130,7 +130,7 @@ t.test('PAIR-02 PAIR-03 PAIR-05: codes', async (t) => {
     t.equal((await wire.post('/devices/pair-fetch-epk', bad)).outcome, '400 validation');
 });
 
-t.test('PAIR-06 PAIR-01: a code past its five minutes', async (t) => {
+t.test('PAIR-06 PAIR-01: a code older than five minutes is pair_expired', async (t) => {
   const clock = new ShiftedClock();
   const server = await runServer(t, { clock });
   const device = await claim(server.wire);
@@ -142,10 +142,10 @@ t.test('PAIR-06 PAIR-01: a code past its five minutes', async (t) => {
   t.equal((await fetchNpk(npkBody(code), server.wire)).outcome, '400 pair_expired');
   t.equal((await wrap(wrapBody(code), device, server.wire)).outcome, '400 pair_expired');
   await start(server.wire, device, code);
-  t.equal((await fetchEpk(code, server.wire)).status, 200, 'the words may be drawn again');
+  t.equal((await fetchEpk(code, server.wire)).status, 200, 'the code may be used again');
 });
 
-/** Knows of waits of one or two seconds: in one instance without sockets only a held call that has looked has one. */
+/** Counts timers of 1 or 2 s: in one instance without sockets only a held call that has looked sets one. */
 class HoldClock extends TestClock {
   looks = 0;
 
@@ -169,13 +169,13 @@ class HoldClock extends TestClock {
   }
 }
 
-t.test('PAIR-07 PAIR-09 PAIR-10 PAIR-24: holding on', async (t) => {
+t.test('PAIR-07 PAIR-09 PAIR-10 PAIR-24: a call is held for 25 s, and again when repeated with its key', async (t) => {
   const clock = new HoldClock();
   const server = await runServer(t, { clock });
   const device = await claim(server.wire);
   const code = await start(server.wire, device);
   const body = npkBody(code);
-  /** Turns the clock second by second, while the call waits, until it is answered; how many milliseconds that took. */
+  /** Advances the clock while the call waits, until it is answered; returns the reply and the time taken, ms. */
   const turnUntil = async (call: Promise<Reply>): Promise<readonly [Reply, number]> => {
     const began = clock.now();
     let reply: Reply | undefined;
@@ -196,16 +196,16 @@ t.test('PAIR-07 PAIR-09 PAIR-10 PAIR-24: holding on', async (t) => {
   const older = fetchNpk(body, server.wire);
   await waitForRequest(server.wire, device);
   const newer = fetchNpk(body, server.wire);
-  t.equal((await Promise.race([older, newer])).status, 202, 'one held call a device');
+  t.equal((await Promise.race([older, newer])).status, 202, 'a device has one held call');
   await wrap(wrapBody(code), device, server.wire);
   const replies = await Promise.all([older, newer]);
-  t.same(replies.map((reply) => reply.status).toSorted(), [200, 202], 'the one that stayed has the result');
+  t.same(replies.map((reply) => reply.status).toSorted(), [200, 202], 'the remaining call has the result');
   const again = await fetchNpk(body, server.wire);
-  t.equal(again.at('device.id'), body['deviceId'], 'and it is given again to the same key');
+  t.equal(again.at('device.id'), body['deviceId'], 'the same key gets the result again');
   t.equal((await fetchNpk({ ...body, pubkey: epk() }, server.wire)).outcome, '400 pair_invalid');
 });
 
-t.test('PAIR-13: asked again after caught_up', async (t) => {
+t.test('PAIR-13: a pending pair_request is sent again after caught_up', async (t) => {
   const code = await start(wire, first);
   const held = fetchNpk(npkBody(code));
   await waitForRequest(wire, first);
@@ -218,14 +218,14 @@ t.test('PAIR-13: asked again after caught_up', async (t) => {
   await held;
   const later = await scene.watch(first);
   const marker = await write(wire, second, scene.item());
-  t.equal((await later.next())['version'], marker.at('version'), 'not once it is decided');
+  t.equal((await later.next())['version'], marker.at('version'), 'not after the decision');
   await later.close();
 });
 
-t.test('PAIR-16 PAIR-18 PAIR-19: who may answer, and a reject', async (t) => {
+t.test('PAIR-16 PAIR-18 PAIR-19: only the device that started may answer; a reject ends the session', async (t) => {
   for (const shape of SHAPES) {
     const code = await start(wire, first);
-    t.ok(refused(await wrap(wrapBody(code))), 'before anybody asked');
+    t.ok(refused(await wrap(wrapBody(code))), 'before a new device has called');
     const body = npkBody(code);
     const held = fetchNpk(body, wire, shape);
     await waitForRequest(wire, first);
@@ -235,7 +235,7 @@ t.test('PAIR-16 PAIR-18 PAIR-19: who may answer, and a reject', async (t) => {
     t.equal((await held).outcome, '400 pair_invalid');
     t.equal((await fetchNpk(body)).outcome, '400 pair_invalid');
     t.equal((await fetchEpk(code)).outcome, '400 pair_invalid');
-    t.ok(refused(await wrap(wrapBody(code))), 'a reject is the end');
+    t.ok(refused(await wrap(wrapBody(code))), 'a reject ends the session');
     t.notOk(
       (await wire.get('/devices', scene.as('a'))).list('devices').some((device) => device['id'] === body['deviceId']),
     );
@@ -250,11 +250,11 @@ t.test('PAIR-16 PAIR-18 PAIR-19: who may answer, and a reject', async (t) => {
   }
 });
 
-t.test('PAIR-20: a client that names neither a device id nor a host', async (t) => {
+t.test('PAIR-20: a client that sends neither a device id nor a host can pair', async (t) => {
   const code = await start(wire, first);
   const held = fetchNpk(npkBody(code, { deviceId: undefined, host: undefined }));
   const request = await waitForRequest(wire, first);
-  t.match(request['deviceId'], /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/, 'the server drew an id');
+  t.match(request['deviceId'], /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/, 'the server generated an id');
   t.equal((await wrap({ code, wrappedMasterKey: randomBytes(80) })).status, 200);
   const paired = await held;
   t.equal(paired.at('device.id'), request['deviceId']);
@@ -262,17 +262,17 @@ t.test('PAIR-20: a client that names neither a device id nor a host', async (t) 
   await wire.post(`/devices/${paired.text('device.id')}/revoke`, {}, scene.as('a'));
 });
 
-t.test('PAIR-21 PAIR-22: a known id, and one device too many', async (t) => {
+t.test('PAIR-21 PAIR-22: a known id and a device beyond MAX_DEVICES are refused', async (t) => {
   const code = await start(wire, first);
   t.equal((await fetchNpk(npkBody(code, { deviceId: second.id }))).outcome, '409 device_exists');
   const full = await Scene.start(t, { env: { MAX_DEVICES: '2' } });
   const fullCode = await start(full.wire, full.first);
   t.equal((await fetchNpk(npkBody(fullCode), full.wire)).outcome, '409 device_limit');
   await full.wire.post(`/devices/${full.second.id}/revoke`, {}, full.as('a'));
-  t.ok((await join(full.wire, full.first)).token, 'a revoked device leaves room');
+  t.ok((await join(full.wire, full.first)).token, 'a revoked device makes room');
 });
 
-t.test('PAIR-23 INST-08: each step on another instance', async (t) => {
+t.test('PAIR-23 INST-08: each step may be served by another instance', async (t) => {
   const beside = await runServer(t, { database: { url: scene.server.databaseUrl } });
   const socket = await beside.wire.connect({ token: first.token });
   await socket.hello(await scene.head());
@@ -284,13 +284,13 @@ t.test('PAIR-23 INST-08: each step on another instance', async (t) => {
     t.equal((await fetchEpk(code, epkAt)).status, 200);
     const body = npkBody(code);
     const held = fetchNpk(body, npkAt);
-    t.equal((await socket.next('pair_request'))['code'], code, 'the frame comes where the device is connected');
+    t.equal((await socket.next('pair_request'))['code'], code, 'the frame arrives where the device is connected');
     t.equal((await wrap(wrapBody(code), first, wrapAt)).status, 200);
     const paired = await held;
     t.equal(paired.status, 200);
     const device = { token: paired.text('token') };
     for (const instance of [wire, beside.wire]) {
-      t.equal((await write(instance, device, newItem(scene.ids))).status, 400, 'no write without its key any more');
+      t.equal((await write(instance, device, newItem(scene.ids))).status, 400, 'a write without its key is refused');
       t.equal((await write(instance, device, newItem([...scene.ids, String(body['deviceId'])]))).status, 200);
     }
     await wire.post(`/devices/${String(body['deviceId'])}/revoke`, {}, scene.as('a'));
@@ -299,7 +299,7 @@ t.test('PAIR-23 INST-08: each step on another instance', async (t) => {
   await socket.close();
 });
 
-t.test('PAIR-24 ERR-05: a held call whose client goes away leaves nothing behind', async (t) => {
+t.test('PAIR-24 ERR-05: a held call whose client disconnects leaves nothing behind', async (t) => {
   const code = await start(wire, first);
   const body = npkBody(code, { deviceId: newId() });
   for (let round = 0; round < 5; round++) {

@@ -1,4 +1,4 @@
-/** The server as a process: its own PostgreSQL, its secrets, its configuration, its end. */
+/** The server as a process: its own PostgreSQL, its secrets, its configuration, its shutdown. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile, stat } from 'node:fs/promises';
@@ -16,11 +16,11 @@ import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.j
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 
 const MAIN = fileURLToPath(new URL('../src/server/main.js', import.meta.url));
-/** A new cluster is made first. */
+/** Includes the time to create a cluster. */
 const DATABASE_MAX_MS = 60_000;
 
 t.test(
-  'CFG-03 CFG-05 CFG-06 EPOCH-06 DUR-01: without a database it starts its own, and keeps its secrets',
+  'CFG-03 CFG-05 CFG-06 EPOCH-06 DUR-01: without DATABASE_URL the server starts its own database and keeps its secrets',
   async (t) => {
     const dataDir = joinPath(await temporaryFolder(t), 'data');
     const env = { TOKEN_SECRET: '', ADMIN_TOKEN: '' };
@@ -29,8 +29,8 @@ t.test(
     t.equal(await mustWrite(one.wire, device, newItem([device.id])), 1);
     const epoch = (await one.wire.get('/service/status')).text('epoch');
     one.wire.close();
-    t.equal(await one.end('SIGTERM'), 0, 'it ends when told to');
-    t.match(one.output.join('\n'), /unclaimed/, 'it said that nobody owned it yet');
+    t.equal(await one.end('SIGTERM'), 0, 'SIGTERM ends it');
+    t.match(one.output.join('\n'), /unclaimed/, 'it reports that it is unclaimed');
     const folder = joinPath(dataDir, 'secrets');
     t.equal((await stat(folder)).mode & 0o777, 0o700);
     const names = await readdir(folder);
@@ -39,32 +39,32 @@ t.test(
 
     const two = await spawnServer(t, { embedded: true, dataDir, env });
     t.match((await two.wire.get('/service/status')).body, { claimed: true, epoch });
-    t.equal((await two.wire.get('/me', { token: device.token })).at('server.headVersion'), 1, 'the token still counts');
+    t.equal((await two.wire.get('/me', { token: device.token })).at('server.headVersion'), 1, 'the token stays valid');
     t.equal(
       (await two.wire.post('/devices/bootstrap/restart', {}, { token: 'null' })).outcome,
       '403 forbidden',
-      'no admin token is ever made up',
+      'no admin token is generated',
     );
     two.wire.close();
     t.equal(await two.end('SIGTERM'), 0);
   },
 );
 
-t.test('CFG-04 CFG-07 WS-20: with a database it uses that one, and says what must be set', async (t) => {
+t.test('CFG-04 CFG-07 WS-20: with DATABASE_URL the server uses that database, and says what must be set', async (t) => {
   const server = await spawnServer(t, { env: { TOKEN_SECRET: '' } });
   const device = await claim(server.wire);
   await mustWrite(server.wire, device, newItem([device.id]));
   t.match(await runSql(server.databaseUrl, 'SELECT head FROM tenants'), [{ head: 1 }]);
   t.notOk(
     (await readdir(server.dataDir)).some((name) => /^(postgres|pg|database)/.test(name)),
-    'none of its own',
+    'it creates no database of its own',
   );
   t.match(server.output.join('\n'), /TOKEN_SECRET/);
-  t.notMatch(server.output.join('\n'), /Warning:/, 'nothing is used that a library is about to take away');
+  t.notMatch(server.output.join('\n'), /Warning:/, 'no warning of a deprecation is printed');
   const socket = await server.wire.connect({ token: device.token });
   await socket.hello();
   const ended = server.end('SIGTERM');
-  t.equal((await soon(socket.closed, 'the close of the socket')).code, 1012, 'its sockets are told that it restarts');
+  t.equal((await soon(socket.closed, 'the close of the socket')).code, 1012, 'its sockets close for a restart');
   t.equal(await ended, 0);
 });
 
@@ -97,10 +97,10 @@ const lives = (pid: number): boolean => {
   }
 };
 
-/** Tries to tell a server to stop while it starts: it may be up first where this process had to wait. */
+/** Attempts to stop a server during its start: it may be up first where this process had to wait. */
 const STOP_TRIES = 5;
 
-t.test('CFG-03: a server that is told to stop while it starts leaves no database behind', async (t) => {
+t.test('CFG-03: a server that is stopped during its start leaves no database behind', async (t) => {
   for (let tries = 1; ; tries++) {
     const { code, output, left, stopped } = await stoppedStart(t);
     t.notOk(left, 'its database has ended');
@@ -108,8 +108,8 @@ t.test('CFG-03: a server that is told to stop while it starts leaves no database
     t.match(output, /SIGINT/);
     const [told, listens] = [output.indexOf('SIGINT'), output.indexOf('listening')];
     if (listens >= 0 && listens < told && tries < STOP_TRIES) continue;
-    t.ok(stopped, 'a database that lived on would hold the output open');
-    t.equal(listens, -1, 'a server that stops does not say that it listens');
+    t.ok(stopped, 'a database that kept running would hold the output open');
+    t.equal(listens, -1, 'a server that stops does not report that it listens');
     return;
   }
 });
@@ -117,13 +117,13 @@ t.test('CFG-03: a server that is told to stop while it starts leaves no database
 interface Stopped {
   readonly code: number | null;
   readonly output: string;
-  /** Its database lived when it had ended. */
+  /** Whether its database was still running when the server had ended. */
   readonly left: boolean;
-  /** Nobody writes to its output any more. */
+  /** Whether every process has closed its output. */
   readonly stopped: boolean;
 }
 
-/** Starts a server with its own database, and tells it to stop as soon as that has begun. */
+/** Starts a server with its own database, and stops it as soon as the database has a process. */
 async function stoppedStart(t: Parameters<typeof temporaryFolder>[0]): Promise<Stopped> {
   const dataDir = joinPath(await temporaryFolder(t), 'data');
   const env = { PATH: process.env['PATH'], PORT: '0', HOST: '127.0.0.1', DATA_DIR: dataDir };
@@ -197,9 +197,9 @@ const serverOn = async (t: Parameters<typeof testDatabase>[0], url: string, cloc
     log: pino({ level: 'silent' }),
   });
 
-t.test('WS-20 CFG-04: a part that does not stop keeps no other from stopping', async (t) => {
+t.test('WS-20 CFG-04: a part that fails to stop does not prevent the others from stopping', async (t) => {
   const { url } = await testDatabase(t);
-  // The front's timer of grace is the first that is cancelled; the next is that of a part that stops after it.
+  // The first timer that is cancelled is the front's grace timer; the second is that of a part that stops after it.
   const server = await serverOn(t, url, new FaultyClock(2));
   t.ok((await runSql(url, CONNECTIONS)).length > 0);
   const stopped = server.close(0);
@@ -208,7 +208,7 @@ t.test('WS-20 CFG-04: a part that does not stop keeps no other from stopping', a
   t.ok(await released(url), 'every connection has ended');
 });
 
-t.test('CFG-02: a start that fails says why, also where a part does not stop', async (t) => {
+t.test('CFG-02: a start that fails reports why, also where a part fails to stop', async (t) => {
   const first = await runServer(t);
   const { url } = await testDatabase(t);
   const clock = new FaultyClock(1);

@@ -1,4 +1,4 @@
-/** Rates per device and per address, and whose address that is. */
+/** Rates per device and per address, and which address a call counts for. */
 import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { claim, newCode, newId, newItem, writeBody, type TestDevice } from './support/devices.js';
@@ -6,7 +6,7 @@ import { Scene } from './support/scene.js';
 import { runServer, type RunOptions, type Running } from './support/server.js';
 import { SHAPES, type Ask, type Json, type Reply, type Wire } from './support/wire.js';
 
-/** The scene of a server without limits; limited ones are set beside it, on its database. */
+/** A server without limits; servers with limits run beside it, on its database. */
 const scene = await Scene.start(t);
 const { first, second } = scene;
 await scene.written();
@@ -26,7 +26,7 @@ const item = (): Json => writeBody('a', newItem(scene.ids));
 const post = async (wire: Wire, device = first): Promise<Reply> =>
   wire.post('/items', item(), { token: device.token, shape: 'a' });
 
-/** Calls until one is refused; answers how many were not, and the refusal. */
+/** Calls until one is refused; returns how many were let through, and the refusal. */
 async function until429(call: () => Promise<Reply>, atMost = 50): Promise<{ let: number; refusal: Reply }> {
   for (let count = 0; count <= atMost; count++) {
     const reply = await call();
@@ -35,7 +35,7 @@ async function until429(call: () => Promise<Reply>, atMost = 50): Promise<{ let:
   throw new Error(`${atMost} calls were let through`);
 }
 
-t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08: buckets of one second', async (t) => {
+t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08: a bucket holds one second and refills', async (t) => {
   const { wire, clock } = await limited(t, { RATE_READ_PER_S: '7', RATE_WRITE_PER_S: '4' });
   for (const [call, rate] of [
     [read, 7],
@@ -45,13 +45,13 @@ t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08: buckets of one second',
     t.equal(used.let, rate);
     t.equal(used.refusal.outcome, '429 rate_limited');
     t.match(used.refusal.headers['retry-after'], /^[1-9]\d*$/);
-    t.equal((await until429(async () => call(wire, second))).let, rate, 'the other device has its own');
+    t.equal((await until429(async () => call(wire, second))).let, rate, 'another device has its own');
     clock.advance(Number(used.refusal.headers['retry-after']) * 1_000);
     t.equal((await call(wire)).status, 200, 'let through after Retry-After');
     clock.advance(3_600_000);
     t.equal((await until429(async () => call(wire))).let, rate, 'an hour fills no more than a second');
     clock.advance(Math.ceil(1_000 / rate));
-    t.equal((await until429(async () => call(wire))).let, 1, 'and it fills again bit by bit');
+    t.equal((await until429(async () => call(wire))).let, 1, 'it refills gradually');
   }
   for (const shape of SHAPES) {
     const reply = await wire.post('/items', item(), { token: first.token, shape });
@@ -60,7 +60,7 @@ t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08: buckets of one second',
   }
 });
 
-t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: what counts as what', async (t) => {
+t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: reads and writes are counted separately', async (t) => {
   const id = newId();
   const writes: readonly (readonly [string, string])[] = [
     ['POST', '/items'],
@@ -103,12 +103,8 @@ t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: what counts as what', async (t) 
         '429 rate_limited',
         `then ${other} ${otherPath} is too much, bad body or not`,
       );
-    t.equal((await read(wire)).status, 200, 'reads are others');
-    t.equal(
-      (await ask(method, path, { token: 'nonsense' })).outcome,
-      '401 unauthorized',
-      'the token is looked at first',
-    );
+    t.equal((await read(wire)).status, 200, 'reads count separately');
+    t.equal((await ask(method, path, { token: 'nonsense' })).outcome, '401 unauthorized', 'the token is checked first');
   }
   for (const [method, path] of reads) {
     clock.advance(1_000);
@@ -116,7 +112,7 @@ t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: what counts as what', async (t) 
     t.equal((await read(wire)).status, 200);
     for (const [other, otherPath] of reads)
       t.equal((await ask(other, otherPath)).outcome, '429 rate_limited', `${other} ${otherPath}`);
-    t.equal((await post(wire)).status, 200, 'writes are others');
+    t.equal((await post(wire)).status, 200, 'writes count separately');
     t.equal((await wire.get('/health')).status, 200);
   }
   clock.advance(1_000);
@@ -124,7 +120,7 @@ t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: what counts as what', async (t) 
   const many = await wire.post('/items/batch', batch, { token: first.token, shape: 'a' });
   t.ok(
     many.list('results').every((result) => 'version' in result),
-    'three writes in a batch are one',
+    'a batch of three counts as one write',
   );
   t.equal((await post(wire)).status, 429);
 });
@@ -133,7 +129,7 @@ const pairFetch = async (wire: Wire, ask: Ask = {}): Promise<Reply> =>
   wire.post('/devices/pair-fetch-epk', { code: newCode() }, { shape: 'a', ...ask });
 const forwarded = (address: string): Ask => ({ headers: { 'x-forwarded-for': address } });
 
-t.test('RATE-09 RATE-10 RATE-07 RATE-08 INST-18: pairing attempts, across instances', async (t) => {
+t.test('RATE-09 RATE-10 RATE-07 RATE-08 INST-18: pairing is limited by address across instances', async (t) => {
   const fresh = await runServer(t);
   const options: RunOptions = {
     clock: new TestClock(),
@@ -155,10 +151,10 @@ t.test('RATE-09 RATE-10 RATE-07 RATE-08 INST-18: pairing attempts, across instan
   const raced = await Promise.all(
     Array.from({ length: 20 }, async (_, index) => pairFetch((index % 2 === 0 ? one : two).wire)),
   );
-  t.equal(raced.filter((reply) => reply.status !== 429).length, 5, 'raced on both');
+  t.equal(raced.filter((reply) => reply.status !== 429).length, 5, 'concurrently on both instances');
 });
 
-t.test('RATE-11 RATE-12: password checks and challenges', async (t) => {
+t.test('RATE-11 RATE-12: password checks and challenges are limited to 5 a minute and address', async (t) => {
   const fresh = await runServer(t, { env: { RATE_PAIR_PER_MIN: '' } });
   const device = await claim(fresh.wire);
   const calls: readonly (readonly [string, Json])[] = [
@@ -179,11 +175,11 @@ t.test('RATE-11 RATE-12: password checks and challenges', async (t) => {
   t.equal(
     (await until429(async () => pairFetch(fresh.wire, forwarded('198.51.100.1')))).let,
     5,
-    'each purpose counts for itself',
+    'each purpose counts separately',
   );
 });
 
-t.test('RATE-14: setting the password, by device', async (t) => {
+t.test('RATE-14: setting the password is limited by device, from whatever address', async (t) => {
   const options: RunOptions = {
     clock: new TestClock(),
     env: { RATE_PAIR_PER_MIN: '3' },
@@ -205,12 +201,12 @@ t.test('RATE-14: setting the password, by device', async (t) => {
     t.equal(refusal.outcome, '429 rate_limited');
     t.ok(Number(refusal.headers['retry-after']) >= 1);
   }
-  t.equal((await guess(second, one)).outcome, '403 password_invalid', 'another device has its own');
+  t.equal((await guess(second, one)).outcome, '403 password_invalid', 'another device has a limit of its own');
   (options.clock as TestClock).advance(60_001);
   t.equal((await guess(first, one)).outcome, '403 password_invalid', 'a minute later');
 });
 
-t.test('PASS-16 RATE-14: removing the password spends the same guesses', async (t) => {
+t.test('PASS-16 RATE-14: removing the password counts against the same limit', async (t) => {
   const options: RunOptions = { clock: new TestClock(), env: { RATE_PAIR_PER_MIN: '3' } };
   const { wire } = await runServer(t, options);
   const device = await claim(wire);
@@ -223,11 +219,11 @@ t.test('PASS-16 RATE-14: removing the password spends the same guesses', async (
     '403 password_invalid',
   );
   t.equal((await remove('guess')).outcome, '403 password_invalid');
-  t.equal((await remove('old')).outcome, '429 rate_limited', 'the right one, too');
+  t.equal((await remove('old')).outcome, '429 rate_limited', 'the right password too');
   t.equal((await wire.get('/password/exists')).at('exists'), true);
 });
 
-t.test('RATE-13: a rate of 0 is off', async (t) => {
+t.test('RATE-13: a rate of 0 turns the limit off', async (t) => {
   const replies = await Promise.all(
     Array.from({ length: 150 }, async (_, index) =>
       index % 3 === 0 ? read(scene.wire) : index % 3 === 1 ? post(scene.wire) : pairFetch(scene.wire),
@@ -239,8 +235,8 @@ t.test('RATE-13: a rate of 0 is off', async (t) => {
   );
 });
 
-t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: whose address a call comes from', async (t) => {
-  /** Calls with these headers, one after the other: how each was answered ('ok' or 'limited'), where two a minute are let through. */
+t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: a call counts for the right-most untrusted hop', async (t) => {
+  /** The outcome ('ok' or 'limited') of a call with each header in turn, where two a minute are let through. */
   const outcomes = async (
     t: Parameters<typeof runServer>[0],
     env: Readonly<Record<string, string>>,
@@ -259,7 +255,7 @@ t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: whose address a call comes from', async
   t.same(
     await outcomes(t, { TRUSTED_PROXIES: 'none' }, ['192.0.2.1', '192.0.2.2', '192.0.2.3', undefined]),
     [ok, ok, limited, limited],
-    'not believed from others',
+    'no peer is trusted',
   );
   t.same(
     await outcomes(t, { TRUSTED_PROXIES: '10.0.0.0/8' }, ['192.0.2.1', '192.0.2.2', '192.0.2.3']),
@@ -316,11 +312,11 @@ t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: whose address a call comes from', async
   t.equal(
     (await outcomes(t, { RATE_PAIR_PER_MIN: '100' }, odd)).every((outcome) => outcome === ok),
     true,
-    'nonsense is no fault of the server',
+    'a malformed header is not an error',
   );
 });
 
-t.test('RATE-06: devices of several instances', async (t) => {
+t.test('RATE-06: each device has its own rate on each instance', async (t) => {
   const servers = [await limited(t, { RATE_WRITE_PER_S: '3' }), await limited(t, { RATE_WRITE_PER_S: '3' })];
   const devices: TestDevice[] = [first, second];
   for (const { wire } of servers) {

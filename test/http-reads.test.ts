@@ -38,11 +38,11 @@ t.test('LIST-01 LIST-02 LIST-03: rows above since, in version order', async (t) 
     );
   }
   t.equal(versions(await list('?limit=3', 'a'))[0], 1, 'A starts at 0');
-  t.equal((await list('?limit=3', 'b')).outcome, VALIDATION.b, 'B must say since');
+  t.equal((await list('?limit=3', 'b')).outcome, VALIDATION.b, 'B requires since');
   t.equal((await list('', 'b')).outcome, VALIDATION.b);
 });
 
-t.test('LIST-04 LIST-05: limits', async (t) => {
+t.test('LIST-04 LIST-05: the limit is 500 in A and 200 in B by default, and 1,000 at most', async (t) => {
   t.equal((await list('', 'a')).list('items').length, 500);
   t.equal((await list('?since=0', 'b')).list('items').length, 200);
   for (const shape of SHAPES) {
@@ -53,7 +53,7 @@ t.test('LIST-04 LIST-05: limits', async (t) => {
   }
 });
 
-t.test('LIST-06 LIST-07 LIST-08 LIST-09 ERR-05: parameters that are no parameters', async (t) => {
+t.test('LIST-06 LIST-07 LIST-08 LIST-09 ERR-05: a bad parameter is a schema error', async (t) => {
   const bad = [
     'since=-1',
     'since=1.5',
@@ -90,7 +90,7 @@ t.test('LIST-06 LIST-07 LIST-08 LIST-09 ERR-05: parameters that are no parameter
   }
 });
 
-t.test('LIST-10 LIST-11 LIST-15 LIST-16 LIST-17: cursors', async (t) => {
+t.test('LIST-10 LIST-11 LIST-15 LIST-16 LIST-17: the cursor is the last version, or the head', async (t) => {
   const { epoch } = (await scene.me()).body as Json & { epoch?: string };
   for (const shape of SHAPES) {
     const page = await list('?since=0&limit=40', shape);
@@ -114,7 +114,7 @@ t.test('LIST-10 LIST-11 LIST-15 LIST-16 LIST-17: cursors', async (t) => {
   }
 });
 
-t.test('LIST-18 LIST-19 EPOCH-01: a cursor of another history', async (t) => {
+t.test('LIST-18 LIST-19 EPOCH-01: a cursor of another history starts at 0', async (t) => {
   for (const shape of SHAPES) {
     const epoch = (await list('?since=0&limit=1', shape)).text('epoch');
     t.ok(epoch.length > 0);
@@ -132,7 +132,7 @@ t.test('LIST-18 LIST-19 EPOCH-01: a cursor of another history', async (t) => {
   }
 });
 
-t.test('LIST-12: paging beside writers misses nothing', async (t) => {
+t.test('LIST-12: paging concurrently with writers misses no item', async (t) => {
   let done = false;
   const mine: TestItem[] = [];
   const writers = [first, second].map(async (device) => {
@@ -168,7 +168,7 @@ t.test('LIST-12: paging beside writers misses nothing', async (t) => {
   t.ok(pages > 20, 'many pages were read meanwhile');
   const truth = await scene.rows('a', COUNT);
   t.same(new Set(held.keys()), new Set(mine.map((item) => item.id)));
-  for (const row of truth) t.same(held.get(String(row['id'])), row, 'in its latest state');
+  for (const row of truth) t.same(held.get(String(row['id'])), row, 'each in its latest state');
 });
 
 t.test('LIST-14: a page ends at about 4 MiB', async (t) => {
@@ -189,13 +189,13 @@ t.test('LIST-14: a page ends at about 4 MiB', async (t) => {
     t.same(
       seen,
       Array.from({ length: 70 }, (_, index) => before + 1 + index),
-      'everything came, in pages',
+      'all items are read, in pages',
     );
     t.equal(hasMore(await list(`?since=${before}&limit=70`, shape)), true, 'not all in one page');
   }
 });
 
-t.test('STAT-06 STAT-07 STAT-08 STAT-09 STAT-11 STAT-12 EPOCH-01: what /me says', async (t) => {
+t.test('STAT-06 STAT-07 STAT-08 STAT-09 STAT-11 STAT-12 EPOCH-01: /me has device, server and sums', async (t) => {
   const fresh = await Scene.start(t, { env: { REGION: 'test-region', STORAGE_CAP_BYTES: '1000000' } });
   const server = async (): Promise<Json> => camel((await fresh.wire.get('/me', fresh.as('a'))).at('server'));
   t.match(await server(), {

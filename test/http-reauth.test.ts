@@ -1,4 +1,4 @@
-/** A device whose token ran out, or never came, shows that it holds its key. */
+/** A device whose token has expired, or never arrived, proves that it holds its key. */
 import { createHmac, randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -48,7 +48,7 @@ const answerFor = (tenantId: string, deviceId: string, { id, secret }: Challenge
     .digest();
 
 t.test(
-  'REAUTH-01 REAUTH-02 REAUTH-03 REAUTH-04 REAUTH-05 REAUTH-07: a device shows that it holds its key',
+  'REAUTH-01 REAUTH-02 REAUTH-03 REAUTH-04 REAUTH-05 REAUTH-07: a device proves that it holds its key',
   async (t) => {
     const { tenantId } = scene.server;
     const answer = async (body: Json, shape: Shape = 'a'): Promise<Reply> =>
@@ -58,7 +58,7 @@ t.test(
       t.same(
         challenge.opened,
         lp('service-reauth-v1', tenantId, first.id, challenge.id, challenge.secret),
-        'opens to exactly this',
+        'the challenge opens to exactly these bytes',
       );
       const right = { deviceId: first.id, challengeId: challenge.id, answer: answerFor(tenantId, first.id, challenge) };
       const reply = await answer(right, shape);
@@ -66,7 +66,7 @@ t.test(
       t.ok(Number(reply.at(shape === 'a' ? 'expiresAt' : 'expires_at')) > Date.now() + 29 * 86_400_000);
       t.equal((await wire.get('/me', { token: reply.text('token') })).at('device.id'), first.id);
       const again = await answer(right, shape);
-      t.ok(again.status >= 400 && again.status < 500 && again.at('token') === undefined, 'once only');
+      t.ok(again.status >= 400 && again.status < 500 && again.at('token') === undefined, 'a challenge works once');
     }
     const [mine, other] = [await challengeFor(wire, first), await challengeFor(wire, first)];
     const theirs = await challengeFor(wire, second);
@@ -87,7 +87,7 @@ t.test(
   },
 );
 
-t.test('REAUTH-06: a challenge lives two minutes', async (t) => {
+t.test('REAUTH-06: a challenge older than two minutes gives no token', async (t) => {
   const clock = new ShiftedClock();
   const server = await runServer(t, { clock });
   const device = await claim(server.wire);
@@ -106,7 +106,7 @@ t.test('REAUTH-06: a challenge lives two minutes', async (t) => {
   }
 });
 
-t.test('REAUTH-08 REAUTH-09: not for a revoked device, but for one that lost its reply', async (t) => {
+t.test('REAUTH-08 REAUTH-09: a revoked device gets no token, one that lost its reply does', async (t) => {
   const { tenantId } = scene.server;
   const lost = await join(wire, first);
   const before = await challengeFor(wire, lost);
@@ -116,7 +116,7 @@ t.test('REAUTH-08 REAUTH-09: not for a revoked device, but for one that lost its
     challengeId: before.id,
     answer: answerFor(tenantId, lost.id, before),
   });
-  t.ok(late.status >= 400 && late.at('token') === undefined, 'a challenge from before the revocation');
+  t.ok(late.status >= 400 && late.at('token') === undefined, 'not even for a challenge from before the revocation');
   t.equal((await wire.post('/devices/reauth/challenge', { deviceId: lost.id })).outcome, '403 device_revoked');
 
   const keys = nodeSodium.boxKeyPair();

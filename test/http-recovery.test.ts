@@ -24,7 +24,7 @@ const VALIDATION = { a: '400 validation', b: '400 invalid_payload' } as const;
 const verify = async (server: Running, password: string, more: Json = {}): Promise<Reply> =>
   server.wire.post('/password/verify', { password, ...more }, { shape: 'a' });
 
-t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: setting and showing the password', async (t) => {
+t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: a password is set, verified and changed', async (t) => {
   const scene = await Scene.start(t);
   const { wire, server } = scene;
   const exists = async (): Promise<unknown> => (await wire.get('/password/exists')).at('exists');
@@ -49,17 +49,17 @@ t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: setting and showing the passwor
       t.equal((await wire.post('/password/verify', { password }, { shape })).outcome, VALIDATION[shape]);
   }
   t.equal((await wire.post('/password/set', { password: 'two', currentPassword: 'one' }, scene.as('b'))).status, 200);
-  t.equal((await verify(server, 'one')).outcome, '403 password_invalid', 'the old one');
+  t.equal((await verify(server, 'one')).outcome, '403 password_invalid', 'the old password');
   t.equal((await verify(server, 'two')).status, 200);
 });
 
-t.test('PASS-15: the password is taken away with the current one, and its tickets with it', async (t) => {
+t.test('PASS-15: the current password removes the password, and its tickets become void', async (t) => {
   const scene = await Scene.start(t);
   const { wire, first, server } = scene;
   const remove = async (body: Json): Promise<Reply> => wire.delete('/password', { ...scene.as('a'), body });
   t.equal((await remove({ currentPassword: 'one' })).outcome, '403 password_invalid', 'none is set');
   await wire.post('/password/set', { password: 'one' }, scene.as('a'));
-  t.equal((await wire.delete('/password', { body: { currentPassword: 'one' } })).status, 401, 'a device asks');
+  t.equal((await wire.delete('/password', { body: { currentPassword: 'one' } })).status, 401, 'a token is required');
   for (const body of [{}, { currentPassword: null }, { currentPassword: '' }, { currentPassword: 7 }])
     t.equal((await remove(body)).outcome, '400 validation', JSON.stringify(body));
   t.equal((await remove({ currentPassword: 'two' })).outcome, '403 password_invalid');
@@ -69,9 +69,9 @@ t.test('PASS-15: the password is taken away with the current one, and its ticket
   t.same([removed.status, removed.body], [200, { ok: true }]);
   t.equal((await wire.get('/password/exists')).at('exists'), false);
   t.equal((await verify(server, 'one')).outcome, '403 password_invalid');
-  // Nobody is asked for one now.
+  // Pairing needs no password now.
   t.ok((await join(wire, first)).id);
-  // Another password, even the same, is another one: the ticket of before is not good for it.
+  // A password that is set again, even with the same text, does not make earlier tickets valid.
   await wire.post('/password/set', { password: 'one' }, scene.as('a'));
   const code = newCode();
   await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('a'));
@@ -79,7 +79,7 @@ t.test('PASS-15: the password is taken away with the current one, and its ticket
   t.equal(late.outcome, '403 password_required');
 });
 
-t.test('PASS-06 PASS-07 PASS-08 PASS-09 PASS-10: tickets for pairing', async (t) => {
+t.test('PASS-06 PASS-07 PASS-08 PASS-09 PASS-10: a ticket pairs once, within ten minutes', async (t) => {
   const clock = new ShiftedClock();
   const scene = await Scene.start(t, { clock });
   const { wire, first, server } = scene;
@@ -107,19 +107,19 @@ t.test('PASS-06 PASS-07 PASS-08 PASS-09 PASS-10: tickets for pairing', async (t)
   const held = attempt(code, ticket);
   await waitForRequest(wire, first);
   await wire.post('/devices/pair-wrap', wrapBody(code), scene.as('a'));
-  t.equal((await held).outcome, '200', 'the refusals spent no session');
+  t.equal((await held).outcome, '200', 'the refusals did not use up the session');
   const another = newCode();
   await wire.post('/devices/pair-init', { code: another, epk: randomBytes(32) }, scene.as('a'));
   t.equal((await attempt(another, ticket)).outcome, '403 password_required', 'a second use');
   const elsewhere = await Scene.start(t);
   await elsewhere.wire.post('/password/set', { password: 'pw' }, elsewhere.as('a'));
   const foreign = (await verify(elsewhere.server, 'pw', { pubkey })).text('ticket');
-  t.equal((await attempt(another, foreign)).outcome, '403 password_required', 'of another tenant');
+  t.equal((await attempt(another, foreign)).outcome, '403 password_required', 'a ticket of another tenant');
   const joined = await join(wire, first, { passwordTicket: await newTicket() });
-  t.equal((await wire.get('/me', { token: joined.token })).status, 200, 'a ticket that names no key');
+  t.equal((await wire.get('/me', { token: joined.token })).status, 200, 'a ticket without a key');
 });
 
-t.test('PASS-12 RATE-11: failures at one address lock nobody out at another', async (t) => {
+t.test('PASS-12 RATE-11: failures from one address lock out no caller at another', async (t) => {
   const server = await runServer(t, { env: { RATE_PAIR_PER_MIN: '5' } });
   const device = await claim(server.wire);
   await server.wire.post('/password/set', { password: 'pw' }, { token: device.token });
@@ -132,7 +132,7 @@ t.test('PASS-12 RATE-11: failures at one address lock nobody out at another', as
   t.equal((await from('203.0.113.10', 'pw')).status, 200);
 });
 
-t.test('PASS-13 PASS-14 ERR-15: checking passwords neither blocks nor piles up', async (t) => {
+t.test('PASS-13 PASS-14 ERR-15: password checks do not block other calls, and their queue is bounded', async (t) => {
   const scene = await Scene.start(t);
   await scene.wire.post('/password/set', { password: 'pw' }, scene.as('a'));
   let answered = 0;
@@ -152,7 +152,7 @@ t.test('PASS-13 PASS-14 ERR-15: checking passwords neither blocks nor piles up',
     t.ok(reply.headers['x-request-id']);
   }
   t.ok(replies.every((reply) => [200, 403, 503].includes(reply.status)));
-  t.equal((await verify(scene.server, 'pw')).status, 200, 'and it goes on');
+  t.equal((await verify(scene.server, 'pw')).status, 200, 'checks are accepted again');
 });
 
 const HOST = '127.0.0.1';
@@ -162,7 +162,7 @@ interface Recovery {
   readonly sign: (changes?: Readonly<Record<string, string | Buffer>>) => Record<string, unknown>;
 }
 
-/** A challenge, and a body that answers it; `sign` takes other values than those that are signed. */
+/** A challenge, and a body that answers it; the signature of `sign` covers other values than the body has. */
 async function recovery(server: Running, secretKey: Uint8Array, more: Json = {}): Promise<Recovery> {
   const reply = await server.wire.post('/devices/recover/challenge', {}, { shape: 'a' });
   if (reply.at('tenantId') !== server.tenantId) throw new Error(`no challenge of this tenant: ${reply.raw}`);
@@ -183,7 +183,7 @@ async function recovery(server: Running, secretKey: Uint8Array, more: Json = {})
 }
 
 t.test(
-  'RECOV-01 RECOV-02 RECOV-03 RECOV-04 RECOV-05 RECOV-06 RECOV-08 RECOV-09 PASS-11: back from the phrase',
+  'RECOV-01 RECOV-02 RECOV-03 RECOV-04 RECOV-05 RECOV-06 RECOV-08 RECOV-09 PASS-11: recovery by signature',
   async (t) => {
     const clock = new ShiftedClock();
     const server = await runServer(t, { clock });
@@ -229,7 +229,7 @@ t.test(
     t.match(
       row?.['master'],
       { nonce: item.master?.nonce.toString('base64'), ct: item.master?.ct.toString('base64') },
-      'the master wrap opens the item',
+      'the row has its master wrap',
     );
 
     await server.wire.post('/password/set', { password: 'pw' }, { token });
@@ -239,13 +239,13 @@ t.test(
     t.equal(
       (await post({ ...next.body, passwordTicket: ticket })).outcome,
       '200',
-      'with a ticket the same challenge still serves',
+      'with a ticket the same challenge is still valid',
     );
     await watching.close();
   },
 );
 
-t.test('RECOV-10: behind a proxy that rewrites Host, a recovery for the public host holds', async (t) => {
+t.test('RECOV-10: behind a proxy that rewrites Host, a recovery for the public host is accepted', async (t) => {
   const env = { PUBLIC_URL: 'https://sync.example:8443/base', DOMAIN: 'other.example' };
   const server = await runServer(t, { env });
   const keys = nodeSodium.signKeyPair(randomBytes(32));
@@ -262,7 +262,7 @@ t.test('RECOV-10: behind a proxy that rewrites Host, a recovery for the public h
   t.equal(told.length, 3);
 });
 
-t.test('RECOV-07: no recovery key, no recovery', async (t) => {
+t.test('RECOV-07: without a registered recovery key recovery is refused', async (t) => {
   const scene = await Scene.start(t);
   const { body } = await recovery(scene.server, nodeSodium.signKeyPair(randomBytes(32)).secretKey);
   const reply = await scene.wire.post('/devices/recover', body, { shape: 'a' });

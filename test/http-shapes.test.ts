@@ -1,4 +1,4 @@
-/** The two wire shapes: which one a request has, and what that means for everything that is answered. */
+/** The two wire shapes: how the shape of a request is decided, and how it affects every reply and frame. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import {
@@ -43,7 +43,7 @@ t.test('SHAPE-01 SHAPE-02 SHAPE-08 SHAPE-09: a named shape decides, whatever the
       t.equal(
         wrong.outcome,
         named === 'a' ? '400 validation' : '400 invalid_payload',
-        'read in the named shape, it does not fit',
+        'the body is invalid in the named shape',
       );
       t.equal(shapeOf(wrong), named);
     }
@@ -54,7 +54,7 @@ t.test('SHAPE-01 SHAPE-02 SHAPE-08 SHAPE-09: a named shape decides, whatever the
   t.equal(bad.outcome, '400 validation', 'no such shape');
 });
 
-t.test('SHAPE-03 SHAPE-04 SHAPE-05 SHAPE-06: what a request shows', async (t) => {
+t.test('SHAPE-03 SHAPE-04 SHAPE-05 SHAPE-06: where no shape is named, typical fields decide', async (t) => {
   for (const [shape, marks] of [
     ['b', ['bin_id', 'ct', 'wrapped', 'size', 'content_type']],
     ['a', ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType']],
@@ -73,7 +73,7 @@ t.test('SHAPE-03 SHAPE-04 SHAPE-05 SHAPE-06: what a request shows', async (t) =>
   }
   const mixed = { ...(JSON.parse(bodyOf('a')) as Json), bin_id: 'inbox' };
   const reply = await wire.post('/items', JSON.stringify(mixed), token);
-  t.equal(reply.outcome, '400 invalid_payload', 'both at once');
+  t.equal(reply.outcome, '400 invalid_payload', 'a mixture is refused');
   t.equal((await wire.get('/items?since=0&bin_id=inbox', token)).at('has_more'), false, 'bin_id in the query is B');
   t.equal((await wire.get('/items?since=0&bin_id=inbox&shape=a', token)).at('hasMore'), false, 'unless A is named');
 });
@@ -81,7 +81,7 @@ t.test('SHAPE-03 SHAPE-04 SHAPE-05 SHAPE-06: what a request shows', async (t) =>
 t.test('SHAPE-09 SHAPE-26: a refusal before the body has the shape that header or query name', async (t) => {
   const long = 'x'.repeat(300_000);
   const auth = `Authorization: Bearer ${first.token}`;
-  /** Path, then headers beside Host. */
+  /** Status, path, then headers in addition to Host. */
   const early: Readonly<Record<string, readonly [status: number, path: string, ...headers: string[]]>> = {
     framing: [400, '/api/items', 'Transfer-Encoding: gzip'],
     'no such route': [404, '/api/nowhere'],
@@ -122,7 +122,7 @@ t.test('SHAPE-09 SHAPE-26: a refusal before the body has the shape that header o
   }
   await limited.server.stop();
   const shown = await wire.post('/items?%zz', bodyOf('b'), token);
-  t.equal(shown.outcome, '400 invalid_payload', 'a query that cannot be read beside a body that shows the shape');
+  t.equal(shown.outcome, '400 invalid_payload', 'the body shows the shape where the query is malformed');
 });
 
 t.test('SHAPE-27: a refusal in B names fields as B spells them', async (t) => {
@@ -160,7 +160,7 @@ t.test('SHAPE-27: a refusal in B names fields as B spells them', async (t) => {
   t.equal(mixed.at('error.details.path'), 'ct', 'a mixture');
 });
 
-t.test('SHAPE-07 SHAPE-10: WIRE_SHAPE is the last word', async (t) => {
+t.test('SHAPE-07 SHAPE-10: WIRE_SHAPE decides where a request neither names nor shows a shape', async (t) => {
   for (const configured of SHAPES) {
     const other = await Scene.start(t, { env: { WIRE_SHAPE: configured } });
     const me = await other.wire.get('/me', { token: other.first.token });
@@ -179,7 +179,7 @@ t.test('SHAPE-07 SHAPE-10: WIRE_SHAPE is the last word', async (t) => {
   }
 });
 
-t.test('SHAPE-13: a B request may spell its keys either way', async (t) => {
+t.test('SHAPE-13: a B request may spell its keys in snake_case or in camelCase', async (t) => {
   const code = newCode();
   const started = await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('b'));
   t.equal(started.status, 200);
@@ -202,11 +202,11 @@ t.test('SHAPE-13: a B request may spell its keys either way', async (t) => {
   t.equal(
     (await wire.post('/items', JSON.stringify(twice), scene.as('b'))).outcome,
     '400 invalid_payload',
-    'one key twice',
+    'one key in both spellings',
   );
 });
 
-t.test('SHAPE-21 SHAPE-23 SHAPE-24: base64 in all its spellings', async (t) => {
+t.test('SHAPE-21 SHAPE-23 SHAPE-24: base64 and base64url are accepted, with and without padding', async (t) => {
   const bytes = Buffer.from('fbefbefbefbeffffff3ffbefbefbefbeffffff3ffbefbefbefbeffffff3ffb3f', 'hex');
   const spellings = [
     bytes.toString('base64'),
@@ -306,13 +306,13 @@ async function tour(shape: Shape): Promise<Map<string, Reply>> {
   return out;
 }
 
-t.test('SHAPE-11 SHAPE-08 SHAPE-13: both shapes of every endpoint say the same, B in snake_case', async (t) => {
+t.test('SHAPE-11 SHAPE-08 SHAPE-13: every endpoint has the same fields in both shapes, B in snake_case', async (t) => {
   const [a, b] = [await tour('a'), await tour('b')];
   /** The kinds of a reply's fields, by camelCase path; array entries count as one. */
   const fieldsOf = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.length === 0 ? [] : [fieldsOf(value[0])];
     if (value === null || typeof value !== 'object') return value === null ? 'null' : typeof value;
-    // A device is noted as seen about a second later, which a slow tour lives to see.
+    // lastSeenAt is stored about a second later, so only a slow tour sees it.
     const kind = (key: string, entry: unknown): unknown => (key === 'lastSeenAt' ? 'time' : fieldsOf(entry));
     return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, kind(key, entry)]));
   };
@@ -331,7 +331,7 @@ t.test('SHAPE-11 SHAPE-08 SHAPE-13: both shapes of every endpoint say the same, 
   t.ok(snakes > 15, 'the tour saw keys of several words');
   t.ok(
     [...a.values()].every((reply) => !/"[a-z]+_[a-z_]+":/.test(reply.raw)),
-    'and A has none of them',
+    'A has no such key',
   );
 });
 

@@ -1,4 +1,4 @@
-/** Who is calling: tokens, tickets, revocation, admin, tenants. */
+/** Authentication: tokens, tickets, revocation, admin, tenants. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -55,7 +55,7 @@ async function upgrade(options: ConnectOptions, of: Wire = wire): Promise<string
   }
 }
 
-t.test('TOKEN-01 TOKEN-02 ERR-01 ERR-02: every device endpoint wants a token', async (t) => {
+t.test('TOKEN-01 TOKEN-02 ERR-01 ERR-02: every device endpoint requires a token', async (t) => {
   for (const shape of SHAPES) {
     for (const [method, path] of DEVICE_ENDPOINTS) {
       const none = await wire.ask(method, path, { shape });
@@ -74,7 +74,7 @@ t.test('TOKEN-01 TOKEN-02 ERR-01 ERR-02: every device endpoint wants a token', a
     t.equal(
       (await wire.get(`/me?token=${first.token}`, { shape })).outcome,
       NO_TOKEN[shape],
-      'no token in the query but at /ws',
+      'a token in the query counts at /ws only',
     );
     t.equal(
       (await wire.get('/me', { shape, headers: { authorization: `bearer ${first.token}` } })).status,
@@ -95,7 +95,7 @@ t.test('TOKEN-23: endpoints without auth answer without a token, and with any', 
   }
 });
 
-t.test('TOKEN-07 TOKEN-09 TOKEN-02: any other character anywhere makes a token invalid', async (t) => {
+t.test('TOKEN-07 TOKEN-09 TOKEN-02: changing any one character makes a token invalid', async (t) => {
   const { token } = first;
   t.match(token, /^[A-Za-z0-9._~-]+$/, 'safe in a URL');
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
@@ -114,7 +114,7 @@ t.test('TOKEN-07 TOKEN-09 TOKEN-02: any other character anywhere makes a token i
     `A${token}`,
     token.toUpperCase(),
     token + token,
-    // Under what the socket library takes of headers in all: beyond 4,096 bytes its build for Node 24 answers 431 by itself.
+    // Below the library's bound for all headers: beyond 4,096 bytes its build for Node 24 answers 431 by itself.
     'A'.repeat(3_500),
   );
   for (const variant of variants) {
@@ -125,7 +125,7 @@ t.test('TOKEN-07 TOKEN-09 TOKEN-02: any other character anywhere makes a token i
   t.equal((await wire.get('/me', { token })).status, 200);
 });
 
-t.test('TOKEN-03 TOKEN-04 TOKEN-08: tokens of nobody here', async (t) => {
+t.test('TOKEN-03 TOKEN-04 TOKEN-08: tokens of another tenant, secret or wiped device are invalid', async (t) => {
   const elsewhere = await runServer(t);
   const stranger = await claim(elsewhere.wire);
   const rekeyed = await runServer(t, {
@@ -151,7 +151,7 @@ t.test('TOKEN-03 TOKEN-04 TOKEN-08: tokens of nobody here', async (t) => {
     t.equal(
       (await elsewhere.wire.get('/me', { token: stranger.token, shape })).outcome,
       BAD_TOKEN[shape],
-      'of a device that is gone',
+      'of a device that was wiped',
     );
 });
 
@@ -175,7 +175,7 @@ t.test('TOKEN-05 TOKEN-06 TOKEN-10: a token lives TOKEN_TTL_DAYS', async (t) => 
 });
 
 t.test(
-  'TOKEN-11 TOKEN-12 TOKEN-13 TOKEN-14 TOKEN-21 DEV-05 DEV-13 INST-18: a revocation, on two instances',
+  'TOKEN-11 TOKEN-12 TOKEN-13 TOKEN-14 TOKEN-21 DEV-05 DEV-13 INST-18: a revocation holds on two instances',
   async (t) => {
     const beside = await runServer(t, { database: { url: scene.server.databaseUrl } });
     for (const [here, there] of [
@@ -203,14 +203,14 @@ t.test(
       t.match(await upgrade({ ticket }, there), /^40[13] /, 'nor with a ticket from before');
       t.match(await kept.next('device_revoked'), { id: lost.id });
       for (const instance of [here, there])
-        t.equal((await instance.get('/me', { token: second.token })).status, 200, 'others go on');
+        t.equal((await instance.get('/me', { token: second.token })).status, 200, 'others stay valid');
       t.equal((await write(here, lost, newItem(scene.ids))).outcome, '403 device_revoked');
       await kept.close();
     }
   },
 );
 
-t.test('TOKEN-15: a socket that is being opened meanwhile does not stay', async (t) => {
+t.test('TOKEN-15: a socket that opens while its device is revoked does not stay open', async (t) => {
   for (let round = 0; round < 3; round++) {
     const lost = await join(wire, first);
     const opening = Array.from({ length: 12 }, async () => {
@@ -227,7 +227,7 @@ t.test('TOKEN-15: a socket that is being opened meanwhile does not stay', async 
   }
 });
 
-t.test('TOKEN-16 TOKEN-17 TOKEN-22 ERR-08: tokens of an upgrade', async (t) => {
+t.test('TOKEN-16 TOKEN-17 TOKEN-22 ERR-08: an upgrade takes its token from header or query', async (t) => {
   t.equal(await upgrade({ token: first.token }), 'open');
   t.equal(await upgrade({ authorization: first.token }), 'open');
   t.equal(await upgrade({ authorization: first.token, token: 'nonsense' }), 'open', 'the header wins');
@@ -249,7 +249,7 @@ t.test('TOKEN-16 TOKEN-17 TOKEN-22 ERR-08: tokens of an upgrade', async (t) => {
   });
 });
 
-t.test('TOKEN-18 TOKEN-19 TOKEN-20: tickets for sockets', async (t) => {
+t.test('TOKEN-18 TOKEN-19 TOKEN-20: a ticket opens one socket, within a minute', async (t) => {
   const clock = new ShiftedClock();
   const server = await runServer(t, { clock });
   const beside = await runServer(t, { clock, database: { url: server.databaseUrl } });
@@ -258,7 +258,7 @@ t.test('TOKEN-18 TOKEN-19 TOKEN-20: tickets for sockets', async (t) => {
     const before = clock.now();
     const reply = await server.wire.post('/ws-ticket', {}, { token: device.token, shape });
     const expiresAt = Number(reply.at(shape === 'a' ? 'expiresAt' : 'expires_at'));
-    t.ok(expiresAt >= before + 60_000 && expiresAt <= clock.now() + 60_000, 'lives a minute');
+    t.ok(expiresAt >= before + 60_000 && expiresAt <= clock.now() + 60_000, 'expires in a minute');
     return reply.text('ticket');
   };
   for (const shape of SHAPES) {
@@ -269,7 +269,7 @@ t.test('TOKEN-18 TOKEN-19 TOKEN-20: tickets for sockets', async (t) => {
     t.match(
       (await server.wire.get('/devices', { token: device.token })).list('devices')[0],
       { id: device.id, online: true },
-      'as that device',
+      'the socket is of that device',
     );
     t.equal(await upgrade({ ticket, shape }, server.wire), BAD_TOKEN[shape], 'a second use');
     t.equal(await upgrade({ ticket, shape }, beside.wire), BAD_TOKEN[shape], 'also on another instance');
@@ -279,7 +279,7 @@ t.test('TOKEN-18 TOKEN-19 TOKEN-20: tickets for sockets', async (t) => {
   const uses = await Promise.all(
     [server.wire, beside.wire, server.wire, beside.wire].map(async (wire) => upgrade({ ticket: raced }, wire)),
   );
-  t.same(uses.toSorted(), [BAD_TOKEN.a, BAD_TOKEN.a, BAD_TOKEN.a, 'open'], 'used at once, one wins');
+  t.same(uses.toSorted(), [BAD_TOKEN.a, BAD_TOKEN.a, BAD_TOKEN.a, 'open'], 'of concurrent uses one wins');
   const late = await newTicket();
   clock.advance(61_000);
   for (const shape of SHAPES)
@@ -289,7 +289,7 @@ t.test('TOKEN-18 TOKEN-19 TOKEN-20: tickets for sockets', async (t) => {
   t.equal((await server.wire.get('/me', { token: ticket })).outcome, BAD_TOKEN.a, 'and a ticket no token');
 });
 
-t.test('TOKEN-24 TOKEN-25: the admin', async (t) => {
+t.test('TOKEN-24 TOKEN-25: a wrong admin token is forbidden, and where it is unset every token is', async (t) => {
   for (const token of ['wrong', `${ADMIN_TOKEN}x`, ADMIN_TOKEN.slice(1), first.token]) {
     t.equal((await wire.post('/devices/bootstrap/restart', {}, { token })).outcome, '403 forbidden');
   }
@@ -305,7 +305,7 @@ t.test('TOKEN-24 TOKEN-25: the admin', async (t) => {
   t.equal((await wire.get('/me', { token: first.token })).status, 200, 'nothing was wiped');
 });
 
-t.test('TOKEN-26 TOKEN-04: two tenants on one server see nothing of each other', async (t) => {
+t.test('TOKEN-26 TOKEN-04: tokens, tickets and ids of one tenant reach nothing of another', async (t) => {
   const tenants = new Map<string, string>();
   const both = await runServer(t, { resolveTenant: (host) => tenants.get(host) });
   const other = newId();
@@ -373,7 +373,7 @@ t.test('TOKEN-26 TOKEN-04: two tenants on one server see nothing of each other',
   const third = await both.wire.post('/bins', { id: 'mark' }, at('two.test', two));
   t.equal(third.status, 200);
   await watching.next('bin');
-  t.same(watching.of('item', 'delete'), [], "the socket saw nothing, its own device's writes least of all");
+  t.same(watching.of('item', 'delete'), [], 'neither foreign writes nor those of its own device are pushed');
   t.equal((await both.wire.get('/devices', at('two.test', two))).list('devices').length, 1);
   t.equal((await both.wire.get('/me', at('nobody.test', two))).outcome, '404 tenant_not_found');
   await watching.close();

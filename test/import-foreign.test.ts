@@ -1,4 +1,4 @@
-/** Exports of other programs brought into a vault on a real server; and the vault brought back to other programs. */
+/** Exports of other programs imported into a vault on a real server, and the vault exported to other programs. */
 import fc from 'fast-check';
 import { mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ async function fileIn(at: Place, name: string, content: string): Promise<string>
   return path;
 }
 
-/** Imports, and gives the document. */
+/** Imports, and returns the JSON document that is printed. */
 async function taken(at: Place, file: string, options: { readonly overwrite?: boolean } = {}): Promise<unknown> {
   const terminal = fakeTerminal({ json: true });
   const code = await importVault(at.context(terminal), { file, ...options });
@@ -33,7 +33,7 @@ async function taken(at: Place, file: string, options: { readonly overwrite?: bo
   return terminal.documents[0];
 }
 
-/** What is in the vault, by type and payload, with the name of the bin. */
+/** The items of the vault, sorted: name of the bin, type, payload. */
 async function shown({ client }: Place): Promise<string[]> {
   const bins = new Map((await client.device.bins.list()).map(({ id, label }) => [id, label?.name ?? id] as const));
   const items = await client.device.list();
@@ -46,7 +46,7 @@ const bytesOf = async (pieces: AsyncIterable<Uint8Array>): Promise<string> => {
   return text;
 };
 
-t.test('IMPORT-02 IMPORT-03 IMPORT-05: an export of Bitwarden comes in once, whole, under its times', async (t) => {
+t.test('IMPORT-02 IMPORT-03 IMPORT-05: a Bitwarden export is imported once, whole, with its times', async (t) => {
   const at = await place(t);
   const file = await fileIn(at, 'bitwarden.json', JSON.stringify(bitwardenJson));
   t.match(await taken(at, file), {
@@ -68,11 +68,11 @@ t.test('IMPORT-02 IMPORT-03 IMPORT-05: an export of Bitwarden comes in once, who
   t.match(notes?.payload, {
     text: /Ask Ada first\n\nNo field here holds: .*2 custom fields.*\n.*“Code host.bitwarden.json”/,
   });
-  t.notMatch(JSON.stringify(notes?.payload), /fake/, 'no secret in what is searched');
+  t.notMatch(JSON.stringify(notes?.payload), /fake/, 'the searchable note holds no secret');
   const original = items.find(({ payload }) => payload?.['name'] === 'Code host.bitwarden.json');
   t.equal(original?.binId, login?.binId);
   const back = JSON.parse(await bytesOf(at.client.device.blob(original?.id ?? ''))) as unknown;
-  t.same(back, bitwardenJson.items[0], 'the entry as it was, every field of it');
+  t.same(back, bitwardenJson.items[0], 'the original entry with every field');
   const names = (await at.client.device.bins.list()).map(({ label }) => label?.name);
   t.ok(names.includes('Work/Code'));
 
@@ -91,24 +91,24 @@ t.test('IMPORT-02 IMPORT-03 IMPORT-05: an export of Bitwarden comes in once, who
   t.equal((await at.client.device.list()).length, 13);
 
   await at.client.device.bins.remove(login?.binId ?? '');
-  t.match(await taken(at, file), { written: 3, renamed: 3, same: 10, bins: 1 }, 'a bin that was removed comes back');
+  t.match(await taken(at, file), { written: 3, renamed: 3, same: 10, bins: 1 }, 'a removed bin is made again');
 
   const other = await place(t);
   await taken(other, file);
   const ids = new Set((await other.client.device.list()).map(({ id }) => id));
   t.notOk(
     items.some(({ id }) => ids.has(id)),
-    'another vault has other ids: they tell a server nothing',
+    'another vault has other ids, so that they reveal nothing to a server',
   );
 });
 
-t.test('IMPORT-03: entries without an id of their own come in once, equal ones each', async (t) => {
+t.test('IMPORT-03: entries without ids are imported once, and each of several equal ones', async (t) => {
   const at = await place(t);
   const chrome = await fileIn(at, 'chrome.csv', chromeCsv);
   t.match(await taken(at, chrome), { written: 4, account: { entries: 3 } });
   const later = new Date(Date.now() + 5_000);
   await utimes(chrome, later, later);
-  t.match(await taken(at, chrome), { written: 0, same: 4 }, 'a copy with another time');
+  t.match(await taken(at, chrome), { written: 0, same: 4 }, 'a file with another time adds nothing');
   const people = await fileIn(at, 'people.vcf', vcards);
   t.match(await taken(at, people), { written: 8, account: { entries: 3 } });
   t.match(await taken(at, people), { written: 0, same: 8 });
@@ -126,7 +126,7 @@ t.test('IMPORT-03: entries without an id of their own come in once, equal ones e
 });
 
 t.test(
-  'IMPORT-07 IMPORT-11: a database of KeePassXC comes in with its references, attachments and history',
+  'IMPORT-07 IMPORT-11: a KeePassXC database is imported with its references, attachments and history',
   async (t) => {
     const at = await place(t);
     const file = join(PROJECT_ROOT, 'test/fixtures/keepass/argon2d-4.kdbx');
@@ -163,7 +163,7 @@ t.test(
   },
 );
 
-t.test('IMPORT-09: a folder of Markdown comes in byte for byte, under its names, its folders as bins', async (t) => {
+t.test('IMPORT-09: a folder of Markdown is imported byte for byte, with names, and folders as bins', async (t) => {
   const at = await place(t);
   const folder = join(at.folder, 'notes');
   await mkdir(join(folder, 'Trips'), { recursive: true });
@@ -181,7 +181,7 @@ t.test('IMPORT-09: a folder of Markdown comes in byte for byte, under its names,
   t.equal((await bytesOf(at.client.device.blob(image?.id ?? ''))).length, 70_000);
 });
 
-t.test('IMPORT-03: an import that was interrupted goes on when it is run again', async (t) => {
+t.test('IMPORT-03: an interrupted import resumes when it is run again', async (t) => {
   const at = await place(t);
   const rows = Array.from({ length: 450 }, (_, row) => `n${row},https://n${row}.example,u,fake${row},`);
   const file = await fileIn(at, 'many.csv', ['name,url,username,password,note', ...rows].join('\n'));
@@ -192,7 +192,7 @@ t.test('IMPORT-03: an import that was interrupted goes on when it is run again',
   };
   t.match(await refusal(importVault(at.context(terminal), { file })), { exitCode: EXIT.interrupted });
   const there = (await at.client.device.list()).length;
-  t.ok(there > 0 && there < 450, `${there} are there`);
+  t.ok(there > 0 && there < 450, `${there} items are stored`);
   t.match(await taken(at, file), { written: 450 - there, same: there });
 });
 
@@ -219,7 +219,7 @@ const VARIED: readonly { readonly type: string; readonly payload: Record<string,
   { type: 'location', payload: { name: 'Home', addr: '1 Street', lat: 51.5, lng: -0.1 } },
 ];
 
-t.test('IMPORT-12: what goes to Bitwarden comes back as it was', async (t) => {
+t.test('IMPORT-12: items exported to Bitwarden are imported unchanged', async (t) => {
   const from = await place(t);
   const { device } = from.client;
   await device.bins.create('garden', { name: 'The garden' });
@@ -260,7 +260,7 @@ t.test('IMPORT-12: what goes to Bitwarden comes back as it was', async (t) => {
   );
 });
 
-t.test('IMPORT-12: any item comes back from an entry of Bitwarden, or is no entry of ours', async (t) => {
+t.test('IMPORT-12: any item is read back from its Bitwarden entry; invalid marks are ignored', async (t) => {
   const terminal = fakeTerminal();
   const types = CONTENT_TYPES.filter((type) => !holdsFile(type));
   const text = fc.oneof(
@@ -285,7 +285,7 @@ t.test('IMPORT-12: any item comes back from an entry of Bitwarden, or is no entr
   t.match(ownItem({ ...code, notes: 'changed in Bitwarden' }), { payload: { text: 'changed in Bitwarden' } });
   const contact = bitwardenEntry({ type: 'contact', payload: { name: 'Ada', phone: '1' } });
   t.ok(ownItem(contact));
-  t.notOk(ownItem({ ...contact, notes: 'name: Ada\nphone: 2' }), 'what a person changed there counts');
+  t.notOk(ownItem({ ...contact, notes: 'name: Ada\nphone: 2' }), 'a change made in Bitwarden takes precedence');
   const mark = (value: unknown) => ({
     ...code,
     fields: [{ name: 'service item', value: JSON.stringify(value), type: 0 }],
@@ -295,7 +295,7 @@ t.test('IMPORT-12: any item comes back from an entry of Bitwarden, or is no entr
 });
 
 t.test(
-  'IMPORT-13: a folder has every item as a file, passwords in a table, and a manifest; it appears whole',
+  'IMPORT-13: the folder has each item as a file, passwords as a table, and a manifest; it appears whole',
   async (t) => {
     const at = await place(t);
     const { device } = at.client;
@@ -348,7 +348,7 @@ t.test(
   },
 );
 
-t.test('IMPORT-12 IMPORT-13: forms that exclude each other are refused', async (t) => {
+t.test('IMPORT-12 IMPORT-13: options that exclude each other are refused', async (t) => {
   const at = await place(t);
   for (const options of [
     { file: '-', to: 'folder' },
