@@ -54,7 +54,7 @@ t.test('two devices in sync', async (t) => {
     await shows(second, id);
     await first.device.move(id, 'work');
     t.match(await shows(second, id, (item) => item.binId !== 'inbox'), { binId: 'work', payload: { text: 'moving' } });
-    t.match(await second.device.hidden(), []);
+    t.same(await second.device.hidden(), []);
     const bins = await second.device.bins.list();
     t.match(
       bins.find((bin) => bin.id === 'work'),

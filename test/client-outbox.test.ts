@@ -201,6 +201,7 @@ t.test('a change whose base version is lost is not sent and is reported once; th
   for (let kick = 0; kick < 3; kick++) world.sender.kick();
   await settle();
   t.equal(world.sent.length, 1);
+  t.equal(world.problems.length, 1);
   t.match(world.problems, [{ name: 'ProtocolError' }]);
   t.match(world.problems[0]?.message, stuck.id);
 });

@@ -154,6 +154,6 @@ t.test('completeness over HTTP', async (t) => {
     t.match(client.problems, [{ code: 'damaged_item' }, { code: 'damaged_item' }]);
     await client.device.resync();
     t.match(await client.device.get(id), { payload: { text: 'two' } });
-    t.match(await client.device.hidden(), [], 'the true row is not quarantined as an old one');
+    t.same(await client.device.hidden(), [], 'the true row is not quarantined as an old one');
   });
 });

@@ -124,8 +124,6 @@ t.test('FAIR-22: the limit on large frames counts all sockets of a device togeth
   const errors = ({ frames }: TestSocket): number => frames.filter(({ type }) => type === 'error').length;
   t.same(sockets.map(errors), Array(16).fill(1));
   for (const socket of sockets.slice(0, 2)) socket.ws.send(junk(15 * KIB));
-  const closed = sockets.slice(0, 2).map(({ closeCode }) => closeCode ?? 0);
-  t.equal(closed.length, 2);
   await until('a close', () => sockets.some(({ closeCode }) => closeCode === CLOSE.tooMuch));
   await sockets[15]?.say({ type: 'pong' });
   t.equal(sockets[15]?.closeCode, undefined, 'a socket that sends little stays');

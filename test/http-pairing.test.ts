@@ -85,7 +85,7 @@ for (const shape of SHAPES) {
       t.match(device, { id: body['deviceId'], name: 'Phone', glyph: 'tablet', pubkey: spell(body['pubkey']) });
       t.same(
         rest,
-        spelled(shape === 'a' ? 'a' : 'a', {
+        spelled('a', {
           ...Object.fromEntries(
             Object.entries(release)
               .filter(([key]) => key !== 'code')

@@ -254,10 +254,7 @@ t.test('IMPORT-12: items exported to Bitwarden are imported unchanged', async (t
   const to = await place(t);
   t.match(await taken(to, file), { written: VARIED.length + 1, account: { withOriginal: 0 } });
   const before = (await shown(from)).filter((line) => !line.includes('a.bin'));
-  t.same(
-    await shown(to),
-    before.map((line) => line),
-  );
+  t.same(await shown(to), before);
 });
 
 t.test('IMPORT-12: any item is read back from its Bitwarden entry; invalid marks are ignored', async (t) => {

@@ -1,10 +1,9 @@
 /** Durable stores of Node: LevelDB in a folder. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
-import { FOLDER_MODE, syncFolder, writeWhole } from '../../files/durable.js';
-import { text } from '../../protocol/bytes.js';
+import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { ProtocolError } from '../errors.js';
 import { count, field } from '../reader.js';
@@ -15,6 +14,8 @@ import { type StoreOwner, crcWith } from './records.js';
 
 /** More than LevelDB writes at opening: with this much free space, opening does not fail for lack of space. */
 const PROBE_BYTES = 256 * 1024;
+/** Only its owner reads it, and it is on the disk when the call returns. */
+const DURABLE = { mode: FILE_MODE, flush: true } as const;
 
 /**
  * Opens the store of a device in a folder of its own, and creates it (0700) if needed. Inside: `current` and, during a
@@ -121,7 +122,9 @@ class Folder implements StorePlace {
   }
 
   async expect(batches: number): Promise<void> {
-    await writeWhole(this.at('expected.json'), text(JSON.stringify({ batches })), 'replace');
+    // One fixed name, which the store's lock makes this process's own: after a kill the next call overwrites it.
+    await writeFile(this.at('expected.json.new'), JSON.stringify({ batches }), DURABLE);
+    await this.move('expected.json.new', 'expected.json');
   }
 
   release(): Promise<void> {
@@ -132,7 +135,7 @@ class Folder implements StorePlace {
   readonly reopen = async (level: Level): Promise<void> => {
     const probe = this.at('probe');
     try {
-      await writeWhole(probe, Buffer.alloc(PROBE_BYTES), 'replace');
+      await writeFile(probe, Buffer.alloc(PROBE_BYTES), DURABLE);
     } finally {
       await rm(probe, { force: true });
     }

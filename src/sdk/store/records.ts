@@ -277,7 +277,9 @@ export function summed(
   const tally = TALLY_OF[key.charAt(0)];
   if (tally === undefined) throw storeError('damaged', 'it holds something that no store of this service writes');
   // Decoded first: the checksum is read from a record that has one.
-  const [was, is] = tally === 'entries' ? [before, after].map((one) => one && decodeEntry(key, one, at)) : [];
+  const decoded = (record?: Uint8Array): Entry | undefined =>
+    tally === 'entries' && record !== undefined ? decodeEntry(key, record, at) : undefined;
+  const [was, is] = [decoded(before), decoded(after)];
   if (is !== undefined) found?.(is);
   const count = sums[tally].count + Number(after !== undefined) - Number(before !== undefined);
   const sum = (sums[tally].sum + (after ? checksumOf(after) : 0) - (before ? checksumOf(before) : 0)) >>> 0;
