@@ -234,3 +234,30 @@ t.test(
     t.same([...first.faults, ...second.faults], []);
   },
 );
+
+t.test(
+  'WEB-88: a file dropped on a page is uploaded before the list was shown; a cancelled picker leaves its dialog open',
+  { skip },
+  async (t) => {
+    const app = await claimedApp(t);
+    const { page } = app;
+    await page.evaluate(() => location.assign('#/settings'));
+    await app.reload();
+    await says(page, settings.archive.import);
+    await page.evaluate(() => {
+      const data = new DataTransfer();
+      data.items.add(new File(['dropped'], 'dropped.bin'));
+      document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+    });
+    await app.shows('list', ({ items }) => items.some(({ title }) => title === 'dropped.bin'));
+    await press(page, settings.archive.import);
+    await page.waitForSelector('#archive-file');
+    await page.$eval('#archive-file', (field) => field.dispatchEvent(new Event('cancel', { bubbles: true })));
+    // Two frames, in which it would have been taken away.
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    t.not(await page.$('#archive-file'), null);
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelector('dialog') === null);
+    t.same(app.faults, []);
+  },
+);

@@ -1,5 +1,5 @@
 /** Decoding and validation of a device's fields, for every route that registers a device (reference, Pairing). */
-import { bytesField } from './item-codec.js';
+import { bytesField } from './binary-fields.js';
 import { invalid } from './errors.js';
 import { isDisplayName } from './ids.js';
 import { KEY_BYTES, NAME_MAX } from './limits.js';

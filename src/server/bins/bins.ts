@@ -1,7 +1,7 @@
 /** Bins. */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
-import { bytesWithin } from '../../protocol/item-codec.js';
+import { bytesWithin } from '../../protocol/binary-fields.js';
 import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/requests.js';

@@ -6,7 +6,7 @@ import type { PasswordHasher, Sodium } from '../../crypto/sodium.js';
 import type { Clock } from '../../protocol/clock.js';
 import { publicKeyField } from '../../protocol/device-fields.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
-import { bytesField } from '../../protocol/item-codec.js';
+import { bytesField } from '../../protocol/binary-fields.js';
 import { CHALLENGE_MS, PASSWORD_TICKET_MS, SIG_BYTES, WS_TICKET_MS } from '../../protocol/limits.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';

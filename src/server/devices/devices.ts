@@ -1,7 +1,7 @@
 /** The devices of a tenant. */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { deviceReply, nameField } from '../../protocol/device-fields.js';
-import { macField } from '../../protocol/item-codec.js';
+import { macField } from '../../protocol/binary-fields.js';
 import { ServiceError } from '../../protocol/errors.js';
 import type { DeviceList, KnownDevice, KnownDeviceReply } from '../../protocol/replies.js';
 import type { DevicePatchBody } from '../../protocol/requests.js';

@@ -6,7 +6,7 @@ import { SIGNATURE_BYTES, type Sodium } from '../../crypto/sodium.js';
 import type { Clock } from '../../protocol/clock.js';
 import { deviceReply, nameField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
 import { ServiceError } from '../../protocol/errors.js';
-import { bytesField, bytesWithin, macField } from '../../protocol/item-codec.js';
+import { bytesField, bytesWithin, macField } from '../../protocol/binary-fields.js';
 import {
   CHALLENGE_MS,
   KEY_BYTES,

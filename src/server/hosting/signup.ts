@@ -7,7 +7,7 @@ import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
-import { macField } from '../../protocol/item-codec.js';
+import { macField } from '../../protocol/binary-fields.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { SignedUp, TestTenant, TestTenantList, TestTenantRemoval } from '../../protocol/replies.js';
 import type { SignupBody, TestTenantBody } from '../../protocol/requests.js';

@@ -8,7 +8,7 @@ import { normalizeWords } from '../../crypto/words.js';
 import { type Clock, within } from '../../protocol/clock.js';
 import { deviceReply, nameField, publicKeyField } from '../../protocol/device-fields.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { bytesField, bytesWithin, macField } from '../../protocol/item-codec.js';
+import { bytesField, bytesWithin, macField } from '../../protocol/binary-fields.js';
 import {
   PAIR_HOLD_MS,
   PAIR_SESSION_MS,

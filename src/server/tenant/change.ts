@@ -33,7 +33,7 @@ import {
   sortKeys,
   ULID_CHARS,
 } from './codec.js';
-import type { RequireSig } from '../../protocol/item-codec.js';
+import type { RequireSig } from '../../protocol/binary-fields.js';
 
 /** More than the longest possible change: 64 KiB of ciphertext, and twice 1,000 keys of 256 bytes. */
 const SEGMENT_BYTES = 1024 * 1024;

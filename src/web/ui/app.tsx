@@ -139,7 +139,7 @@ function Open() {
       </main>
       {drawer.value && <Drawer />}
       {showingKeys.value && <KeysDialog />}
-      <DropZone />
+      {!isRevoked.value && <DropZone />}
       {clearsAt.value !== null && <ClipboardBar at={clearsAt.value} />}
     </div>
   );

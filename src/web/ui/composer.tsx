@@ -10,7 +10,7 @@ import { Button, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { bins, call } from './link.js';
 import { newItemId } from '../random.js';
-import { binId, focusComposer, focusList, takeFiles } from './route.js';
+import { binId, focusComposer, focusList } from './route.js';
 import { text } from './strings.js';
 import { hold } from './unsaved.js';
 
@@ -47,7 +47,7 @@ function into(): string {
 }
 
 /** Uploads files to a bin, by default the one that new items are put into. */
-function upload(files: readonly File[], bin: string = into()): void {
+export function upload(files: readonly File[], bin: string = into()): void {
   if (files.length === 0) return;
   void attempt(call('upload', { binId: bin, files }));
 }
@@ -108,7 +108,6 @@ function toText(): void {
 export function Composer() {
   const field = useRef<HTMLTextAreaElement>(null);
   focusComposer.current = () => field.current?.focus();
-  takeFiles.current = upload;
   const { draft, errors } = input.value;
   const kind = kindOf(input.value);
   const filled = isFilled(input.value);

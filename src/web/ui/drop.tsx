@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { Upload } from 'lucide-preact';
 import { binName } from './actions.js';
-import { takeFiles } from './route.js';
+import { upload } from './composer.js';
 import { text } from './strings.js';
 
 const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
@@ -30,14 +30,14 @@ export function DropZone() {
       if (!hasFiles(event)) return;
       event.preventDefault();
       over.value = null;
-      takeFiles.current([...(event.dataTransfer?.files ?? [])], binUnder(event));
+      upload([...(event.dataTransfer?.files ?? [])], binUnder(event));
     };
     const onPaste = (event: ClipboardEvent): void => {
       const files = [...(event.clipboardData?.files ?? [])];
       // If the clipboard also has text, as from an office program, the text is pasted.
       if (files.length === 0 || event.clipboardData?.types.includes('text/plain') === true) return;
       event.preventDefault();
-      takeFiles.current(files);
+      upload(files);
     };
     const listening = new AbortController();
     const untilAborted = { signal: listening.signal };

@@ -88,5 +88,3 @@ export const moveInList: { current: (by: number) => void } = { current: () => un
 export const focusList: { current: () => void } = { current: () => undefined };
 export const focusSearch: { current: () => void } = { current: () => undefined };
 export const focusComposer: { current: () => void } = { current: () => undefined };
-/** Receives files dropped or pasted anywhere. */
-export const takeFiles: { current: (files: readonly File[], binId?: string) => void } = { current: () => undefined };

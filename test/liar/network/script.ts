@@ -41,7 +41,7 @@ const RULES = new Map(readRules().map(({ id, sentence }) => [id, sentence]));
 export function told(number: number, page: keyof typeof PAGES, script: Script): NetworkLie {
   const id = `LIAR-${String(number).padStart(2, '0')}`;
   const sentence = RULES.get(id) ?? '';
-  const does = /^A lying server (.+), and (?:is named: .*|changes nothing)\.$/.exec(sentence)?.[1] ?? sentence;
+  const does = /^A lying server (.+); (?:reported as: .*|it has no effect)\.$/.exec(sentence)?.[1] ?? sentence;
   return { id, does, page: PAGES[page], silence: 'believed', joined: true, ...script };
 }
 
