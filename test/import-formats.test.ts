@@ -1,4 +1,4 @@
-/** What becomes of the exports of other programs, and which are refused: a dry run, without a server and a device. */
+/** How exports of other programs are converted, and which are refused: dry runs, without a server or a device. */
 import { execFileSync } from 'node:child_process';
 import { mkdir, readdir, readFile, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,9 +25,9 @@ const keepass = (name: string): string => join(PROJECT_ROOT, 'test/fixtures/keep
 interface Desk {
   readonly folder: string;
   readonly machine: Machine;
-  /** A file with this content. */
+  /** Writes a file with this content; gives its path. */
   readonly file: (name: string, content: string | Uint8Array) => Promise<string>;
-  /** A dry run with `--json`: its document, and that nothing secret is in it. */
+  /** The document of a dry run with `--json`; asserts that it shows no secret. */
   readonly dry: (path: string, argv?: readonly string[], options?: CallOptions) => Promise<Json>;
   readonly refused: (path: string, argv?: readonly string[], options?: CallOptions) => Promise<Result>;
 }
@@ -53,7 +53,7 @@ async function desk(t: Test): Promise<Desk> {
     refused: async (path, argv, options) => {
       const result = await call(path, argv, options);
       t.equal(result.code, 6, JSON.stringify(result.data));
-      t.equal(/fake/i.test(JSON.stringify(result.error)), false, 'nothing of the content is repeated');
+      t.equal(/fake/i.test(JSON.stringify(result.error)), false, 'the error repeats none of the content');
       return result;
     },
   };
@@ -64,7 +64,7 @@ const kindsOf = (document: Json): string[] =>
     .map(({ kind, becomes, entries }) => `${entries} ${kind}: ${becomes}`)
     .sort();
 
-/** The parts without a field, by the entry's name. */
+/** The parts that no field can hold, by the entry's name. */
 const noField = (document: Json): Record<string, unknown> =>
   Object.fromEntries((document['each'] as { name: string; noField: unknown }[]).map((one) => [one.name, one.noField]));
 
@@ -80,7 +80,7 @@ const BITWARDEN_KINDS = [
 ];
 
 t.test(
-  'IMPORT-01 IMPORT-02 IMPORT-04 IMPORT-05: each type of Bitwarden, and all it holds, has its place or a note',
+  'IMPORT-01 IMPORT-02 IMPORT-04 IMPORT-05: each Bitwarden type is converted, and what no field can hold is named',
   async (t) => {
     const at = await desk(t);
     const path = await at.file('export.json', JSON.stringify(bitwardenJson));
@@ -97,7 +97,7 @@ t.test(
       { mark: 'favourite', entries: 1 },
       { mark: 'ask again', entries: 1 },
     ]);
-    t.same(await readdir(at.machine.home), [], 'no profile was made');
+    t.same(await readdir(at.machine.home), [], 'no profile is made');
     const shown = await at.machine.call(['import', path, '--dry-run']);
     t.match(
       shown.out,
@@ -106,7 +106,7 @@ t.test(
   },
 );
 
-t.test('IMPORT-05: an export of an organisation has its collections as bins', async (t) => {
+t.test('IMPORT-05: the collections of an organisation become bins', async (t) => {
   const at = await desk(t);
   const item = { type: 2, name: 'Shared', notes: 'x', secureNote: { type: 0 }, collectionIds: ['c2', 'c1'] };
   const collections = [{ id: 'c1', organizationId: 'o', name: 'Staff' }, { id: 'c2', organizationId: 'o', name: 'Desk' }]; // prettier-ignore
@@ -116,7 +116,7 @@ t.test('IMPORT-05: an export of an organisation has its collections as bins', as
   t.match(document['each'], [{ bin: 'Desk', noField: ['1 further collection'] }]);
 });
 
-t.test('IMPORT-02: a field that a newer Bitwarden adds is not lost', async (t) => {
+t.test('IMPORT-02: a field that a newer Bitwarden adds is named as one that no field can hold', async (t) => {
   const at = await desk(t);
   const [first] = bitwardenJson.items.slice(2, 3);
   const path = await at.file('b.json', JSON.stringify({ encrypted: false, items: [{ ...first, brandNew: { a: 1 } }] }));
@@ -141,7 +141,7 @@ t.test('IMPORT-05 IMPORT-11: a password-protected export opens with its password
   t.match((await at.refused(bound)).error, { message: /keys of a Bitwarden account/, hint: /password protected/ });
 });
 
-t.test('IMPORT-06: the CSV of Bitwarden, Chrome and Firefox, with what RFC 4180 allows', async (t) => {
+t.test('IMPORT-06: the CSV of Bitwarden, Chrome and Firefox is accepted, as RFC 4180 allows it', async (t) => {
   const at = await desk(t);
   const bitwarden = await at.dry(await at.file('bitwarden.csv', bitwardenCsv), ['--from', 'bitwarden']);
   t.same(kindsOf(bitwarden), ['1 login: password', '1 login: password + note + original', '1 secure note: note']);
@@ -155,10 +155,14 @@ t.test('IMPORT-06: the CSV of Bitwarden, Chrome and Firefox, with what RFC 4180 
     .replace('note\n', 'note,extra\n')
     .replaceAll(/,(\n)/g, ',,$1')
     .replace('the note', 'the note,kept');
-  t.same(noField(await at.dry(await at.file('new.csv', added)))['Mail'], [], 'the last of the two');
+  t.same(
+    noField(await at.dry(await at.file('new.csv', added)))['Mail'],
+    [],
+    'the last entry named Mail has nothing extra',
+  );
 });
 
-t.test('IMPORT-07 IMPORT-11: databases of KeePassXC open, with each way to make their key', async (t) => {
+t.test('IMPORT-07 IMPORT-11: KeePassXC databases open with each key derivation function', async (t) => {
   const at = await desk(t);
   for (const name of ['aes-3.1', 'argon2d-4', 'argon2id-4']) {
     const document = await at.dry(keepass(name), [], { answers: [[/password of this database/, PASSWORD]] });
@@ -177,7 +181,7 @@ t.test('IMPORT-07 IMPORT-11: databases of KeePassXC open, with each way to make 
   });
 });
 
-t.test('IMPORT-07: a key file, alone and with a password', async (t) => {
+t.test('IMPORT-07: a database opens with its key file, alone and with a password', async (t) => {
   const at = await desk(t);
   const library = await kdbxLibrary();
   const { Consts, Credentials, Int64, Kdbx, ProtectedValue } = library;
@@ -193,11 +197,12 @@ t.test('IMPORT-07: a key file, alone and with a password', async (t) => {
     const answers = [[/password of this database/, password]] as const;
     t.match(await at.dry(path, ['--key-file', keyFile], { answers }), { entries: 1 });
     await at.refused(path, ['--password-file', '-'], { input: PASSWORD });
-    if (own === null) t.match(await at.dry(path, ['--key-file', keyFile]), { entries: 1 }, 'nobody is asked');
+    if (own === null)
+      t.match(await at.dry(path, ['--key-file', keyFile]), { entries: 1 }, 'no password is prompted for');
   }
 });
 
-t.test('IMPORT-08: vCards 2.1, 3.0 and 4.0', async (t) => {
+t.test('IMPORT-08: vCards 2.1, 3.0 and 4.0 become contacts', async (t) => {
   const at = await desk(t);
   const document = await at.dry(await at.file('people.vcf', vcards));
   t.same(kindsOf(document), ['1 contact: contact + note', '2 contact: contact + note + original']);
@@ -208,7 +213,7 @@ t.test('IMPORT-08: vCards 2.1, 3.0 and 4.0', async (t) => {
   });
 });
 
-t.test('IMPORT-09: a folder of Markdown: every file, but no link out of it and nothing hidden', async (t) => {
+t.test('IMPORT-09: a folder of Markdown is imported without links, hidden files and devices', async (t) => {
   const at = await desk(t);
   const folder = join(at.folder, 'notes');
   await mkdir(join(folder, 'Trips', 'Lisbon'), { recursive: true });
@@ -265,7 +270,7 @@ t.test('IMPORT-01: a damaged export is refused, with the entry and the reason', 
   });
 });
 
-t.test('IMPORT-10: a hostile export is refused within bounds', async (t) => {
+t.test('IMPORT-10: an export beyond a bound of size, folders or key cost is refused', async (t) => {
   const at = await desk(t);
   const sparse = await at.file('large.vcf', 'BEGIN:VCARD\r\n');
   await truncate(sparse, 65 * 1024 * 1024);
@@ -279,62 +284,59 @@ t.test('IMPORT-10: a hostile export is refused within bounds', async (t) => {
   t.match((await at.refused(locked, ['--password-file', '-'], { input: 'x' })).error, { message: /at most 2000000/ });
 });
 
-t.test(
-  'IMPORT-10 DEP-07: a hostile database is refused: the cost of its key, what it unpacks to, what its XML holds',
-  async (t) => {
-    const at = await desk(t);
-    const library = await kdbxLibrary();
-    const { Consts, Credentials, HashedBlockTransform, Int64, Kdbx, KdbxFormat, ProtectedValue } = library;
-    const bomb = gzipSync(Buffer.alloc(300 * 1024 * 1024));
-    for (const version of [3, 4] as const) {
-      const database = Kdbx.create(new Credentials(ProtectedValue.fromString('x')), 'Hostile');
-      if (version === 3) {
-        database.setVersion(3);
-        database.header.keyEncryptionRounds = 100;
-      } else {
-        database.setKdf(Consts.KdfId.Aes);
-        database.header.kdfParameters?.set('R', 5, Int64.from(100));
-      }
-      const format = new KdbxFormat(database);
-      const inner = format as unknown as { encryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer> };
-      const encrypt = inner.encryptData.bind(inner);
-      inner.encryptData = async (data, key) => {
-        const packed = new Uint8Array(bomb).buffer;
-        const blocks = version === 4 ? packed : await HashedBlockTransform.encrypt(packed);
-        const start = version === 4 ? Buffer.alloc(0) : Buffer.from(data).subarray(0, 32);
-        return encrypt(new Uint8Array(Buffer.concat([start, Buffer.from(blocks)])).buffer, key);
-      };
-      const path = await at.file('hostile.kdbx', Buffer.from(await format.save()));
-      const { error } = await at.refused(path, ['--password-file', '-'], { input: 'x' });
-      t.match(error, { message: /unpacks to more than 256 MiB/ }, `version ${version}`);
+t.test('IMPORT-10 DEP-07: a database that unpacks to too much, or whose key costs too much, is refused', async (t) => {
+  const at = await desk(t);
+  const library = await kdbxLibrary();
+  const { Consts, Credentials, HashedBlockTransform, Int64, Kdbx, KdbxFormat, ProtectedValue } = library;
+  const bomb = gzipSync(Buffer.alloc(300 * 1024 * 1024));
+  for (const version of [3, 4] as const) {
+    const database = Kdbx.create(new Credentials(ProtectedValue.fromString('x')), 'Hostile');
+    if (version === 3) {
+      database.setVersion(3);
+      database.header.keyEncryptionRounds = 100;
+    } else {
+      database.setKdf(Consts.KdfId.Aes);
+      database.header.kdfParameters?.set('R', 5, Int64.from(100));
     }
-    // Its cost is asked for before the password: nobody is there to type one.
-    const header = Buffer.from(
-      await (async () => {
-        const database = Kdbx.create(new Credentials(ProtectedValue.fromString('x')), 'Costly');
-        database.setKdf(Consts.KdfId.Argon2id);
-        database.header.kdfParameters?.set('M', 5, Int64.from(1024 * 1024));
-        database.header.kdfParameters?.set('I', 5, Int64.from(1));
-        return database.save();
-      })(),
+    const format = new KdbxFormat(database);
+    const inner = format as unknown as { encryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer> };
+    const encrypt = inner.encryptData.bind(inner);
+    inner.encryptData = async (data, key) => {
+      const packed = new Uint8Array(bomb).buffer;
+      const blocks = version === 4 ? packed : await HashedBlockTransform.encrypt(packed);
+      const start = version === 4 ? Buffer.alloc(0) : Buffer.from(data).subarray(0, 32);
+      return encrypt(new Uint8Array(Buffer.concat([start, Buffer.from(blocks)])).buffer, key);
+    };
+    const path = await at.file('hostile.kdbx', Buffer.from(await format.save()));
+    const { error } = await at.refused(path, ['--password-file', '-'], { input: 'x' });
+    t.match(error, { message: /unpacks to more than 256 MiB/ }, `version ${version}`);
+  }
+  // The cost of the key is checked before the password is prompted for: nobody is there to type one.
+  const header = Buffer.from(
+    await (async () => {
+      const database = Kdbx.create(new Credentials(ProtectedValue.fromString('x')), 'Costly');
+      database.setKdf(Consts.KdfId.Argon2id);
+      database.header.kdfParameters?.set('M', 5, Int64.from(1024 * 1024));
+      database.header.kdfParameters?.set('I', 5, Int64.from(1));
+      return database.save();
+    })(),
+  );
+  for (const [name, value, why] of [
+    ['I', 1_001n, /passes/],
+    ['M', 2n ** 31n, /memory/],
+  ] as const) {
+    // prettier-ignore
+    const changed = Buffer.from(header);
+    // A value of a VarDictionary: its kind, the length of its name, the name, the length of the value, the value.
+    const at2 = changed.indexOf(
+      Buffer.concat([Buffer.from([5, 1, 0, 0, 0]), Buffer.from(name), Buffer.from([8, 0, 0, 0])]),
     );
-    for (const [name, value, why] of [
-      ['I', 1_001n, /passes/],
-      ['M', 2n ** 31n, /memory/],
-    ] as const) {
-      // prettier-ignore
-      const changed = Buffer.from(header);
-      // A value of a VarDictionary: its kind, the length of its name, the name, the length of the value, the value.
-      const at2 = changed.indexOf(
-        Buffer.concat([Buffer.from([5, 1, 0, 0, 0]), Buffer.from(name), Buffer.from([8, 0, 0, 0])]),
-      );
-      changed.writeBigUInt64LE(value, at2 + 10);
-      t.match((await at.refused(await at.file('costly.kdbx', changed))).error, { message: why }, name);
-    }
-  },
-);
+    changed.writeBigUInt64LE(value, at2 + 10);
+    t.match((await at.refused(await at.file('costly.kdbx', changed))).error, { message: why }, name);
+  }
+});
 
-t.test('IMPORT-10: the XML of a database has no entities and nothing that hides what an attachment unpacks to', (t) => {
+t.test('IMPORT-10: database XML is refused for entities, comments, large attachments and too many entries', (t) => {
   const packed = (mib: number): string => gzipSync(Buffer.alloc(mib * 1024 * 1024)).toString('base64');
   const xml = (inner: string): Buffer => Buffer.from(`<?xml version="1.0"?>\n<KeePassFile>${inner}</KeePassFile>`);
   const small = `<Binary ID="0" Compressed="True">${packed(100)}</Binary>`;
@@ -350,7 +352,7 @@ t.test('IMPORT-10: the XML of a database has no entities and nothing that hides 
   t.end();
 });
 
-t.test('IMPORT-01 IMPORT-10: whatever is done to an export, it is read or refused with a word', async (t) => {
+t.test('IMPORT-01 IMPORT-10: an export with random changes is either read or refused with exit code 6', async (t) => {
   const at = await desk(t);
   const inputs: readonly (readonly [name: string, bytes: Buffer])[] = [
     ['b.json', Buffer.from(JSON.stringify(bitwardenJson))],

@@ -1,11 +1,11 @@
-/** What `npm ci` meets: the lock file, held against what package.json says of Node and of scripts. */
+/** The lock file that `npm ci` installs, compared with what package.json says about Node and scripts. */
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import t from 'tap';
 import { PROJECT_ROOT } from '../src/root.js';
 
-/** It comes without types. */
+/** The package has no type declarations. */
 const semver = createRequire(import.meta.url)('semver') as {
   minVersion(range: string): { readonly version: string };
   satisfies(version: string, range: string): boolean;
@@ -16,12 +16,12 @@ interface Locked {
   readonly hasInstallScript?: boolean;
 }
 
-/** What the image has; see deploy/Dockerfile. */
+/** The image's Node; see deploy/Dockerfile. */
 const IMAGE_NODE = '24.0.0';
 
 const fileOf = async <T>(name: string): Promise<T> => JSON.parse(await readFile(join(PROJECT_ROOT, name), 'utf8')) as T;
 
-t.test('PLAT-02 PLAT-03: no package is too new for a Node that is promised, and no script is undecided', async (t) => {
+t.test('PLAT-02 PLAT-03: every locked package accepts the promised Nodes, and every script is decided', async (t) => {
   const { engines, allowScripts } = await fileOf<{
     engines: { node: string };
     allowScripts: Record<string, boolean>;

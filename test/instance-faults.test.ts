@@ -15,7 +15,7 @@ t.setTimeout(300_000);
 /** SQLSTATE deadlock_detected. */
 const DEADLOCK = '40P01';
 
-t.test('INST-12: a deadlock costs time, no client sees it', async (t) => {
+t.test('INST-12: a deadlock is retried, and no client sees it', async (t) => {
   const { wire, sql, databaseUrl } = await runServer(t);
   const device = await claim(wire);
   const item = newItem([device.id]);
@@ -25,7 +25,7 @@ t.test('INST-12: a deadlock costs time, no client sees it', async (t) => {
   const blocked = async (): Promise<boolean> =>
     (await sql("SELECT 1 FROM pg_stat_activity WHERE application_name = 'service-commit' AND wait_event_type = 'Lock'"))
       .length > 0;
-  /** True where the service is the one that was ended: it looks after a second, the rival after two. */
+  /** True where PostgreSQL ended the service's statement: it looks for a deadlock after 1 s, the rival after 2 s. */
   const gaveWay = async (): Promise<boolean> => {
     try {
       await rival.query('SELECT 1 FROM tenants FOR UPDATE');
@@ -36,7 +36,7 @@ t.test('INST-12: a deadlock costs time, no client sees it', async (t) => {
     }
   };
   await rival.query("SET deadlock_timeout = '2s'");
-  // On a machine that stood still in between the service may have looked before the rival waited: then once more.
+  // Where the machine paused, the service may have looked before the rival waited; then the round is repeated.
   for (let version = 2, done = false; !done; version++) {
     await rival.query('BEGIN');
     await rival.query('SELECT 1 FROM items WHERE id = $1 FOR UPDATE', [item.id]);
@@ -50,7 +50,7 @@ t.test('INST-12: a deadlock costs time, no client sees it', async (t) => {
   }
 });
 
-t.test('INST-13: writers of many tenants on two instances do not stop each other', async (t) => {
+t.test('INST-13: writers of many tenants on two instances do not deadlock', async (t) => {
   const database = await testDatabase(t);
   const tenants = range(1, 24).map(() => newId());
   const resolveTenant = (host: string): string | undefined => tenants.find((id) => host.startsWith(id.toLowerCase()));
@@ -89,7 +89,7 @@ t.test('INST-13: writers of many tenants on two instances do not stop each other
     refusals.map(({ raw }) => raw),
     [],
   );
-  // One that waited for another in a circle would have been ended after a second.
+  // A cycle of waits would have been ended as a deadlock after a second, and counted.
   const waits = await one.sql('SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()');
   t.same(waits, [{ deadlocks: 0 }]);
   const heads = await one.sql(
@@ -99,7 +99,7 @@ t.test('INST-13: writers of many tenants on two instances do not stop each other
   t.same(
     heads.filter((row) => Number(row['head']) !== 60 || Number(row['versions']) !== 60),
     [],
-    '60 each, without a gap',
+    'each tenant has versions 1 to 60 without a gap',
   );
 });
 
@@ -124,10 +124,10 @@ t.test('INST-15: a write that the database refuses fails alone', async (t) => {
     }
   }
   const versions = (await listAll(wire, device.token)).changes.map(({ version }) => version);
-  t.equal(difference(versions, range(1, good)), '', 'the others are in, without a gap');
+  t.equal(difference(versions, range(1, good)), '', 'the other writes are stored, without a gap');
 });
 
-t.test('INST-16: a stalled instance holds nobody up', async (t) => {
+t.test('INST-16: a stalled instance does not block writes on another instance', async (t) => {
   const database = await testDatabase(t);
   const child = await spawnServer(t, { database });
   const other = await runServer(t, { database });
@@ -148,11 +148,11 @@ t.test('INST-16: a stalled instance holds nobody up', async (t) => {
   }
   await stalled.stop();
   t.same([stalled.refusals, stalled.errors], [[], []]);
-  // Behind a lock of the stalled one a write would wait for the statement's limit of 15 s, and be refused.
-  t.ok(slowest < 10_000, `the slowest write beside a stalled instance took ${slowest} ms`);
+  // Behind a lock of the stalled instance a write would reach the statement timeout of 15 s, and be refused.
+  t.ok(slowest < 10_000, `the slowest write while an instance was stalled took ${slowest} ms`);
 });
 
-t.test('INST-17: an instance that is killed takes nothing with it', async (t) => {
+t.test('INST-17: no change and no order is lost when an instance is killed', async (t) => {
   const database = await testDatabase(t);
   const other = await runServer(t, { database });
   const device = await claim(other.wire);
@@ -167,7 +167,11 @@ t.test('INST-17: an instance that is killed takes nothing with it', async (t) =>
     const reader = await child.wire.connect({ token: second.token });
     const replay = await reader.hello(cursor);
     const wanted = range(cursor + 1, Number(replay.at(-1)?.['version']));
-    t.equal(difference(versionsOf(replay), wanted), '', 'a client of the dead one goes on at another from its cursor');
+    t.equal(
+      difference(versionsOf(replay), wanted),
+      '',
+      'a client of a killed instance resumes from its cursor at another',
+    );
     const writing = startWriters({
       wires: [child.wire, other.wire],
       devices: [device],
@@ -184,7 +188,11 @@ t.test('INST-17: an instance that is killed takes nothing with it', async (t) =>
   }
   const head = await mustWrite(other.wire, device, newItem(all));
   await untilVersion(socket, head);
-  t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'the other instance told everything, in order');
+  t.equal(
+    difference(versionsOf(socket.frames), range(1, head)),
+    '',
+    'the socket on the other instance received every version, in order',
+  );
   const stored = new Map((await listAll(other.wire, second.token)).changes.map(({ id, version }) => [id, version]));
   t.same(
     acked.filter(({ id, version }) => stored.get(id) !== version),
@@ -192,7 +200,7 @@ t.test('INST-17: an instance that is killed takes nothing with it', async (t) =>
   );
 });
 
-t.test('INST-17: a tenant that was forgotten for idleness goes on where it stood', async (t) => {
+t.test('INST-17: a tenant whose idle actor was dropped continues with its next version', async (t) => {
   const clock = new TestClock();
   const { wire } = await runServer(t, { clock, env: { WS_PING_INTERVAL_MS: '1000', WS_PONG_GRACE_MS: '3000' } });
   const device = await claim(wire);

@@ -1,4 +1,4 @@
-/** What an instance began before it was killed with -9 holds on the others. */
+/** What an instance began before it was killed with -9 remains in effect on the others. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { claim, join, newCode, newItem, npkBody, waitForRequest, wrapBody, write } from './support/devices.js';
@@ -17,7 +17,7 @@ async function pair(t: WithTeardown, env: Readonly<Record<string, string>> = {})
   return Promise.all([spawnServer(t, { database, env }), spawnServer(t, { database, env })]);
 }
 
-t.test('INST-27 PAIR-23: a pairing begun on an instance that is killed ends on another', async (t) => {
+t.test('INST-27 PAIR-23: a pairing that was begun on a killed instance is completed on another', async (t) => {
   const [one, two] = await pair(t);
   const first = await claim(one.wire);
   const mine = { token: first.token, shape: 'a' } as const;
@@ -28,7 +28,7 @@ t.test('INST-27 PAIR-23: a pairing begun on an instance that is killed ends on a
   const held = one.wire.post('/devices/pair-fetch-npk', body, { shape: 'a' }).catch((error: unknown) => error);
   await waitForRequest(two.wire, first);
   await one.end('SIGKILL');
-  t.ok((await held) instanceof Error, 'its call is cut');
+  t.ok((await held) instanceof Error, 'the held call is cut off');
   const socket = await two.wire.connect({ token: first.token, shape: 'a' });
   await socket.hello();
   t.match(await socket.next('pair_request'), { code, deviceId: body['deviceId'] });
@@ -42,7 +42,7 @@ t.test('INST-27 PAIR-23: a pairing begun on an instance that is killed ends on a
   t.equal((await write(two.wire, { token }, newItem(all))).status, 200);
 });
 
-t.test('INST-27 TOKEN-12: a device revoked on an instance that is killed is revoked on the others', async (t) => {
+t.test('INST-27 TOKEN-12: a device that was revoked on a killed instance stays revoked on the others', async (t) => {
   const [one, two] = await pair(t);
   const first = await claim(one.wire);
   const third = await join(one.wire, first, { existingWire: two.wire });
@@ -55,7 +55,7 @@ t.test('INST-27 TOKEN-12: a device revoked on an instance that is killed is revo
   t.equal((await two.wire.get('/me', { token: third.token })).outcome, '403 device_revoked');
 });
 
-t.test('INST-27 PAIR-23: a rate that was used up on an instance that is killed stays so', async (t) => {
+t.test('INST-27 PAIR-23: a rate that was used up on a killed instance stays used up on another', async (t) => {
   const [one, two] = await pair(t, { RATE_PAIR_PER_MIN: '5' });
   await claim(one.wire);
   const guess = async (wire: Wire): Promise<string> =>
@@ -68,7 +68,7 @@ t.test('INST-27 PAIR-23: a rate that was used up on an instance that is killed s
 });
 
 t.test(
-  'INST-27 BILL-14: a state that a webhook brought to an instance that is killed holds on the others',
+  'INST-27 BILL-14: a tenant state that a webhook set on a killed instance remains in effect on the others',
   async (t) => {
     const stripe = await StripeStandIn.start(t);
     const [one, two] = await pair(t, { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...stripe.env });

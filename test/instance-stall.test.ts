@@ -1,4 +1,4 @@
-/** An instance that stood still: what it knows is compared before it judges anybody by it. */
+/** An instance that stood still compares what it knows with the database before it judges a request. */
 import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
 import type { Actor } from '../src/server/tenant/actor.js';
@@ -19,7 +19,7 @@ import { openBin } from './support/world.js';
 
 const STALE_MS = 5_001;
 
-/** A registry whose database is in memory, and counts what it is asked. */
+/** A registry over a database in memory; comparisons are counted, reads are noted. */
 function stage() {
   const log = new MemoryLog();
   const clock = new TestClock();
@@ -83,12 +83,12 @@ function stage() {
     epoch: () => 'epoch',
   };
   const registry = new TenantRegistry(options);
-  /** On another instance; nobody tells of it here. */
+  /** Revokes on another instance, without a notification. */
   const revoke = (tenantId: string, n: number): void => {
     revoked.add(`${tenantId} ${n}`);
     log.tenant(tenantId).generation++;
   };
-  /** The tenant's actor, where requests may be judged by it as it is. */
+  /** The tenant's actor, where it is current enough to judge requests. */
   const peek = (tenantId: string): Actor | undefined => {
     const actor = registry.actors.get(tenantId);
     return actor?.isCurrent(clock.now()) === true ? actor : undefined;
@@ -96,30 +96,30 @@ function stage() {
   return { log, clock, heard, state, registry, revoke, peek };
 }
 
-t.test('INST-29: who comes to an instance that stood still is judged by what is true now', async (t) => {
+t.test('INST-29: an instance that stood still judges requests by the current state of the database', async (t) => {
   const { log, clock, state, registry, revoke, peek } = stage();
   log.addTenant('one');
   await registry.get('one');
-  t.equal(peek('one')?.device(deviceId(1))?.revoked, false, 'at once while it is fresh');
+  t.equal(peek('one')?.device(deviceId(1))?.revoked, false, 'a fresh actor judges without a comparison');
   clock.advance(5_000);
-  t.ok(peek('one'), 'to the last moment');
+  t.ok(peek('one'), 'the actor is still fresh after 5,000 ms');
   revoke('one', 1);
   clock.advance(1);
   t.equal(peek('one'), undefined);
   const crowd = await Promise.all(Array.from({ length: 10_000 }, async () => registry.get('one')));
   t.ok(
     crowd.every((actor) => actor?.device(deviceId(1))?.revoked === true),
-    'nobody is judged before',
+    'no caller is judged before the comparison',
   );
-  t.equal(state.asked, 1, 'and a crowd shares one comparison');
-  t.ok(peek('one'), 'then at once again');
+  t.equal(state.asked, 1, 'concurrent callers share one comparison');
+  t.ok(peek('one'), 'after the comparison the actor is fresh again');
   clock.advance(-60_000);
-  t.equal(peek('one'), undefined, 'nor is a clock that was set back believed');
+  t.equal(peek('one'), undefined, 'a clock that was set back makes the actor stale');
   t.ok(await registry.get('one'));
   t.ok(peek('one'));
 });
 
-t.test('INST-29 INST-45: what notifications would have told of is judged without a comparison', async (t) => {
+t.test('INST-29 INST-45: while notifications are received, requests are judged without a comparison', async (t) => {
   const { log, clock, heard, state, registry, revoke, peek } = stage();
   for (const name of ['early', 'one']) log.addTenant(name);
   await registry.get('early');
@@ -131,18 +131,18 @@ t.test('INST-29 INST-45: what notifications would have told of is judged without
     heard.until = clock.now();
   };
   passes(60_000);
-  t.ok(peek('one'), 'nothing was notified');
-  t.equal(peek('early'), undefined, 'it was read before anything was heard');
+  t.ok(peek('one'), 'no change was notified, so the actor is current');
+  t.equal(peek('early'), undefined, 'this actor was loaded before notifications were received');
   await registry.get('early');
   t.equal(state.asked, 1);
   passes(60_000);
   t.ok(peek('early'));
   clock.advance(STALE_MS);
-  t.equal(peek('one'), undefined, 'nothing is heard any more');
+  t.equal(peek('one'), undefined, 'notifications are no longer received');
   passes(0);
   t.ok(peek('one'));
 
-  // A generation that is told and cannot be read: what is heard later says nothing of it.
+  // A notified generation that cannot be read: notifications received later say nothing about it.
   revoke('one', 1);
   state.broken = true;
   registry.headHint('one', 0, 2);
@@ -156,42 +156,43 @@ t.test('INST-29 INST-45: what notifications would have told of is judged without
   passes(60_000);
   t.ok(peek('one'));
 
-  // One that nobody ever had, as anybody who may connect to the database could tell.
+  // A generation that never existed, as anyone who can connect to the database could notify.
   registry.headHint('one', 0, 99);
   passes(STALE_MS);
   t.equal(peek('one'), undefined);
   t.ok(await registry.get('one'));
   passes(60_000);
-  t.ok(peek('one'), 'once the database has not heard of it');
+  t.ok(peek('one'), 'current again once the database is found not to have that generation');
 });
 
-t.test(
-  'INST-29: what cannot be compared is not judged: the database away, one tenant that cannot be read',
-  async (t) => {
-    const { log, clock, state, registry, revoke } = stage();
-    for (const name of ['one', 'two', 'gone']) {
-      log.addTenant(name);
-      await registry.get(name);
-    }
-    clock.advance(STALE_MS);
-    state.away = true;
-    t.equal(await refusal(registry.get('one')), 'unavailable');
-    state.away = false;
-    t.equal((await registry.get('one'))?.device(deviceId(1))?.revoked, false, 'and it goes on when it is back');
-    clock.advance(STALE_MS);
-    revoke('one', 1);
-    state.broken = true;
-    const [one, two] = await Promise.allSettled([registry.get('one'), registry.get('two')]);
-    t.match(one, { status: 'rejected', reason: { error: 'unavailable' } });
-    t.equal(two.status, 'fulfilled', 'the neighbour is served');
-    state.broken = false;
-    t.equal((await registry.get('one'))?.device(deviceId(1))?.revoked, true);
-    clock.advance(STALE_MS);
-    state.gone = 'gone';
-    t.equal(await registry.get('gone'), undefined, 'a tenant that is gone is not served');
-    t.equal(registry.actors.get('gone'), undefined);
-  },
-);
+t.test('INST-29: a tenant that cannot be compared, or cannot be read, is refused until it can', async (t) => {
+  const { log, clock, state, registry, revoke } = stage();
+  for (const name of ['one', 'two', 'gone']) {
+    log.addTenant(name);
+    await registry.get(name);
+  }
+  clock.advance(STALE_MS);
+  state.away = true;
+  t.equal(await refusal(registry.get('one')), 'unavailable');
+  state.away = false;
+  t.equal(
+    (await registry.get('one'))?.device(deviceId(1))?.revoked,
+    false,
+    'requests are served when the database is back',
+  );
+  clock.advance(STALE_MS);
+  revoke('one', 1);
+  state.broken = true;
+  const [one, two] = await Promise.allSettled([registry.get('one'), registry.get('two')]);
+  t.match(one, { status: 'rejected', reason: { error: 'unavailable' } });
+  t.equal(two.status, 'fulfilled', 'the other tenant is served');
+  state.broken = false;
+  t.equal((await registry.get('one'))?.device(deviceId(1))?.revoked, true);
+  clock.advance(STALE_MS);
+  state.gone = 'gone';
+  t.equal(await registry.get('gone'), undefined, 'a tenant that is gone is not served');
+  t.equal(registry.actors.get('gone'), undefined);
+});
 
 t.test(
   'INST-29: a socket of a device that was revoked meanwhile is closed before anything is read for it',
@@ -206,18 +207,18 @@ t.test(
     const write = writeOf({ inline: inline('one', [deviceId(2)]) });
     log.apply([writeChange(write, { tenantId: 'one', deviceId: deviceId(3), generation: 2 })]);
     state.reads = [];
-    // What another instance says of the head comes before the timers do.
+    // The head hint of another instance arrives before the timers fire.
     actor.headHint(1, 1);
     await revokedOne.until(() => revokedOne.closedWith !== undefined);
     t.equal(revokedOne.closedWith, 4403);
     await other.until(() => other.versions.length > 0 || other.closedWith !== undefined);
     t.same(revokedOne.versions, []);
-    t.equal(state.reads[0], 'load', 'devices first');
+    t.equal(state.reads[0], 'load', 'the devices are loaded first');
   },
 );
 
 t.test(
-  'INST-29: a revoked device finds no instance that serves it, also not one that was stopped meanwhile',
+  'INST-29: no instance serves a revoked device, not even one that was stopped during the revocation',
   async (t) => {
     const database = await testDatabase(t);
     const child = await spawnServer(t, { database });
@@ -240,7 +241,7 @@ t.test(
     await mustWrite(other.wire, device, newItem([device.id]));
     const answers = Promise.all(kept.map(async (connection) => connection.ask(read)));
     socket.send({ type: 'hello', since: 0 });
-    // As long as it takes for a comparison to be old: by the clock of the machine, which is the child's.
+    // Until the last comparison is stale, by the clock of the machine, which is the child's.
     await until('the end of the stand', () => Date.now() - stopped > STALE_MS + 500);
     child.process.kill('SIGCONT');
     t.same(

@@ -1,4 +1,4 @@
-/** Several instances on one database: one truth, whoever is asked. */
+/** Several instances on one database agree, whichever of them is queried. */
 import t, { type Test } from 'tap';
 import { openClient } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
@@ -35,7 +35,7 @@ interface Pair {
 
 /**
  * Two instances; with clocks that stand still, the first announces no writes to the second, and the second compares
- * nothing. `deaf`: the second hears nothing at all, over links that are open.
+ * nothing. `deaf`: the second receives nothing at all, over connections that stay open.
  */
 async function pair(
   t: WithTeardown,
@@ -49,7 +49,7 @@ async function pair(
   const proxy = clocks.deaf && (await TcpProxy.before(t, database.url));
   const link = proxy && { LISTEN_DATABASE_URL: proxy.through(database.url) };
   const two = await runServer(t, { database, clock: clocks.two, env: { ...env, ...link } });
-  // One that came back after the clock was turned would count as one that came late.
+  // A heartbeat that came back after the clock was advanced would count as late.
   if (proxy) await until('its heartbeats are back', () => proxy.carried('"beat":2'));
   proxy?.swallow(true);
   return { one, two, wires: [one.wire, two.wire], first, second, all: [first.id, second.id] };
@@ -61,18 +61,18 @@ async function live(wire: Wire, device: TestDevice, more: { shape?: 'a' | 'b'; a
   return socket;
 }
 
-/** Ends connections of the service by their name: one at least. Those that were ended before may be coming back still. */
+/** Ends the service's connections of a name, at least one: those ended before may still be reconnecting. */
 async function terminate(server: Running, name: string): Promise<void> {
   const text = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE $1 AND pid <> pg_backend_pid()`;
   await until(`a connection ${name}`, async () => (await server.sql(text, [name])).length > 0);
 }
 
-t.test('two instances that hear of each other', async (t) => {
+t.test('two instances that notify each other', async (t) => {
   const { one, two, wires, first, second, all } = await pair(t);
 
   t.test(
-    'INST-01 INST-09: writers on both, sockets on both: every version once, in order, without a gap',
+    'INST-01 INST-09: with writers and sockets on both instances every version arrives once, in order, without a gap',
     async (t) => {
       const sockets = await Promise.all(
         wires.flatMap((wire) => SHAPES.map(async (shape) => live(wire, first, { shape, acks: true }))),
@@ -90,7 +90,7 @@ t.test('two instances that hear of each other', async (t) => {
       t.same([writing.refusals, writing.errors], [[], []]);
       const head = start + writing.acked.length;
       const versions = writing.acked.map(({ version }) => version).sort((x, y) => x - y);
-      t.equal(difference(versions, range(start + 1, head)), '', 'no gap and no double');
+      t.equal(difference(versions, range(start + 1, head)), '', 'no gap and no duplicate');
       for (const socket of sockets) {
         await untilVersion(socket, head);
         const seen = versionsOf(socket.frames).filter((version) => version > start);
@@ -100,7 +100,7 @@ t.test('two instances that hear of each other', async (t) => {
     },
   );
 
-  t.test('INST-01 INST-10: edits and deletes too: every reader on every instance ends at the same state', async (t) => {
+  t.test('INST-01 INST-10: with edits and deletes, all readers on all instances reach the same state', async (t) => {
     const sockets = await Promise.all(wires.map(async (wire) => live(wire, second)));
     const mirrors = sockets.map(() => new Mirror());
     const writing = startWriters({ wires, devices: [first], writers: 10, sealFor: all });
@@ -120,7 +120,7 @@ t.test('two instances that hear of each other', async (t) => {
         t.same(
           lost.filter(({ id }) => !replacing.has(id)),
           [],
-          `everything up to ${known} is there`,
+          `every version up to ${known} is readable`,
         );
         t.same(notRising([...versions]), []);
       }
@@ -136,7 +136,7 @@ t.test('two instances that hear of each other', async (t) => {
     }
   });
 
-  t.test('INST-03: the notification connections die again and again; what is written meanwhile arrives', async (t) => {
+  t.test('INST-03: changes that are written while notification connections die repeatedly arrive', async (t) => {
     const socket = await live(wires[1], second);
     const start = Number(socket.of('caught_up')[0]?.['version']);
     for (const _ of range(1, 5)) {
@@ -149,7 +149,7 @@ t.test('two instances that hear of each other', async (t) => {
     await socket.close();
   });
 
-  t.test('INST-04: hints that come twice, late, out of order or as nonsense change nothing', async (t) => {
+  t.test('INST-04: hints that are duplicate, late, out of order or malformed change nothing', async (t) => {
     const socket = await live(wires[1], second);
     const start = Number(socket.of('caught_up')[0]?.['version']);
     const tell = async (payload: unknown): Promise<unknown> =>
@@ -173,25 +173,22 @@ t.test('two instances that hear of each other', async (t) => {
     await socket.close();
   });
 
-  t.test(
-    'PAIR-23 TOKEN-12 TOKEN-14: pairing over both instances; a revocation reaches the other at once',
-    async (t) => {
-      const third = await join(wires[1], first, { existingWire: wires[0], name: 'third' });
-      const sockets = await Promise.all(
-        [0, 1].map(async (at) => (wires[at] ?? wires[0]).connect({ token: third.token })),
-      );
-      await sockets[0]?.hello();
-      const witness = await live(wires[1], first);
-      t.equal((await wires[0].post(`/devices/${third.id}/revoke`, {}, { token: first.token })).status, 200);
-      for (const socket of sockets) t.equal((await socket.closed).code, 4403);
-      t.same(await witness.next('device_revoked'), { type: 'device_revoked', id: third.id });
-      for (const wire of wires) {
-        t.equal((await wire.get('/me', { token: third.token })).outcome, '403 device_revoked');
-        t.equal((await wire.get('/me', { token: first.token })).status, 200);
-      }
-      await witness.close();
-    },
-  );
+  t.test('PAIR-23 TOKEN-12 TOKEN-14: a pairing spans both instances, and a revocation acts on both', async (t) => {
+    const third = await join(wires[1], first, { existingWire: wires[0], name: 'third' });
+    const sockets = await Promise.all(
+      [0, 1].map(async (at) => (wires[at] ?? wires[0]).connect({ token: third.token })),
+    );
+    await sockets[0]?.hello();
+    const witness = await live(wires[1], first);
+    t.equal((await wires[0].post(`/devices/${third.id}/revoke`, {}, { token: first.token })).status, 200);
+    for (const socket of sockets) t.equal((await socket.closed).code, 4403);
+    t.same(await witness.next('device_revoked'), { type: 'device_revoked', id: third.id });
+    for (const wire of wires) {
+      t.equal((await wire.get('/me', { token: third.token })).outcome, '403 device_revoked');
+      t.equal((await wire.get('/me', { token: first.token })).status, 200);
+    }
+    await witness.close();
+  });
 
   t.test('STAT-10 DEV-03: devices with a socket are counted over both instances', async (t) => {
     const sockets = [await live(wires[0], first), await live(wires[1], second)];
@@ -210,7 +207,7 @@ t.test('two instances that hear of each other', async (t) => {
     t.pass('both instances agree');
   });
 
-  t.test('DUR-05: all database connections die, of both, while everybody writes', async (t) => {
+  t.test('DUR-05: no write is lost when the database connections of both instances die repeatedly', async (t) => {
     const socket = await live(wires[1], second);
     const writing = startWriters({ wires, devices: [first], writers: 6, sealFor: all });
     for (const round of range(1, inLongRun(4, 6))) {
@@ -230,7 +227,7 @@ t.test('two instances that hear of each other', async (t) => {
     t.same(
       [...latest.values()].filter(({ id, version }) => (stored.get(id)?.version ?? 0) < version),
       [],
-      'nothing lost',
+      'no acknowledged write is lost',
     );
     await untilVersion(socket, await mustWrite(wires[0], first, newItem(all)));
     t.same(notRising(versionsOf(socket.frames)), []);
@@ -238,7 +235,7 @@ t.test('two instances that hear of each other', async (t) => {
   });
 });
 
-/** Five writes on the first that are announced to nobody; `found` makes the second find each. */
+/** Makes five unannounced writes on the first instance; `found` makes the second find each. */
 async function findsEach(t: Test, { wires, first, second, all }: Pair, found: (round: number) => Promise<void>) {
   const socket = await live(wires[1], second);
   const start = Number(socket.of('caught_up')[0]?.['version']);
@@ -255,18 +252,18 @@ async function findsEach(t: Test, { wires, first, second, all }: Pair, found: (r
   );
 }
 
-t.test('INST-02 INST-18: what was notified to an instance that hears nothing is found within 5 s', async (t) => {
+t.test('INST-02 INST-18: an instance that receives no notifications finds each change within 5 s', async (t) => {
   const two = new TestClock();
   const made = await pair(t, { one: new TestClock(), two, deaf: true });
   await findsEach(t, made, async () => {
-    // One more, so that no tick of the heartbeats of sockets is due at the time for which is waited.
+    // 1 ms more, so that no tick of the sockets' heartbeats is due at the time that is waited for.
     two.advance(4_001);
     await until('its heartbeat is sent, and expected back', () => two.hasTimer(750));
     two.advance(750);
   });
 });
 
-t.test('INST-02 INST-47: what an instance that died did not announce is found', async (t) => {
+t.test('INST-02 INST-47: changes that an instance did not announce before it died are found', async (t) => {
   const two = new TestClock();
   const made = await pair(t, { one: new TestClock(), two });
   await findsEach(t, made, async (round) => {
@@ -278,7 +275,7 @@ t.test('INST-02 INST-47: what an instance that died did not announce is found', 
   });
 });
 
-/** Listens to all instances that are up. Returns a function that tells what was notified since its last call. */
+/** Listens to all instances that are up. Returns a function that gives what was notified since its last call. */
 async function notifications(t: WithTeardown, url: string): Promise<() => Promise<string[]>> {
   const client = await openClient({ url, name: 'test-listener', onLost: () => undefined });
   t.teardown(async () => client.end());
@@ -300,7 +297,7 @@ for (const [count, linked] of [
   [4, true],
   [8, false],
 ] as const) {
-  t.test(`INST-44: ${count} ${linked ? 'linked ' : ''}instances, writers and sockets on all`, async (t) => {
+  t.test(`INST-44: on ${count} ${linked ? 'linked ' : ''}instances every version arrives once, in order`, async (t) => {
     const database = await testDatabase(t);
     const siblings = linked ? await temporaryFolder(t) : undefined;
     const instances = [];
@@ -318,7 +315,7 @@ for (const [count, linked] of [
     const head = Math.max(...writing.acked.map(({ version }) => version));
     for (const socket of sockets) {
       await untilVersion(socket, head);
-      t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'each once, in order');
+      t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'each version arrives once, in order');
     }
     const notified = await notifications(t, database.url);
     const tell = async (): Promise<boolean> => {
@@ -332,7 +329,7 @@ for (const [count, linked] of [
   });
 }
 
-t.test('INST-03: a listener that comes back compares at once', async (t) => {
+t.test('INST-03: a listener that reconnects compares heads at once', async (t) => {
   const { two, wires, first, second, all } = await pair(t, { one: new TestClock(), two: new TestClock() });
   const socket = await live(wires[1], second);
   for (const _ of range(1, 3)) {
@@ -340,10 +337,10 @@ t.test('INST-03: a listener that comes back compares at once', async (t) => {
     await terminate(two, 'service-listen');
     await untilVersion(socket, version);
   }
-  t.pass('though no clock runs and nothing was notified');
+  t.pass('the changes arrive though no clock runs and nothing was notified');
 });
 
-t.test('INST-11: what an instance knows no longer holds; the commit checks again', async (t) => {
+t.test('INST-11: a commit checks a write again after devices or bins changed on another instance', async (t) => {
   const { wires, first, second, all } = await pair(t, {
     one: new TestClock(),
     two: new TestClock(),
@@ -354,25 +351,33 @@ t.test('INST-11: what an instance knows no longer holds; the commit checks again
   await mustWrite(there, first, newItem(all)); // so that the other instance knows the tenant as it was
 
   t.equal((await here.post('/bins', { id: 'short' }, mine)).status, 200);
-  t.equal((await write(there, first, newItem(all, { binId: 'short' }))).status, 200, 'a bin made elsewhere');
+  t.equal(
+    (await write(there, first, newItem(all, { binId: 'short' }))).status,
+    200,
+    'a bin that was made on the other instance is known',
+  );
   const inside = newItem(all, { binId: 'short' });
   await mustWrite(there, first, inside);
   t.equal((await here.ask('DELETE', '/bins/short', { ...mine, body: { force: true } })).status, 200);
   t.equal((await write(there, first, newItem(all, { binId: 'short' }))).outcome, '404 bin_not_found');
-  t.equal((await write(there, first, edited(inside))).outcome, '409 conflict', 'deleted with its bin');
+  t.equal((await write(there, first, edited(inside))).outcome, '409 conflict', 'the item was deleted with its bin');
 
   const third = await join(here, first, { name: 'third' });
   const lacking = await write(there, first, newItem(all));
   t.equal(lacking.outcome, '400 validation');
   t.same(lacking.at('error.details.missingDevices'), [third.id]);
-  t.equal((await write(there, third, newItem([...all, third.id]))).status, 200, 'nor is the new one a stranger');
+  t.equal((await write(there, third, newItem([...all, third.id]))).status, 200, 'the new device may write');
 
   t.equal((await here.post(`/devices/${third.id}/revoke`, {}, mine)).status, 200);
   const item = newItem([...all, third.id]);
   t.equal((await write(there, second, item)).status, 200);
   const row = (await listAll(there, second.token)).rows.find(({ id }) => id === item.id);
-  t.same(Object.keys((row?.['payloadEnc'] as { keys: object }).keys).sort(), [...all].sort(), 'its key was dropped');
-  t.equal((await write(there, third, newItem(all))).outcome, '403 device_revoked', 'and it writes nothing');
+  t.same(
+    Object.keys((row?.['payloadEnc'] as { keys: object }).keys).sort(),
+    [...all].sort(),
+    'the key of the revoked device was dropped',
+  );
+  t.equal((await write(there, third, newItem(all))).outcome, '403 device_revoked', 'the revoked device writes nothing');
 });
 
 t.test('INST-11: the storage cap holds across instances', async (t) => {
@@ -385,5 +390,5 @@ t.test('INST-11: the storage cap holds across instances', async (t) => {
     if (reply.status === 200) accepted++;
     else t.equal(reply.outcome, '413 storage_cap_exceeded');
   }
-  t.equal(accepted, 4, 'four fit, whoever was asked');
+  t.equal(accepted, 4, 'four items fit, whichever instance takes them');
 });

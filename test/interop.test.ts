@@ -1,4 +1,4 @@
-/** A client from other hands beside ours, on one real server: each reads what the other wrote. */
+/** An independent client and our library on one real server: each reads what the other wrote. */
 import t from 'tap';
 import { join as joinByWords } from '../src/sdk/pairing.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -9,13 +9,13 @@ import { until } from './support/events.js';
 
 const PAYLOAD = { text: 'Grüße, 世界 🔑', more: [1, null] };
 
-/** A wire with the true Argon2id: the other side has no quick one. */
+/** A wire with the real Argon2id: the independent client has no fast variant. */
 function trueWire(): Wiretap {
   const tap = wiretap();
   return { ...tap, platform: { ...tap.platform, sodium: nodeSodium } };
 }
 
-t.test('SDK-27: a client made from the reference alone and ours read each other', async (t) => {
+t.test('SDK-27: a client made from the reference alone and the library read what the other wrote', async (t) => {
   const all = await world(t, { tap: trueWire() });
   const { first } = all;
   await first.device.connect();
@@ -31,34 +31,38 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
   const textOf = async (id: string): Promise<string> => {
     const item = readItem(await rowOf(id));
     const { json } = crypto.openItem({ ...item, master: null }, me.reader);
-    t.equal(crypto.openItem({ ...item, keys: new Map() }, me.reader).json, json, 'the master wrap');
+    t.equal(
+      crypto.openItem({ ...item, keys: new Map() }, me.reader).json,
+      json,
+      'the master wrap gives the same payload',
+    );
     return json ?? '';
   };
   const put = async (head: Pick<crypto.Sealed, 'id' | 'binId' | 'type' | 'ts'>, json: string): Promise<number> =>
     me.write(crypto.sealItem(head, json, { master: me.master, devices: await me.recipients() }));
 
-  await t.test('it joins by the words that ours shows', async (t) => {
+  await t.test('the independent client joins by the words that the library shows', async (t) => {
     const shown: string[] = [];
     const before = await first.device.put({ binId: 'inbox', type: 'text', payload: PAYLOAD, asIs: true });
     const offer = await first.device.offerPairing(({ digits }) => shown.push(digits) > 0);
     const rewrapped = next(first, 'rewrapped');
     await me.join(offer.words, (digits) => shown.push(digits));
-    t.equal(new Set(shown).size, 1, 'the same digits on both screens');
+    t.equal(new Set(shown).size, 1, 'both screens show the same digits');
     t.equal(shown.length, 2);
     await Promise.all([offer.joined, rewrapped]);
-    t.same(JSON.parse(await textOf(before.id)), PAYLOAD, 'an item from before, by the key that ours added');
+    t.same(JSON.parse(await textOf(before.id)), PAYLOAD, 'an earlier item opens by the key that the library added');
   });
 
-  await t.test('both derive the same from phrase and keys', async (t) => {
+  await t.test('both derive the same master key and fingerprints', async (t) => {
     const { masterKey, deviceId, keys } = first.identity();
     const [master, open] = [Buffer.from(masterKey), Buffer.from(keys.publicKey)];
-    t.ok(crypto.equal(crypto.keysOfPhrase(all.phrase).master, master), 'the master key');
+    t.ok(crypto.equal(crypto.keysOfPhrase(all.phrase).master, master), 'the master keys are equal');
     const { fingerprint, masterFingerprint } = await first.device.status();
     t.equal(crypto.fingerprint(deviceId, open), fingerprint);
     t.equal(crypto.masterFingerprint(me.master), masterFingerprint);
   });
 
-  await t.test('it reads what ours writes: item, new content, move, bin and delete', async (t) => {
+  await t.test('the independent client reads items, new content, moves, bins and deletes of the library', async (t) => {
     const { id } = await first.device.put({ binId: 'inbox', type: 'text', payload: PAYLOAD, asIs: true });
     t.equal(await textOf(id), JSON.stringify(PAYLOAD));
     await first.device.put({ id, binId: 'inbox', type: 'link', payload: { url: 'https://example.org/' } });
@@ -69,14 +73,14 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
     t.same(JSON.parse(crypto.openMeta(meta, 'shopping', me.master)), { name: 'Einkäufe', emoji: '🛒' });
     await first.device.move(id, 'shopping');
     t.equal((await rowOf(id))['binId'], 'shopping');
-    t.equal(await textOf(id), '{"url":"https://example.org/"}', 'under its new tag');
+    t.equal(await textOf(id), '{"url":"https://example.org/"}', 'the item opens under its new tag');
     await first.device.delete(id);
     const { deletedAt, sig } = await rowOf(id);
-    t.ok(deletedAt, 'deleted');
-    t.ok(crypto.equal(bytes(sig), crypto.deleteTag(id, me.master)), 'the tag of the delete');
+    t.ok(deletedAt, 'the item is deleted');
+    t.ok(crypto.equal(bytes(sig), crypto.deleteTag(id, me.master)), 'the delete has its tag');
   });
 
-  await t.test('ours reads what it writes: item, new content, bin and delete', async (t) => {
+  await t.test('the library reads items, new content, bins and deletes of the independent client', async (t) => {
     const head = { id: newId(), binId: 'inbox', type: 'text', ts: Date.now() };
     const arrives = shows(first, head.id);
     await put(head, '{ "text": "von anderer Hand", "n": 1.50 }');
@@ -95,11 +99,11 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
     await me.call('DELETE', `/items/${head.id}`, { sig: url(crypto.deleteTag(head.id, me.master)) });
     await deleted;
     t.equal(await first.device.get(head.id), undefined);
-    t.same(await first.device.hidden(), [], 'nothing was refused');
+    t.same(await first.device.hidden(), [], 'no item is hidden');
     t.same(first.problems, []);
   });
 
-  await t.test('ours joins by the words that it shows', async (t) => {
+  await t.test('the library joins by the words that the independent client shows', async (t) => {
     const words = crypto.words(Buffer.from('0011223344556677', 'hex'));
     const offer = await me.offer(words);
     const shown: string[] = [];
@@ -113,7 +117,7 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
     });
     joining.catch(() => undefined);
     let request: Json | undefined;
-    // Argon2id stands before it.
+    // An Argon2id computation precedes the request.
     const looked = async (): Promise<boolean> => {
       [request] = (await me.call<{ requests: Json[] }>('GET', '/devices/pair-requests')).requests;
       return request !== undefined;
@@ -124,7 +128,7 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
     const identity = await joining;
     t.equal(identity.deviceId, request?.['deviceId']);
     t.ok(crypto.equal(Buffer.from(identity.masterKey), me.master));
-    t.equal(new Set(shown).size, 1, 'the same digits on both screens');
+    t.equal(new Set(shown).size, 1, 'both screens show the same digits');
     t.equal(shown.length, 2);
   });
 });

@@ -1,6 +1,6 @@
 /**
- * Tenants beside each other: every row of the route table with another tenant's token and ids, and whatever a client
- * can write where a host stands.
+ * Isolation of tenants: every row of the route table with another tenant's token and ids, and whatever a client can
+ * write as a host.
  */
 import t, { type Test } from 'tap';
 import { BILLED_ROWS, TRANSFER_ROWS } from '../src/server/app/route-table.js';
@@ -32,7 +32,7 @@ async function furnished(server: Billed, slug: string): Promise<Furnished> {
   return { ...tenant, code, ids: { itemId: item.id, binId, deviceId: device.id, blobRef, tenantId: tenant.id } };
 }
 
-/** Through the tenant's own host: the URL names one that no name server knows. */
+/** Uploads through the tenant's own host: the URL names a host that no name server knows. */
 async function blobOf(wire: Wire, device: TestDevice, bytes: Buffer): Promise<string> {
   const { blobRef, url, headers } = await uploadOf(wire, device, { size: bytes.length });
   const put = await wire.ask('PUT', `/${pathOf(url)}`, { body: bytes, headers });
@@ -68,7 +68,7 @@ const send = (wire: Wire, row: Row, id: string, ask: { token?: string; body?: Js
   return wire.ask(row.method, path, row.body === 0 ? rest : { ...rest, body: body ?? {} });
 };
 
-t.test('HOST-12: every row of the table, with another tenant’s token and ids', async (t) => {
+t.test('HOST-12: every route refuses another tenant’s token and ids', async (t) => {
   const server = await billed(t);
   const [anna, berta] = [await furnished(server, 'anna'), await furnished(server, 'berta')];
   const before = await sight(anna);
@@ -79,7 +79,7 @@ t.test('HOST-12: every row of the table, with another tenant’s token and ids',
     'blobs are in the table',
   );
   const foreign = Object.values(anna.ids);
-  /** Anna's ids under every name that a body has for one. */
+  /** Anna's ids under every field name that a body has for an id. */
   const { itemId: id, ...others } = anna.ids;
   const naming = {
     id,
@@ -104,7 +104,7 @@ t.test('HOST-12: every row of the table, with another tenant’s token and ids',
       }
   }
   for (const row of rows.filter(({ path }) => !path.includes(':'))) {
-    // With a token it does to its own tenant what it is for, and says back what it was given.
+    // With its token the route acts on its own tenant, and may repeat the ids that it was given.
     const mine = row.auth === 'device';
     const reply = await send(berta.wire, row, '', { ...(mine ? { token: berta.device.token } : {}), body: naming });
     const fine = reply.status >= 400 ? reply.status < 500 : (mine && row.method !== 'GET') || !tells(reply);
@@ -116,13 +116,13 @@ t.test('HOST-12: every row of the table, with another tenant’s token and ids',
   }
   const given = await anna.wire.get(`/blobs/${anna.ids.blobRef}/url`, { token: anna.device.token });
   const signed = `/${pathOf(given.text('url'))}`;
-  t.equal((await anna.wire.ask('GET', signed)).status, 200, 'a URL is good where it was given');
-  t.ok((await berta.wire.ask('GET', signed)).status >= 400, 'and at no other host');
+  t.equal((await anna.wire.ask('GET', signed)).status, 200, 'a signed URL works at the host that issued it');
+  t.ok((await berta.wire.ask('GET', signed)).status >= 400, 'a signed URL works at no other host');
   t.same(await sight(anna), before, 'nothing has changed for anna');
 });
 
 interface Attack {
-  /** What stands between the method and the token. */
+  /** The request line and the headers before the token. */
   readonly head: string;
   readonly what: string;
 }
@@ -130,7 +130,7 @@ interface Attack {
 const at = (host: string, target = '/api/me', more = ''): string =>
   `GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${more}`;
 
-/** All of them name anna first, as a proxy may have routed by it, or berta beside her. */
+/** Most name anna, by whose host a proxy may have routed; some also name berta. */
 const ATTACKS: readonly Attack[] = [
   ...[
     ...['anna.sync.test:8080', 'ANNA.Sync.TEST', 'anna.sync.test.', 'anna.sync.test.:443', 'anna.sync.test:'],
@@ -198,12 +198,12 @@ async function asked(
   const bytes = Buffer.from(`${head}Authorization: Bearer ${token}\r\nConnection: close\r\n\r\n`);
   const text = await server.wire.raw(bytes, (answer) => /\r\n\r\n[^]*\}/.test(answer));
   const status = /^HTTP\/1\.1 (\d{3}) /.exec(text)?.[1] ?? 'cut';
-  // 505 is the library's word for a line that it cannot read.
-  t.notMatch(status, /^50[0-4]/, 'nothing breaks');
+  // 505 is the HTTP library's answer to a line that it cannot read.
+  t.notMatch(status, /^50[0-4]/, 'the server does not fail');
   return { status, text };
 }
 
-t.test('HOST-22: whatever stands where a host should', async (t) => {
+t.test('HOST-22: whatever a client writes as a host, it reaches the tenant of its Host or none', async (t) => {
   const server = await billed(t);
   const [anna, berta] = [await furnished(server, 'anna'), await furnished(server, 'berta')];
   // All at once: the library waits ten seconds for the rest of a line that it cannot read.
@@ -219,7 +219,7 @@ t.test('HOST-22: whatever stands where a host should', async (t) => {
     t.notOk(others.text.includes(anna.id) || others.text.includes(berta.id), what);
   });
   await Promise.all(each);
-  // Links are made of the configuration, not of what a client writes.
+  // Links are built from the configuration, not from what a client writes.
   const headers = {
     host: `${BASE.toUpperCase()}:666`,
     'x-forwarded-host': 'evil.example',

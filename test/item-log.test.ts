@@ -1,4 +1,4 @@
-/** Pages of the item log, how rows lie in the table, and the purge of a revoked device's keys (src/server/storage). */
+/** Pages of the item log, how rows are stored, and the purge of a revoked device's keys (src/server/storage). */
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { PostgresKeyPurger } from '../src/server/storage/key-purger.js';
@@ -39,7 +39,7 @@ for (const [name, open] of [
   ['the log in memory', (): Promise<LogUnderTest> => Promise.resolve(memoryLogs())],
   ['PostgreSQL', (t: Test): Promise<LogUnderTest> => postgresLogs(t)],
 ] as const) {
-  t.test(`LIST-01 LIST-12 LIST-13 LIST-15: pages: ${name}`, async (t) => {
+  t.test(`LIST-01 LIST-12 LIST-13 LIST-15: pages continue from their cursor, in version order: ${name}`, async (t) => {
     const { lanes, log, newTenant } = await open(t);
     const [tenantId, other] = [await newTenant(), await newTenant()];
     t.equal(await refusal(log.page({ tenantId: 'nobody', since: 0, limit: 1 })), 'tenant_not_found');
@@ -57,11 +57,15 @@ for (const [name, open] of [
       return [found.rows.map(({ version }) => version), found.more];
     };
     t.strictSame(await page(0, 10), [[1, 3, 5, 6, 7], false]);
-    t.strictSame(await page(0, 5), [[1, 3, 5, 6, 7], false], 'just as many as asked for');
+    t.strictSame(await page(0, 5), [[1, 3, 5, 6, 7], false], 'exactly as many rows as requested, and no more');
     t.strictSame(await page(0, 4), [[1, 3, 5, 6], true]);
     t.strictSame(await page(3, 2), [[5, 6], true]);
     t.strictSame(await page(7, 2), [[], false]);
-    t.strictSame(await page(99, 2), [[], false], 'above the head: for the caller to see');
+    t.strictSame(
+      await page(99, 2),
+      [[], false],
+      'a cursor above the head gives an empty page; the caller has to notice',
+    );
     const [deleted] = (await log.page({ tenantId, since: 6, limit: 1 })).rows;
     t.hasStrict(deleted, {
       changedBy: deviceId(2),
@@ -71,7 +75,7 @@ for (const [name, open] of [
   });
 }
 
-t.test('LIST-13 LIST-15: small pages of many tenants are read together, each as it is alone', async (t) => {
+t.test('LIST-13 LIST-15: small pages of many tenants are read together and equal those read alone', async (t) => {
   const { lanes, log, newTenant } = await postgresLogs(t);
   const tenants = await Promise.all(Array.from({ length: 5 }, async () => newTenant()));
   for (const [n, tenantId] of tenants.entries()) {
@@ -93,13 +97,17 @@ t.test('LIST-13 LIST-15: small pages of many tenants are read together, each as 
     );
   const [alone, together] = [await seen(false), await seen(true)];
   t.strictSame(together.slice(0, 5), alone.slice(0, 5));
-  t.match(together[6], /ServiceError/, 'and does not spoil the others');
+  t.match(together[6], /ServiceError/, 'an unknown tenant fails alone');
   t.equal(together[6], alone[6]);
   t.strictSame((alone[5] as unknown[]).slice(0, 2), [[6, 7, 8], false]);
-  t.strictSame((together[5] as unknown[]).slice(0, 2), [[6, 7], true], 'it ends earlier, and says so');
+  t.strictSame(
+    (together[5] as unknown[]).slice(0, 2),
+    [[6, 7], true],
+    'a small page ends earlier, and reports that there is more',
+  );
 });
 
-t.test('LIST-15 LIST-16: pages of one bin over the same cursor', async (t) => {
+t.test('LIST-15 LIST-16: pages of one bin use the same cursor, and a bin that is gone is refused', async (t) => {
   const logs = await postgresLogs(t);
   const { lanes, log } = logs;
   const tenantId = await tenantWith(logs, 1);
@@ -119,10 +127,10 @@ t.test('LIST-15 LIST-16: pages of one bin over the same cursor', async (t) => {
   t.equal(await refusal(log.page({ tenantId, since: 0, limit: 2, binId: 'unknown' })), 'bin_not_found');
 });
 
-t.test('LIST-14: a page ends at about 4 MiB, and nothing is lost at its edge', async (t) => {
+t.test('LIST-14: a page ends at about 4 MiB, and the next one continues without a loss', async (t) => {
   const { lanes, log, newTenant } = await postgresLogs(t);
   const tenantId = await newTenant();
-  // With its key 64 KiB each: 64 of them are 4 MiB exactly.
+  // Each item takes 64 KiB with its key: 64 of them are exactly 4 MiB.
   const changes = Array.from({ length: 128 }, (_, n) =>
     writeChange(writeOf({ id: itemId(n), inline: inline(`${n}`, [deviceId(1)], 65_536 - 108) }), { tenantId }),
   );
@@ -195,14 +203,14 @@ t.test('ITEM-02: every field comes back as it was written', async (t) => {
   }
 });
 
-t.test('DUR-02: a page is read though the connections that lay idle died with the database', async (t) => {
+t.test('DUR-02: a page is read though the database ended an idle connection of the pool', async (t) => {
   const { lanes, log, pool, newTenant } = await postgresLogs(t);
   const tenantId = await newTenant();
   await commit(lanes, writeChange(writeOf(), { tenantId }));
   const [killer, idle] = await Promise.all([pool.connect(), pool.connect()]);
   const { rows } = await idle.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
   idle.release();
-  // Its end is on the way when the pool gives it out again.
+  // The connection is being terminated when the pool hands it out again.
   const killed = killer.query('SELECT pg_terminate_backend($1)', [rows[0]?.pid]);
   const pages = Promise.all(Array.from({ length: 8 }, async () => log.page({ tenantId, since: 0, limit: 10 })));
   await killed;
@@ -210,7 +218,7 @@ t.test('DUR-02: a page is read though the connections that lay idle died with th
   for (const page of await pages) t.equal(page.rows.length, 1);
 });
 
-t.test('RETRY-07: keys of any order lie by device id, at any place', (t) => {
+t.test('RETRY-07: keys in any order are stored sorted by device id, at any offset of the arena', (t) => {
   const { payloadEnc: envelope, ...body } = bodyOf(writeOf());
   if (!envelope) throw new Error('an inline write');
   const key = fc.uint8Array({ minLength: 32, maxLength: 256 });
@@ -219,7 +227,7 @@ t.test('RETRY-07: keys of any order lie by device id, at any place', (t) => {
     const map = new Map(entries.map(([n, one]) => [deviceId(n), one]));
     const arena = new Arena(1024 * 1024);
     const texts = Object.fromEntries([...map].map(([device, one]) => [device, toBase64Url(one)]));
-    // Something before it in the arena, of any length.
+    // Puts something of any length before the write in the arena.
     if (offset > 0) arena.pin(arena.reserve(offset), offset);
     const { bytes, keysAt, keysBytes } = decodeWriteA(
       arena,
@@ -239,7 +247,7 @@ t.test('RETRY-07: keys of any order lie by device id, at any place', (t) => {
 });
 
 t.test(
-  'ITEM-32 ITEM-33 ITEM-34: the purge takes a revoked device out of the stored keys, beside writers',
+  'ITEM-32 ITEM-33 ITEM-34: the purge removes a revoked device from the stored keys while others write',
   async (t) => {
     const logs = await postgresLogs(t);
     const { pool, lanes, log } = logs;
@@ -303,7 +311,7 @@ t.test(
     t.strictSame(
       blobItem?.deletedAt === null && [...(blobItem.blob?.keys.keys() ?? [])],
       all,
-      'a tag covers the keys of a blob',
+      'the keys of a blob stay, because a tag covers them',
     );
     const { told, counted } = await sums(pool, tenantId);
     t.strictSame(told, counted);

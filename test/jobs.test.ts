@@ -1,4 +1,4 @@
-/** What happens by night. */
+/** The nightly jobs. */
 import type pg from 'pg';
 import t, { type Test } from 'tap';
 import { nextAt, Nightly, runJobs, type JobReport, type JobTurn } from '../src/server/ops/nightly.js';
@@ -15,7 +15,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const AT = 3 * 60 + 30;
 
-t.test('JOB-01: the next half past three, by local clocks', (t) => {
+t.test('JOB-01: the next run is at 03:30 local time, also across days of 23 and 25 hours', (t) => {
   const zone = process.env['TZ'];
   t.teardown(() => {
     if (zone === undefined) delete process.env['TZ'];
@@ -23,7 +23,7 @@ t.test('JOB-01: the next half past three, by local clocks', (t) => {
   });
   for (const place of ['UTC', 'Europe/Berlin', 'America/New_York', 'Asia/Kolkata', 'Pacific/Auckland']) {
     process.env['TZ'] = place;
-    // A year of nights, both changes of the clock among them.
+    // A year of nights, with both changes of the clock.
     let at = nextAt(new Date(2026, 0, 1).getTime(), AT);
     const wrong: string[] = [];
     for (let night = 0; night < 365; night++) {
@@ -39,13 +39,13 @@ t.test('JOB-01: the next half past three, by local clocks', (t) => {
   t.end();
 });
 
-/** For where nothing may fail. */
+/** A fault handler where no fault may occur. */
 const failing =
   (t: Test) =>
   (error: unknown): void =>
     void t.fail(String(error));
 
-/** A turn that is always to be had, and a job that notes when it ran. */
+/** A turn that is always available and notes when the jobs ran, and a job. */
 function stage(clock: TestClock): { turn: JobTurn & { last: number | null }; ran: Events<number>; job: Job } {
   const ran = new Events<number>();
   const turn = {
@@ -64,7 +64,7 @@ function stage(clock: TestClock): { turn: JobTurn & { last: number | null }; ran
   return { turn, ran, job: { name: 'noted', full: 1, batch: async () => Promise.resolve(clock.now() < 0 ? 1 : 0) } };
 }
 
-t.test('JOB-01 JOB-09: once a night, and soon after a start that missed one', async (t) => {
+t.test('JOB-01 JOB-09: the jobs run once a night, and soon after a start that follows a missed night', async (t) => {
   const clock = new TestClock(new Date(2026, 4, 1, 12).getTime());
   const { turn, ran, job } = stage(clock);
   const options = { jobs: [job], turn, clock, at: AT, onReport: () => undefined, onFault: failing(t) };
@@ -73,21 +73,21 @@ t.test('JOB-01 JOB-09: once a night, and soon after a start that missed one', as
   for (let night = 1; night <= 3; night++) {
     clock.advance(DAY_MS);
     await ran.until(night);
-    // Told of from inside the run; it ends with the promises of this turn.
+    // The event comes from inside the run, which ends with the promises of this turn.
     await new Promise(setImmediate);
   }
   await nightly.close();
   clock.advance(3 * DAY_MS);
-  t.equal(ran.all.length, 3, 'closed');
+  t.equal(ran.all.length, 3, 'nothing runs once it is closed');
   const again = new Nightly(options);
   await again.start();
   clock.advance(10 * 60_000);
   await ran.until(4);
-  t.equal(new Date(ran.all[3] ?? 0).getHours(), 12, 'not at night');
+  t.equal(new Date(ran.all[3] ?? 0).getHours(), 12, 'the missed run is made up for after the start');
   await again.close();
 });
 
-t.test('JOB-07 JOB-08: batch by batch; a failure stays alone; a stop comes between two batches', async (t) => {
+t.test('JOB-07 JOB-08: a failed job stops no other, and a stop acts between two batches', async (t) => {
   const clock = new TestClock();
   const reports: JobReport[] = [];
   const faults: unknown[] = [];
@@ -122,7 +122,7 @@ t.test('JOB-07 JOB-08: batch by batch; a failure stays alone; a stop comes betwe
   t.equal(left, 5, 'the batch under way was finished, the next did not begin');
 });
 
-t.test('JOB-08: the keys of one device in many items: a stop comes between two statements', async (t) => {
+t.test('JOB-08: a stop acts between two statements of the purge of one device’s keys', async (t) => {
   const stop = new AbortController();
   let statements = 0;
   const query = (text: string): Promise<{ rows: object[] }> => {
@@ -144,7 +144,7 @@ async function pools(t: WithTeardown): Promise<{ url: string; turn: () => Postgr
   return { url, turn: () => new PostgresJobTurn(pool, url) };
 }
 
-t.test('JOB-02: one instance at a time, and what is lost is given back', async (t) => {
+t.test('JOB-02: one instance at a time has the turn, and a lost connection releases it', async (t) => {
   const { turn, url } = await pools(t);
   const [one, two] = [turn(), turn()];
   let inside = 0;
@@ -158,7 +158,7 @@ t.test('JOB-02: one instance at a time, and what is lost is given back', async (
     );
     await killer.end();
     await gone;
-    // The dying connection tells of its end before it gives back what it holds.
+    // The dying connection reports its end before it releases its lock.
     const second = async (): Promise<void> => {
       inside++;
       return Promise.resolve();
@@ -173,7 +173,7 @@ t.test('JOB-02: one instance at a time, and what is lost is given back', async (
   t.equal(await two.lastRun(), 7);
 });
 
-t.test('JOB-02: two servers, one night', async (t) => {
+t.test('JOB-02: of two servers one runs the jobs of a night', async (t) => {
   const clock = new TestClock(new Date(2026, 4, 1, 3).getTime());
   const env = { PURGE_AT: '03:30' };
   const one = await runServer(t, { clock, env });
@@ -184,11 +184,11 @@ t.test('JOB-02: two servers, one night', async (t) => {
   await until('the end of the night', async () => (await runs()) > 0);
   await one.stop();
   await two.stop();
-  t.equal(reports(), 8, 'each job once');
+  t.equal(reports(), 8, 'each job runs once');
 });
 
-t.test('JOB-03 JOB-04 JOB-05 JOB-06: what the jobs do', async (t) => {
-  // The night's own clock: the server would run its jobs too.
+t.test('JOB-03 JOB-04 JOB-05 JOB-06: the jobs empty deleted items, purge keys, clear what expired', async (t) => {
+  // A clock of the jobs' own: on the server's clock the server would run its jobs too.
   const clock = new TestClock();
   const scene = await Scene.start(t);
   const { wire, server, first } = scene;
@@ -219,12 +219,12 @@ t.test('JOB-03 JOB-04 JOB-05 JOB-06: what the jobs do', async (t) => {
     Number((await server.sql(`SELECT count(*) AS n FROM ${text}`))[0]?.['n']);
   await server.sql(`UPDATE devices SET revoked_at = 1, keys_purged = false WHERE id = $1`, [third.id]);
   await server.sql('UPDATE items SET deleted_at = $1 WHERE deleted_at IS NOT NULL', [clock.now()]);
-  t.equal((await run()).get('clear what has expired'), 0, 'what is still good stays');
+  t.equal((await run()).get('clear what has expired'), 0, 'what has not expired stays');
   t.equal(await rows('challenges'), 1);
   await server.sql(`UPDATE devices SET keys_purged = false WHERE id = $1`, [third.id]);
   clock.advance(30 * DAY_MS);
   const early = await run();
-  t.equal(early.get('empty deleted items'), 0, 'not before its time');
+  t.equal(early.get('empty deleted items'), 0, 'no item is emptied before its time');
   t.equal(early.get('purge keys of revoked devices'), 1);
   t.equal(await rows(`items WHERE ${third.id.length} = 26 AND position('${third.id}'::bytea IN keys) > 0`), 0);
   t.equal((await scene.row(wide.id))?.['version'], version, 'no new version');
@@ -233,7 +233,7 @@ t.test('JOB-03 JOB-04 JOB-05 JOB-06: what the jobs do', async (t) => {
   const before = await scene.me();
   clock.advance(1);
   t.equal((await run()).get('empty deleted items'), 3);
-  t.equal((await run()).get('empty deleted items'), 0, 'once');
+  t.equal((await run()).get('empty deleted items'), 0, 'an item is emptied once');
   t.same((await scene.me()).at('server.versionSum'), before.at('server.versionSum'));
   const [gone] = items;
   if (gone === undefined) throw new Error('no item');
@@ -246,10 +246,10 @@ t.test('JOB-03 JOB-04 JOB-05 JOB-06: what the jobs do', async (t) => {
   t.strictSame(
     row,
     { ...none, ...noBlob, id, binId, version: lastVersion, deletedAt, sig: sig.toString('base64url') },
-    'a tombstone with its tag, and nothing else',
+    'the tombstone and its tag are left, and nothing else',
   );
   t.equal((await write(wire, first, edited(gone))).outcome, '409 conflict');
   t.equal((await write(wire, first, gone)).outcome, '409 conflict');
   t.equal((await wire.ask('DELETE', `/items/${gone.id}`, scene.as('a'))).outcome, '404 item_not_found');
-  t.type((await scene.row(kept.id))?.['payloadEnc'], 'object', 'a live item is left alone');
+  t.type((await scene.row(kept.id))?.['payloadEnc'], 'object', 'a live item is unchanged');
 });

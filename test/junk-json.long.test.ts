@@ -1,4 +1,4 @@
-/** How long a neighbour waits while somebody sends junk as fast as his device may. */
+/** How long a device of another tenant waits while a device sends junk as fast as it may. */
 import t from 'tap';
 import { Judge, street } from './support/judge.js';
 import { JUNK, sendJunk } from './support/junk.js';
@@ -6,7 +6,7 @@ import { JUNK, sendJunk } from './support/junk.js';
 const ROUNDS = 25;
 const PER_SECOND = 9;
 
-t.test('FAIR-42: nine bodies of junk a second, and the neighbour waits no longer than thrice', async (t) => {
+t.test('FAIR-42: under nine junk bodies a second another tenant waits at most 3 times as long', async (t) => {
   const place = await street(t);
   const [attacker, neighbour] = [await place.tenant('attacker'), await place.tenant('neighbour')];
   const judge = new Judge(place, neighbour);

@@ -3,7 +3,7 @@ import t from 'tap';
 import { Judge, street } from './support/judge.js';
 import { JUNK, sendJunk } from './support/junk.js';
 
-t.test('FAIR-42: junk is refused, and the neighbour is served', async (t) => {
+t.test('FAIR-42: junk bodies are refused, and a device of another tenant is served', async (t) => {
   const place = await street(t);
   const [attacker, neighbour] = [await place.tenant('attacker'), await place.tenant('neighbour')];
   const judge = new Judge(place, neighbour);

@@ -1,4 +1,4 @@
-/** The purge of a revoked device's keys, when the database fails it. */
+/** The purge of a revoked device's keys while its statement fails. */
 import t from 'tap';
 import type { Timer } from '../src/protocol/clock.js';
 import { PostgresKeyPurger } from '../src/server/storage/key-purger.js';
@@ -8,7 +8,7 @@ import { Events, soon, until } from './support/events.js';
 import { tenantWith } from './support/instances.js';
 import { postgresLogs } from './support/logs.js';
 
-/** Its timers fire a millisecond before their time, as those of the machine do now and then. */
+/** A clock whose timers fire a millisecond early, as those of the system occasionally do. */
 class EarlyClock extends TestClock {
   override setTimer(ms: number, fn: () => void): Timer {
     return super.setTimer(ms > 1 ? ms - 1 : ms, fn);
@@ -23,21 +23,21 @@ async function revokedDevice(t: Parameters<typeof postgresLogs>[0], clock = new 
   const faults = new Events<string>();
   const purger = new PostgresKeyPurger(logs.pool, (_error, tenant) => faults.add(tenant), clock);
   t.teardown(() => purger.close());
-  /** Until the purger has set its timer: nothing of it is under way then. */
+  /** Resolves once the purger has set its timer: none of its work is under way then. */
   const rested = async (): Promise<void> => until('the timer of the next try', () => clock.waiting > 0);
   const marked = async (): Promise<boolean> =>
     (await logs.pool.query('SELECT 1 FROM devices WHERE keys_purged AND tenant_id = $1', [tenantId])).rows.length === 1;
   return { logs, tenantId, clock, faults, purger, rested, marked };
 }
 
-t.test('ITEM-32: a purge that fails is tried again by itself, after growing waits', async (t) => {
+t.test('ITEM-32: a failed purge is retried automatically, after growing waits', async (t) => {
   const { logs, tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t);
   purger.purge(tenantId, deviceId(1));
   for (const [at, wait] of [1_000, 2_000, 4_000].entries()) {
     await faults.until(at + 1);
     await rested();
     clock.advance(wait - 1);
-    t.equal(clock.waiting, 1, 'not yet');
+    t.equal(clock.waiting, 1, 'the retry is not due yet');
     clock.advance(1);
   }
   await faults.until(4);
@@ -49,42 +49,46 @@ t.test('ITEM-32: a purge that fails is tried again by itself, after growing wait
   t.equal(faults.all.length, 4);
 });
 
-t.test('ITEM-32: a purge that never succeeds ends, and close waits for no timer', async (t) => {
-  const { tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t);
-  purger.purge(tenantId, deviceId(1));
-  for (let failed = 1; failed < 20; failed++) {
-    await faults.until(failed);
+t.test(
+  'ITEM-32: a purge that never succeeds is given up after 20 attempts, and close waits for no timer',
+  async (t) => {
+    const { tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t);
+    purger.purge(tenantId, deviceId(1));
+    for (let failed = 1; failed < 20; failed++) {
+      await faults.until(failed);
+      await rested();
+      clock.advance(60_000);
+    }
+    await faults.until(20);
+    purger.purge('another', deviceId(1));
+    await faults.until(21);
     await rested();
     clock.advance(60_000);
-  }
-  await faults.until(20);
-  purger.purge('another', deviceId(1));
-  await faults.until(21);
-  await rested();
-  clock.advance(60_000);
-  await faults.until(22);
-  await rested();
-  t.same(faults.all.slice(19), [tenantId, 'another', 'another'], 'given up, and the next one begins anew');
-  await soon(purger.close(), 'the end of close');
-  t.equal(clock.waiting, 0);
-  t.notOk(await marked());
-});
-
-t.test(
-  'WORK-04: a purge whose next try is woken before its time is tried when it is due, and so are those after it',
-  async (t) => {
-    const { logs, tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t, new EarlyClock());
-    purger.purge(tenantId, deviceId(1));
-    await faults.until(1);
+    await faults.until(22);
     await rested();
-    clock.advance(999);
-    await rested();
-    t.equal(faults.all.length, 1, 'not due yet');
-    clock.advance(1);
-    await faults.until(2);
-    await rested();
-    await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
-    purger.purge(tenantId, deviceId(1));
-    await until('the mark of a purged device', marked);
+    t.same(
+      faults.all.slice(19),
+      [tenantId, 'another', 'another'],
+      'the purge is given up, and the next one has retries of its own',
+    );
+    await soon(purger.close(), 'the end of close');
+    t.equal(clock.waiting, 0);
+    t.notOk(await marked());
   },
 );
+
+t.test('WORK-04: a purge whose retry timer fires early runs when it is due, and so does the next purge', async (t) => {
+  const { logs, tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t, new EarlyClock());
+  purger.purge(tenantId, deviceId(1));
+  await faults.until(1);
+  await rested();
+  clock.advance(999);
+  await rested();
+  t.equal(faults.all.length, 1, 'the retry is not due yet');
+  clock.advance(1);
+  await faults.until(2);
+  await rested();
+  await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
+  purger.purge(tenantId, deviceId(1));
+  await until('the mark of a purged device', marked);
+});

@@ -1,4 +1,4 @@
-/** Lies told over the network to a client that is a program of its own. The long test tells all of them. */
+/** Lies presented over the network to a client in a process of its own. The long test presents all of them. */
 import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import t from 'tap';
@@ -24,7 +24,7 @@ t.test(
   },
 );
 
-/** Each was let pass by the vectors once; and one that only a liar sees. */
+/** Faults that the vectors once failed to detect, and one that only the liar detects. */
 const SOME = [
   'E: leaves out the host',
   'tries the first usable key only',
@@ -33,13 +33,13 @@ const SOME = [
   'takes every delete',
 ];
 
-t.test('CONF-11: a client with a fault falls', async (t) => {
+t.test('CONF-11: a fault put into the client is detected', async (t) => {
   const some = FAULTS.filter(({ what }) => SOME.includes(what));
   t.equal(some.length, SOME.length);
   await seenAll(t, some);
 });
 
-t.test('CONF-10: what is no client, and what says too much', async (t) => {
+t.test('CONF-10: a client that exits, or calls everything a lie, fails; an unknown command is skipped', async (t) => {
   const ends = await told(t, [process.execPath, '-e', 'process.exit(3)'], ['HONEST-01']);
   t.match(ends, [{ kind: 'believed', text: 'it ended (exit code 3)' }]);
   const cries = [
@@ -53,7 +53,7 @@ t.test('CONF-10: what is no client, and what says too much', async (t) => {
   t.match(await told(t, [process.execPath, '-e', mute], ['LIAR-84']), [{ kind: 'skipped' }]);
 });
 
-t.test('CONF-10: the program is none of the tests: their library would end it after a while', (t) => {
+t.test('CONF-10: the liar program does not import tap, which would end it after a while', (t) => {
   const seen = new Set<string>();
   const visit = (file: string): void => {
     if (seen.has(file)) return;

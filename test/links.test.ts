@@ -1,4 +1,4 @@
-/** Changes between instances of one machine, past the database (src/server/storage/links.ts), over real sockets. */
+/** Links between instances of one machine, which bypass the database (src/server/storage/links.ts), on real sockets. */
 import { once } from 'node:events';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
@@ -33,7 +33,7 @@ interface Received {
 const framesOf = (rows: readonly ItemRow[]): string[] =>
   rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
 
-/** Links of an instance, what came over them, and how many blocks that were. */
+/** Links of an instance, what arrived over them, and in which blocks. */
 function linksOf(t: Test, folder: string, instanceId: string) {
   const received: Received[] = [];
   const faults: unknown[] = [];
@@ -64,7 +64,7 @@ function linksOf(t: Test, folder: string, instanceId: string) {
 const carry = (links: Links, to: string, head: number, rows: readonly ItemRow[]): boolean =>
   links.carry(to, 'tenant', rows, { summary: { version: head, itemCount: 3, versionSum: 9 }, generation: 1 });
 
-/** Reads from an instance as another one would, but nothing until it is told to. */
+/** Connects to an instance as another one would, but reads nothing until it is resumed. */
 async function slowReader(t: Test, folder: string, from: string, line: string): Promise<Socket> {
   const socket = connect(join(folder, from));
   t.teardown(() => socket.destroy());
@@ -75,11 +75,11 @@ async function slowReader(t: Test, folder: string, from: string, line: string): 
 }
 
 t.test(
-  'INST-58: changes of a turn go over a link together, whole and in order, in as many blocks as they need',
+  'INST-58: changes of one turn are sent over a link together, whole and in order, in as many blocks as needed',
   async (t) => {
     const folder = await temporaryFolder(t);
     const [a, b] = [linksOf(t, folder, 'a'), linksOf(t, folder, 'b')];
-    t.notOk(carry(a.links, 'b', 1, rowsOf(1, 40)), 'nobody reads yet');
+    t.notOk(carry(a.links, 'b', 1, rowsOf(1, 40)), 'no instance reads yet');
     b.links.keep(['a', 'elsewhere']);
     let head = 1;
     await until('linked', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
@@ -102,11 +102,11 @@ t.test(
     t.strictSame(
       later.flatMap(({ frames }) => frames),
       expected,
-      'as they were made',
+      'the frames arrive as they were made',
     );
     t.ok(later.every(({ from, tenantId }) => from === 'a' && tenantId === 'tenant'));
     t.ok(b.blocks.length > 5 && b.blocks.length < 15, `few blocks: ${b.blocks.length}`);
-    t.notOk(carry(a.links, 'b', ++head, rowsOf(head, BLOCK_BYTES)), 'too large for a block');
+    t.notOk(carry(a.links, 'b', ++head, rowsOf(head, BLOCK_BYTES)), 'a row too large for a block is not carried');
     b.links.keep([]);
     await until('the link is gone', () => !carry(a.links, 'b', ++head, rowsOf(head, 40)));
     b.links.keep(['a']);
@@ -116,7 +116,7 @@ t.test(
   },
 );
 
-t.test('INST-59: a reader that takes nothing is bounded, and keeps no other from reading', async (t) => {
+t.test('INST-59: a reader that reads nothing is sent at most 64 blocks, and delays no other reader', async (t) => {
   const folder = await temporaryFolder(t);
   const [a, b] = [linksOf(t, folder, 'a'), linksOf(t, folder, 'b')];
   b.links.keep(['a']);
@@ -129,7 +129,7 @@ t.test('INST-59: a reader that takes nothing is bounded, and keeps no other from
     blocks++;
     await Promise.resolve(); // the turn ends, and the block leaves
   }
-  t.ok(blocks > 50 && blocks <= 64, `${blocks} blocks were taken`);
+  t.ok(blocks > 50 && blocks <= 64, `${blocks} blocks were accepted`);
   await until('linked', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
   await until('the other one reads', () => b.received.at(-1)?.head === head);
   slow.resume();
@@ -139,11 +139,11 @@ t.test('INST-59: a reader that takes nothing is bounded, and keeps no other from
   await until('who comes again is read to', () => carry(a.links, 'slow', ++head, rowsOf(head, 40)));
   again.resume();
   await once(again, 'data');
-  t.strictSame(a.unread, ['slow'], 'and told to compare heads: the first connection may have had more for it');
+  t.strictSame(a.unread, ['slow'], 'it has to compare heads, because the first connection may have held more for it');
   t.strictSame(a.faults, []);
 });
 
-t.test('INST-59: what is no link is closed', async (t) => {
+t.test('INST-59: a connection that does not follow the protocol of links is closed', async (t) => {
   const folder = await temporaryFolder(t);
   const a = linksOf(t, folder, 'a');
   const talker = await slowReader(t, folder, 'a', 'x'.repeat(65));
@@ -164,7 +164,7 @@ t.test('INST-59: what is no link is closed', async (t) => {
   t.equal(a.faults.length, 1);
 });
 
-/** Publishes until a link takes it: without a turn of the clock nothing is notified. */
+/** Publishes until a link carries it: while the clock stands still nothing is notified. */
 async function linked(from: Instance, to: Instance): Promise<number> {
   let head = 0;
   await until('linked', () => {
@@ -181,10 +181,10 @@ function publish(from: Instance, head: number): readonly ItemRow[] {
   return rows;
 }
 
-t.test('INST-58: a link that breaks may have lost something, one that ends in order has not', async (t) => {
+t.test('INST-58: a link that breaks counts as a loss, one that ends in order does not', async (t) => {
   const folder = await temporaryFolder(t);
   const [a, b] = [linksOf(t, folder, 'a'), linksOf(t, folder, 'b')];
-  await writeFile(join(folder, 'elsewhere'), ''); // as one that was killed leaves it
+  await writeFile(join(folder, 'elsewhere'), ''); // as a killed instance leaves it
   b.links.keep(['a', 'elsewhere']);
   let head = 0;
   await until('linked', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
@@ -200,7 +200,7 @@ t.test('INST-58: a link that breaks may have lost something, one that ends in or
     b.links.keep(['a']);
     return sockets.length === 1;
   });
-  t.equal(b.lost(), 0, 'nor has one that could not be made');
+  t.equal(b.lost(), 0, 'neither an orderly end nor a failed connection counts as a loss');
   sockets[0]?.destroy();
   await until('it is lost', () => b.lost() === 1);
   t.strictSame([...a.faults, ...b.faults], []);
@@ -222,15 +222,15 @@ t.test('INST-58: a change goes over the link, and nothing is notified', async (t
   tell(a, ['after', 1, 1]);
   await b.hints.until((all) => all.some(([tenant]) => tenant === 'after'));
   t.strictSame(b.hints.all.slice(before), [['after', 1, 1]]);
-  t.equal(b.changes.all.length, changes, 'it came once');
+  t.equal(b.changes.all.length, changes, 'the change arrives once');
   const gaps = b.gaps.all.length;
   await a.feed.close();
   await b.beat();
-  t.equal(b.gaps.all.length, gaps, 'nothing is compared where it ends in order');
+  t.equal(b.gaps.all.length, gaps, 'heads are not compared where the link ends in order');
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-58: what an instance tells that is with another history is not believed, but looked up', async (t) => {
+t.test('INST-58: changes from an instance with another history are ignored, and heads are compared', async (t) => {
   const { a, b } = await pair(t, await temporaryFolder(t));
   await subscribes(b);
   const head = await linked(a, b);
@@ -245,7 +245,7 @@ t.test('INST-58: what an instance tells that is with another history is not beli
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-58: nor is what was written to a former primary and is notified at the new one', async (t) => {
+t.test('INST-58: a change written to a former primary and notified at the new one is ignored', async (t) => {
   const { a, b } = await pair(t);
   await subscribes(b);
   const last = (): number | undefined => b.changes.all.at(-1)?.[2].summary?.version;
@@ -269,12 +269,12 @@ t.test('INST-58: nor is what was written to a former primary and is notified at 
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-58: who has stopped reading is told to compare heads once more', async (t) => {
+t.test('INST-58: an instance that stopped reading is notified to compare heads once more', async (t) => {
   const folder = await temporaryFolder(t);
   const { a, b } = await pair(t, folder);
   await subscribes(b);
   let head = await linked(a, b);
-  // In the place of b, of whose end a does not know yet when it writes.
+  // Takes the place of b; a does not know of its end yet when it writes.
   const reader = (await slowReader(t, folder, 'a', 'b\n')).resume();
   await until('it reads', () => {
     publish(a, ++head);
@@ -308,11 +308,11 @@ t.test('INST-59: an instance whose name leads out of the folder is not read', as
   );
   await b.beat();
   const [socket] = (await read) as [Socket];
-  t.strictSame(sockets, [], 'only the one in the folder');
+  t.strictSame(sockets, [], 'only the socket in the folder is read');
   socket.destroy();
 });
 
-t.test('INST-42 INST-59: rows of a link that cannot be read are a hint', async (t) => {
+t.test('INST-42 INST-59: rows from a link that cannot be read are treated as a hint', async (t) => {
   const folder = await temporaryFolder(t);
   const { b, pool } = await pair(t, folder);
   const sockets: Socket[] = [];

@@ -1,4 +1,4 @@
-/** What `service-load` must not do, whatever is there before it, and whatever servers, agents and coordinators say. */
+/** What `service-load` must not do, whatever existed before, and whatever servers, agents and coordinators send. */
 import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer as createHttp, type RequestListener } from 'node:http';
@@ -38,7 +38,7 @@ async function opened(t: WithTeardown, server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** A server of HTTP on this machine, and a target that asks it. */
+/** An HTTP server on this machine, and a target that sends requests to it. */
 async function answering(t: WithTeardown, listener: RequestListener): Promise<{ url: string; target: Target }> {
   const url = `http://127.0.0.1:${await opened(t, createHttp(listener))}`;
   const target = new Target(url, { connections: 4, from: [] });
@@ -46,7 +46,7 @@ async function answering(t: WithTeardown, listener: RequestListener): Promise<{ 
   return { url, target };
 }
 
-t.test('LOAD-11: a bin of the name that was there before stays', async (t) => {
+t.test('LOAD-11: a bin of the name that existed before stays, and the run does not begin', async (t) => {
   const server = await runServer(t);
   const program = await load(t);
   const { list, token } = await listOfDevices(program, server);
@@ -59,7 +59,7 @@ t.test('LOAD-11: a bin of the name that was there before stays', async (t) => {
   t.same(bins.map(({ id }) => id).sort(), ['inbox', 'load-mine']);
 });
 
-t.test('LOAD-11: tenants of a run of the same name stay', async (t) => {
+t.test('LOAD-11: tenants of an earlier run of the same name stay, and the run does not begin', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
   await testTenant(server, 'load-twin-0-1');
@@ -76,7 +76,7 @@ async function listening(t: WithTeardown): Promise<{ port: number; first: Promis
   return { port: await opened(t, server), first };
 }
 
-t.test('LOAD-12: an agent obeys plans within the bounds, and no other', async (t) => {
+t.test('LOAD-12: an order that is invalid, out of bounds or about foreign names ends the agent', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
   await testTenant(server, 'mine-0-0');
@@ -111,12 +111,12 @@ t.test('LOAD-12: an agent obeys plans within the bounds, and no other', async (t
     new Channel(await first, { role: 'c', secret: SECRET, onMessage, onEnd: () => undefined }).send(order);
     const { code, stderr } = await ended;
     t.match({ code, stderr }, { code: 4, stderr: /it sent an invalid order/ }, JSON.stringify(order).slice(-90));
-    t.same(heard, [{ joins: 1 }], 'nothing was begun');
+    t.same(heard, [{ joins: 1 }], 'the agent began nothing');
   }
   t.same(await server.sql('SELECT slug FROM tenants'), [{ slug: 'mine-0-0' }]);
 });
 
-t.test('LOAD-12: what is no news of a run ends the agent’s connection', async (t) => {
+t.test('LOAD-12: an invalid message about a run ends the agent’s connection', async (t) => {
   const told: unknown[] = [];
   const onNews = (one: unknown): void => void told.push(one);
   const door = new AgentDoor({ secret: SECRET, wanted: 5, onNews, onNote: () => undefined });
@@ -137,7 +137,7 @@ t.test('LOAD-12: what is no news of a run ends the agent’s connection', async 
       onMessage: () => undefined,
       onEnd: () => undefined,
     });
-    // One that says what is no number of processes does not join.
+    // An agent that sends an invalid number of processes does not join.
     agent.send({ joins: at === 0 ? 257 : 1 });
     return { agent, one, ended };
   });
@@ -181,7 +181,7 @@ t.test('LOAD-12: an agent that leaves before all have joined makes room for anot
   await once(idle, 'close');
 });
 
-t.test('LOAD-13: connections that show no secret are bounded', async (t) => {
+t.test('LOAD-13: a coordinator keeps at most 32 connections that have not shown the secret', async (t) => {
   const door = new AgentDoor({ secret: SECRET, wanted: 2, onNews: NOTHING, onNote: NOTHING });
   const port = await door.listen({ host: '127.0.0.1', port: 0 });
   const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }).on('error', NOTHING));
@@ -192,57 +192,60 @@ t.test('LOAD-13: connections that show no secret are bounded', async (t) => {
   let closed = 0;
   for (const socket of sockets) socket.resume().on('close', () => closed++);
   while (closed < 18) await turn();
-  t.equal(closed, 18, 'but for 32 all are closed');
+  t.equal(closed, 18, 'all connections but 32 are closed');
   const agent = new Channel(connect({ host: '127.0.0.1', port }), {
     ...{ role: 'a', secret: SECRET, onMessage: NOTHING, onEnd: NOTHING },
   });
   agent.send({ joins: 1 });
   while (door.crews.length === 0) await turn();
-  t.equal(door.crews.length, 1, 'and they keep no agent out');
+  t.equal(door.crews.length, 1, 'an agent with the secret still joins');
   agent.end();
 });
 
-t.test('LOAD-13: who has the secret is lost after 20 s of silence, another one 20 s after it came', async (t) => {
-  const clock = new TestClock();
-  const agentOf = async (): Promise<{ theirs: Socket; ours: Socket; messages: unknown[]; end: Promise<string> }> => {
-    const { port, first } = await listening(t);
-    const theirs = connect({ host: '127.0.0.1', port });
-    theirs.on('error', NOTHING);
-    const ours = await first;
-    const messages: unknown[] = [];
-    const onMessage = (message: unknown): undefined => void messages.push(message);
-    const end = new Promise<string>((onEnd) => {
-      new Channel(ours, { role: 'c', secret: SECRET, onMessage, onEnd }, clock);
-    });
-    return { theirs, ours, messages, end };
-  };
-  const unknown = await agentOf();
-  unknown.theirs.write(`${'0'.repeat(32)}\nx`);
-  while (unknown.ours.bytesRead < 34) await turn();
-  clock.advance(19_999);
-  t.notOk(unknown.ours.destroyed);
-  unknown.theirs.write('x');
-  while (unknown.ours.bytesRead < 35) await turn();
-  clock.advance(1);
-  t.ok(unknown.ours.destroyed);
-  unknown.ours.destroy();
-  t.equal(await unknown.end, 'nothing was received for 20 s');
-  const known = await agentOf();
-  const ends = { onMessage: NOTHING, onEnd: NOTHING };
-  const channel = new Channel(known.theirs, { role: 'a', secret: SECRET, ...ends }, new TestClock());
-  for (const wanted of [1, 2]) {
-    channel.send({ wanted });
-    while (known.messages.length < wanted) await turn();
-    clock.advance(15_000);
-    t.notOk(known.ours.destroyed);
-  }
-  clock.advance(5_000);
-  t.ok(known.ours.destroyed);
-  known.ours.destroy();
-  t.equal(await known.end, 'nothing was received for 20 s', 'its own pings have not renewed it');
-});
+t.test(
+  'LOAD-13: an agent is lost after 20 s of silence, a connection without the secret 20 s after it opened',
+  async (t) => {
+    const clock = new TestClock();
+    const agentOf = async (): Promise<{ theirs: Socket; ours: Socket; messages: unknown[]; end: Promise<string> }> => {
+      const { port, first } = await listening(t);
+      const theirs = connect({ host: '127.0.0.1', port });
+      theirs.on('error', NOTHING);
+      const ours = await first;
+      const messages: unknown[] = [];
+      const onMessage = (message: unknown): undefined => void messages.push(message);
+      const end = new Promise<string>((onEnd) => {
+        new Channel(ours, { role: 'c', secret: SECRET, onMessage, onEnd }, clock);
+      });
+      return { theirs, ours, messages, end };
+    };
+    const unknown = await agentOf();
+    unknown.theirs.write(`${'0'.repeat(32)}\nx`);
+    while (unknown.ours.bytesRead < 34) await turn();
+    clock.advance(19_999);
+    t.notOk(unknown.ours.destroyed);
+    unknown.theirs.write('x');
+    while (unknown.ours.bytesRead < 35) await turn();
+    clock.advance(1);
+    t.ok(unknown.ours.destroyed);
+    unknown.ours.destroy();
+    t.equal(await unknown.end, 'nothing was received for 20 s');
+    const known = await agentOf();
+    const ends = { onMessage: NOTHING, onEnd: NOTHING };
+    const channel = new Channel(known.theirs, { role: 'a', secret: SECRET, ...ends }, new TestClock());
+    for (const wanted of [1, 2]) {
+      channel.send({ wanted });
+      while (known.messages.length < wanted) await turn();
+      clock.advance(15_000);
+      t.notOk(known.ours.destroyed);
+    }
+    clock.advance(5_000);
+    t.ok(known.ours.destroyed);
+    known.ours.destroy();
+    t.equal(await known.end, 'nothing was received for 20 s', 'pings of this side do not extend the time');
+  },
+);
 
-t.test('LOAD-12: the first order may be long, as with many addresses', async (t) => {
+t.test('LOAD-12: the first order may be long, for example with 20,000 addresses', async (t) => {
   const { port, first } = await listening(t);
   const from = Array.from({ length: 20_000 }, (_, at) => `10.0.${at >> 8}.${at & 255}`);
   const got = new Promise<unknown>((resolve, reject) => {
@@ -259,7 +262,7 @@ t.test('LOAD-12: the first order may be long, as with many addresses', async (t)
   channel.end();
 });
 
-t.test('LOAD-14: a blob that is not what was uploaded is a difference', async (t) => {
+t.test('LOAD-14: a blob that differs from what was uploaded is a difference of the audit', async (t) => {
   const folder = await temporaryFolder(t);
   const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test', DATA_DIR: folder } });
   const plan = { ...PLAN, url: urlOf(server), rate: 30, mix: { 'blob-put': 1, 'blob-get': 1 } };
@@ -304,7 +307,7 @@ t.test('LOAD-15: a run that was due to do less than planned is not trusted', (t)
   t.end();
 });
 
-t.test('LOAD-16: repeated as often as is sensible, and no longer', async (t) => {
+t.test('LOAD-16: requests are repeated a bounded number of times', async (t) => {
   let removals = 0;
   const { target } = await answering(t, (request, reply) => {
     if (request.method === 'DELETE') removals++;
@@ -332,7 +335,7 @@ const tenantOf = (): FleetTenant => {
   return { host: 'a.sync.test', slug: 'a', masterKey, devices: [device], binId: 'inbox' };
 };
 
-t.test('LOAD-16: an audit asks again, and does not count to the head one by one', async (t) => {
+t.test('LOAD-16: an audit repeats its requests, and does not count to the head one by one', async (t) => {
   let asked = 0;
   let headVersion = 0;
   const { target } = await answering(t, (request, reply) => {
@@ -349,7 +352,7 @@ t.test('LOAD-16: an audit asks again, and does not count to the head one by one'
   t.match((await audited()).examples, [/^a: 9007199254740991 versions belong to no change, among them 1, 2, 3, 4, 5$/]);
 });
 
-t.test('LOAD-17: what could not be removed is named, and tried again', async (t) => {
+t.test('LOAD-17: what could not be removed is named, and a later removal tries it again', async (t) => {
   const server = await hosted(t);
   const plan = { ...PLAN, url: urlOf(server), rate: 0, tenants: 2 };
   const access = { adminToken: ADMIN_TOKEN };
@@ -365,7 +368,7 @@ t.test('LOAD-17: what could not be removed is named, and tried again', async (t)
   t.same(
     await server.sql('SELECT slug FROM tenants'),
     [{ slug: 'load-plan-0-0' }],
-    'what is removed is not removed again',
+    'a later tenant of a removed name stays',
   );
   const ran: string[] = [];
   const crew: Crew = {
@@ -404,41 +407,38 @@ t.test('LOAD-17: writing ends before the removal begins', async (t) => {
   t.same(await server.sql('SELECT 1 FROM items WHERE deleted_at IS NULL'), []);
 });
 
-t.test(
-  'LOAD-17: the outcome of an order that was overtaken counts no more; work under way is waited for',
-  async (t) => {
-    const sent: Order[] = [];
-    const peer = new Peer({
-      name: 'it',
-      processes: 1,
-      onNews: NOTHING,
-      send: (order) => void sent.push(order),
-      end: NOTHING,
-    });
-    const overtaken = t.rejects(peer.perform({ phase: 'write' }), /it: interrupted/);
-    let removed = false;
-    const removing = Promise.all([peer.perform({ phase: 'remove' }), peer.perform({ phase: 'remove' })]).then(() => {
-      removed = true;
-    });
-    await overtaken;
-    peer.heard({ news: 'done', phase: 'write' });
+t.test('LOAD-17: the outcome of a superseded order is ignored, and work under way is waited for', async (t) => {
+  const sent: Order[] = [];
+  const peer = new Peer({
+    name: 'it',
+    processes: 1,
+    onNews: NOTHING,
+    send: (order) => void sent.push(order),
+    end: NOTHING,
+  });
+  const overtaken = t.rejects(peer.perform({ phase: 'write' }), /it: interrupted/);
+  let removed = false;
+  const removing = Promise.all([peer.perform({ phase: 'remove' }), peer.perform({ phase: 'remove' })]).then(() => {
+    removed = true;
+  });
+  await overtaken;
+  peer.heard({ news: 'done', phase: 'write' });
+  await turn();
+  t.notOk(removed);
+  peer.heard({ news: 'done', phase: 'remove' });
+  await removing;
+  t.same(sent, [{ phase: 'write' }, { phase: 'remove' }], 'no order is sent twice at once');
+  const done: number[] = [];
+  const work = async (at: number): Promise<void> => {
+    if (at === 0) throw new Error('the first');
     await turn();
-    t.notOk(removed);
-    peer.heard({ news: 'done', phase: 'remove' });
-    await removing;
-    t.same(sent, [{ phase: 'write' }, { phase: 'remove' }], 'nothing is ordered twice at once');
-    const done: number[] = [];
-    const work = async (at: number): Promise<void> => {
-      if (at === 0) throw new Error('the first');
-      await turn();
-      done.push(at);
-    };
-    await t.rejects(forEach([0, 1, 2, 3, 4, 5, 6, 7, 8], work, 3), /the first/);
-    t.same(done, [1, 2]);
-  },
-);
+    done.push(at);
+  };
+  await t.rejects(forEach([0, 1, 2, 3, 4, 5, 6, 7, 8], work, 3), /the first/);
+  t.same(done, [1, 2]);
+});
 
-t.test('LOAD-18: words are printed before they count, and no error quotes a list', async (t) => {
+t.test('LOAD-18: the twelve words are printed before the server has them, and no error quotes a list', async (t) => {
   const program = await load(t, { BOOTSTRAP_TOKEN: 'not-the-one-of-the-server' });
   const server = await runServer(t, { env: { BOOTSTRAP_TOKEN: 'the-token-of-the-server' } });
   const out = join(program.folder, 'none.json');
@@ -457,7 +457,7 @@ t.test('LOAD-18: words are printed before they count, and no error quotes a list
   }
 });
 
-t.test('LOAD-19: what an agent says controls no terminal', async (t) => {
+t.test('LOAD-19: text that an agent sends cannot control a terminal', async (t) => {
   const program = await load(t, { ADMIN_TOKEN: '' });
   const { url } = await answering(t, (_, reply) => void reply.end('{}'));
   const reserved = createServer();
@@ -496,7 +496,7 @@ t.test('LOAD-19: what an agent says controls no terminal', async (t) => {
   t.notMatch(stdout + stderr, /[\u001b\u202e]/);
 });
 
-t.test('LOAD-20: a write that waits for its item is counted once; a bucket named blobs is reached', async (t) => {
+t.test('LOAD-20: a write that waits for its item is counted once, and a bucket named blobs is accessed', async (t) => {
   const bucket: string[] = [];
   const store = await answering(t, (request, reply) => {
     bucket.push(`${request.method ?? ''} ${request.url ?? ''}`);

@@ -1,4 +1,4 @@
-/** `service-load` against real servers: small runs, what their audits notice, and the tenants that they are made for. */
+/** `service-load` against real servers: small runs, what their audits detect, and the test tenants. */
 import { readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createServer } from 'node:http';
@@ -30,7 +30,7 @@ import { named, Wire } from './support/wire.js';
 
 const SMALL = ['--tenants', '2', '--devices', '3', '--hold', '0', '--warm-up', '0.5', '--seconds', '2', '--rate', '40'];
 
-t.test('HOST-24 HOST-25: test tenants are made, listed and removed by the operator, and nobody else is', async (t) => {
+t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes test tenants', async (t) => {
   const server = await hosted(t);
   const { wire } = server;
   const path = '/admin/test-tenants';
@@ -59,19 +59,23 @@ t.test('HOST-24 HOST-25: test tenants are made, listed and removed by the operat
   t.equal((await apex.post('/signup', { email: 'me@example.com', subdomain: 'load-real' })).outcome, '200');
   const listed = await wire.ask('GET', path, { token });
   t.match(listed.body, { tenants: [{ slug: 'load-a' }] });
-  t.equal((listed.body as { tenants: unknown[] }).tenants.length, 1, 'who signed up is not among them');
+  t.equal((listed.body as { tenants: unknown[] }).tenants.length, 1, 'a tenant that was signed up is not listed');
   const row = HOSTED_ROWS.find(({ method, path: at }) => method === 'GET' && at === `/api${path}`);
-  t.ok((row?.reply ?? 0) > 1_000_000, 'room for ten thousand');
+  t.ok((row?.reply ?? 0) > 1_000_000, 'the reply has room for ten thousand tenants');
   t.equal((await wire.ask('DELETE', `${path}/load-real`, { token })).outcome, '404 tenant_not_found');
   t.equal((await wire.ask('DELETE', `${path}/load-a`, { token: tokens[0] ?? '' })).outcome, '403 forbidden');
   t.match((await wire.ask('DELETE', `${path}/load-a`, { token })).body, { removed: true });
   t.equal((await tenant.get('/me', { token: tokens[0] ?? '' })).outcome, '404 tenant_not_found');
   t.equal((await server.sql("SELECT 1 FROM tenants WHERE slug = 'load-real'")).length, 1);
   const single = await runServer(t);
-  t.equal((await single.wire.ask('GET', path, { token })).outcome, '404 not_found', 'there are none in single mode');
+  t.equal(
+    (await single.wire.ask('GET', path, { token })).outcome,
+    '404 not_found',
+    'the endpoint does not exist in single mode',
+  );
 });
 
-t.test('LOAD-01 LOAD-10: a run of every kind, from several processes, with a storm', async (t) => {
+t.test('LOAD-01 LOAD-10: a run in two processes, with a storm, reports and leaves nothing behind', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
   const mix = 'insert=50,replace=15,delete=10,list=10,blob-put=10,blob-get=5';
@@ -94,13 +98,13 @@ t.test('LOAD-01 LOAD-10: a run of every kind, from several processes, with a sto
   t.equal(report.audit.faults, 0);
   t.equal(report.sockets, 6);
   t.ok(report.audit.acknowledged > 40, `${report.audit.acknowledged} acknowledged`);
-  t.ok(report.audit.received >= report.audit.acknowledged, 'each is received by others');
+  t.ok(report.audit.received >= report.audit.acknowledged, 'other devices receive each change');
   t.ok(report.latency.push.count > 0 && report.latency.push.p50 <= report.latency.push.p99);
   t.equal(report.latency.connect.count, 6);
   for (const kind of ['insert', 'replace', 'list', 'blob-put'] as const) t.ok(report.counts.done[kind] > 0, kind);
   t.equal(report.storms[0]?.cut, report.storms[0]?.back);
   t.equal(report.server?.version, report.load.version);
-  t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'nothing is left');
+  t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'no test tenant is left');
   t.equal((await server.sql('SELECT count(*)::int AS n FROM items'))[0]?.['n'], 0);
   t.notOk(page.includes(ADMIN_TOKEN) || JSON.stringify(report).includes(ADMIN_TOKEN));
   const mode = (await stat(join(program.folder, 'run-1.json'))).mode & 0o777;
@@ -109,7 +113,7 @@ t.test('LOAD-01 LOAD-10: a run of every kind, from several processes, with a sto
   t.match(again, { code: 2, stderr: /already exists/ }, 'a report is not replaced');
 });
 
-t.test('LOAD-02: what was acknowledged and is not stored is found', async (t) => {
+t.test('LOAD-02: an acknowledged item that is not stored, or not as it was written, is reported', async (t) => {
   const server = await hosted(t);
   const share = { part: 0, parts: 1 };
   const plan = { ...PLAN, url: urlOf(server) };
@@ -126,7 +130,7 @@ t.test('LOAD-02: what was acknowledged and is not stored is found', async (t) =>
   t.same(await worker.remove(), []);
 });
 
-t.test('LOAD-03: what a socket missed, or got as something else, is found', async (t) => {
+t.test('LOAD-03: what a socket missed, or got as another change, is reported', async (t) => {
   const server = await hosted(t);
   const share = { part: 0, parts: 1 };
   const plan = { ...PLAN, url: urlOf(server), mix: { insert: 2, replace: 1 } };
@@ -165,7 +169,7 @@ t.test('LOAD-03: what a socket missed, or got as something else, is found', asyn
   t.same(await worker.remove(), []);
 });
 
-t.test('LOAD-04: another machine is loaded only by its name, given twice', async (t) => {
+t.test('LOAD-04: another machine is loaded only if its host’s name is given a second time', async (t) => {
   const program = await load(t);
   for (const more of [[], ['--confirm', 'example.com']]) {
     const { code, error } = await program.call('--json', 'run', '--url', 'https://sync.example.org', ...more);
@@ -190,7 +194,7 @@ t.test('LOAD-04: another machine is loaded only by its name, given twice', async
   });
 });
 
-t.test('LOAD-05: percentiles within 0.8 %, and of merged parts as of all', (t) => {
+t.test('LOAD-05: percentiles are within 0.8 %, also those of merged histograms', (t) => {
   const values = fc.array(fc.integer({ min: 0, max: 2 ** 32 }), { minLength: 1, maxLength: 300 });
   fc.assert(
     fc.property(values, values, (one, other) => {
@@ -206,12 +210,12 @@ t.test('LOAD-05: percentiles within 0.8 %, and of merged parts as of all', (t) =
     }),
   );
   const odd = Histogram.of([-1, 5, 1e9, 2, 3.5, 1, 4, -2, 7, 1]);
-  t.equal(odd.count, 1, 'what is no bucket is not counted');
+  t.equal(odd.count, 1, 'an invalid bucket is not counted');
   t.equal(new Histogram().latency.p99, 0);
   t.end();
 });
 
-t.test('LOAD-07 LOAD-15: a list of devices: a bin of the run’s own, which goes again', async (t) => {
+t.test('LOAD-07 LOAD-15: with a list of devices a run writes into a bin of its own, and removes it', async (t) => {
   const server = await runServer(t);
   const program = await load(t);
   const list = join(program.folder, 'devices.json');
@@ -224,7 +228,7 @@ t.test('LOAD-07 LOAD-15: a list of devices: a bin of the run’s own, which goes
   ).tenants[0] ?? { devices: [], masterKey: '' };
   t.equal(devices.length, 3);
   const again = await program.call('devices', '--url', urlOf(server), '--out', join(program.folder, 'more.json'));
-  t.match(again, { code: 2, stderr: /twelve words/ }, 'a claimed server wants its words');
+  t.match(again, { code: 2, stderr: /twelve words/ }, 'a claimed server requires its words');
   const { code, report, page } = await program.run(
     '--url',
     urlOf(server),
@@ -238,7 +242,7 @@ t.test('LOAD-07 LOAD-15: a list of devices: a bin of the run’s own, which goes
   t.same(
     report.client.map(({ rate }) => rate),
     [40, 0],
-    'LOAD-15: the one tenant is one process’s, and so is the rate',
+    'LOAD-15: the process that has the one tenant has the whole rate',
   );
   t.notMatch(report.doubts.join(), /were assigned to/);
   t.ok(report.audit.acknowledged > 20);
@@ -251,7 +255,7 @@ t.test('LOAD-07 LOAD-15: a list of devices: a bin of the run’s own, which goes
   const own = ['load-balancer', 'load-kill', 'load-killed2', 'mine'];
   for (const id of ['load-killed', ...own]) await server.wire.post('/bins', { id, slug: id }, { token });
   const clean = ['clean', '--url', urlOf(server), '--device-list', list];
-  t.match(await program.call(...clean), { code: 2, stderr: /--name/ }, 'the run has to be named');
+  t.match(await program.call(...clean), { code: 2, stderr: /--name/ }, 'the run must be named');
   t.same(await bins(), ['inbox', ...own, 'load-killed'].sort());
   t.match(await program.call(...clean, '--name', 'killed'), { code: 0, stdout: /1 bin/ });
   t.same(await bins(), ['inbox', ...own]);
@@ -268,7 +272,7 @@ t.test('LOAD-07: clean removes the tenants that a killed run has left', async (t
   t.same(await slugs(), []);
 });
 
-t.test('LOAD-06 LOAD-09: a socket comes back not before it may, and is timed from when it was due', async (t) => {
+t.test('LOAD-06 LOAD-09: a socket reconnects no earlier than it may, and is timed from when it was due', async (t) => {
   const hellos: { at: number; since: number }[] = [];
   const http = createServer();
   const sockets = new WebSocketServer({ server: http });
@@ -300,18 +304,21 @@ t.test('LOAD-06 LOAD-09: a socket comes back not before it may, and is timed fro
   await twice;
   receiver.end();
   const [first, second] = hellos;
-  t.ok((second?.at ?? 0) - (first?.at ?? 0) >= 1_990_000, 'two seconds');
-  t.equal(second?.since, 7, 'the last version that it saw');
+  t.ok((second?.at ?? 0) - (first?.at ?? 0) >= 1_990_000, 'the socket waits two seconds');
+  t.equal(second?.since, 7, 'the socket resumes from the last version that it saw');
   t.same(receiver.odd, [
     'a frame that is not a JSON object',
     'a frame that is not a JSON object',
     'a change without id or version',
   ]);
-  t.ok(Histogram.of(meter.totals.timed.connect).quantile(0.5) >= 4_900_000, 'it was due five seconds before');
+  t.ok(
+    Histogram.of(meter.totals.timed.connect).quantile(0.5) >= 4_900_000,
+    'the connection is timed from when it was due, five seconds before',
+  );
   t.same(meter.totals.errors, { close_1013: 1 });
 });
 
-t.test('LOAD-08: agents are one run; a wrong secret is turned away, a death is told', async (t) => {
+t.test('LOAD-08: agents form one run; one with a wrong secret is rejected, one that dies is reported', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
   const out = join(program.folder, 'several');
@@ -340,7 +347,7 @@ t.test('LOAD-08: agents are one run; a wrong secret is turned away, a death is t
   t.equal(report.tenants, 2, stdout);
   t.match(report.lostParts, [/^agent \d/]);
   t.ok(!report.trusted && report.audit.faults === 0 && report.audit.acknowledged > 0);
-  t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'nothing is left');
+  t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'no test tenant is left');
 });
 
 t.test('LOAD-01: an interrupted run removes what it made', async (t) => {
@@ -355,7 +362,7 @@ t.test('LOAD-01: an interrupted run removes what it made', async (t) => {
   t.same(await made(), []);
 });
 
-t.test('LOAD-10: the page refers to nothing outside, and escapes', async (t) => {
+t.test('LOAD-10: the page refers to nothing external and escapes text; the reference names its fields', async (t) => {
   const latency = { count: 1, mean: 1, p50: 1, p99: 2, p999: 3, max: 3 };
   const evil = '<img src=x onerror=alert(1)>"&';
   const second = {

@@ -1,4 +1,4 @@
-/** Whatever changes several tenants locks them in the order of their ids, so that nobody waits in a circle. */
+/** Every statement that changes several tenants locks them in the order of their ids, so that none deadlock. */
 import t from 'tap';
 import { blobRef, deleteChange, itemId, TS, writeChange, writeOf } from './support/changes.js';
 import { until } from './support/events.js';
@@ -7,7 +7,7 @@ import { commit, postgresLogs, type PostgresLogs } from './support/logs.js';
 interface Case {
   readonly title: string;
   readonly given?: (logs: PostgresLogs, tenants: readonly string[]) => Promise<unknown>;
-  /** Tenants come in falling order, as they may in a batch. */
+  /** Gets the tenants in descending order, as they may be in a batch. */
   readonly work: (logs: PostgresLogs, tenants: readonly string[]) => Promise<unknown>;
 }
 
@@ -38,7 +38,7 @@ const CASES: readonly Case[] = [
     given: async (logs, tenants) => {
       await writeEach(logs, tenants);
       await deleteEach(logs, tenants);
-      // The latest tenant's delete is the oldest, and so the first to be looked at.
+      // The delete of the tenant with the highest id is the oldest, and so the first to be processed.
       await logs.pool.query('UPDATE items SET deleted_at = 100 - (SELECT count(*) FROM tenants WHERE id < tenant_id)');
     },
     work: async ({ pool }) => pool.query('SELECT empty_deleted($1, 10)', [TS]),
@@ -75,7 +75,7 @@ for (const { title, given, work } of CASES) {
     t.strictSame(
       free.rows.map(({ id }) => id),
       [high],
-      `${String(low)} is held, and the last is not locked before the one that is waited for`,
+      `${String(low)} is locked, and the last tenant is not locked before the one that is waited for`,
     );
     await rival.query('COMMIT');
     rival.release();

@@ -10,7 +10,7 @@ import { lockHolder, take, tryLock, type LockFiles } from '../src/files/lock.js'
 import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
 
-/** What a contender does next, found by running the code up to the first call that has no answer yet. */
+/** What a contender does next, found by running the code up to the first call whose answer is not known yet. */
 type Step =
   | { readonly kind: 'list' }
   | { readonly kind: 'first' }
@@ -23,7 +23,7 @@ class Next extends Error {
   }
 }
 
-/** The step after those whose answers are `known`. The code is a function of its answers, so running it anew shows it. */
+/** The step after those whose answers are `known`. The code depends on its answers alone, so rerunning it shows it. */
 function nextStep(known: readonly unknown[]): Step {
   let at = 0;
   const call = (step: Step): unknown => {
@@ -46,20 +46,20 @@ function nextStep(known: readonly unknown[]): Step {
 }
 
 interface Contender {
-  /** `at`: in the middle of an attempt. `in`: it has the lock. `out`: it is through, or died. */
+  /** `at`: in the middle of an attempt. `in`: it has the lock. `out`: it has no attempt left. `dead`: it died. */
   readonly state: 'at' | 'in' | 'out' | 'dead';
   readonly known: readonly unknown[];
   readonly number: number;
-  /** Attempts that are left, and times that it may have the lock. */
+  /** Attempts that are left. */
   readonly tries: number;
 }
 
 interface World {
-  /** Owner of each file; -1: it was given back. */
+  /** Owner of each file; -1: it was released. */
   readonly files: Readonly<Record<number, number>>;
   readonly contenders: readonly Contender[];
   readonly deaths: number;
-  /** Numbers with which a folder without files began, and how often a lock may yet be removed instead of released. */
+  /** How often a first number was drawn in an empty folder, and how often a lock may yet be removed, not released. */
   readonly firsts: number;
   readonly removals: number;
 }
@@ -73,7 +73,7 @@ function perform(
 ): { files: World['files']; answer: unknown } {
   const { files } = world;
   if (step.kind === 'list') return { files, answer: Object.keys(files).map(Number) };
-  // Random there; the lower one is the worse.
+  // Random in the real code; a lower second number is the worse case.
   if (step.kind === 'first') return { files, answer: 50 - 10 * world.firsts };
   const owner = files[step.number];
   if (step.kind === 'isHeld')
@@ -120,7 +120,7 @@ function* successors(world: World): Generator<World> {
   }
 }
 
-/** Goes through every world that can be; answers how many, and the first in which two have the lock. */
+/** Visits every reachable world; returns how many there are, and the first in which two have the lock. */
 function explore(first: World): { readonly worlds: number; readonly held: number; readonly two: World | undefined } {
   const seen = new Set<string>([JSON.stringify(first)]);
   const open = [first];
@@ -145,7 +145,7 @@ const FIRST: readonly (readonly [string, World['files']])[] = [
   ['an abandoned one, and what a killed contender left', { 3: -1, 7: -1 }],
 ];
 
-/** Attempts of each of three, and how many of them may die. More of either takes minutes and finds nothing more. */
+/** Attempts of each of three, how many may die, how many locks are removed. More takes minutes and finds no more. */
 const CASES: readonly (readonly [tries: readonly number[], deaths: number, removals: number])[] = [
   [[1, 1, 1], 1, 0],
   [[2, 1, 1], 0, 0],
@@ -153,12 +153,12 @@ const CASES: readonly (readonly [tries: readonly number[], deaths: number, remov
 ];
 
 for (const [name, files] of FIRST) {
-  t.test(`WORK-05: of three contenders never two have the lock, in any order of their steps: ${name}`, (t) => {
+  t.test(`WORK-05: no two of three contenders have the lock at once, in any order of their steps: ${name}`, (t) => {
     for (const [tries, deaths, removals] of CASES) {
       const contenders = tries.map((count): Contender => ({ ...START, tries: count }));
       const { worlds, held, two } = explore({ files, contenders, deaths, firsts: 0, removals });
-      t.equal(two, undefined, `in none of ${worlds} worlds`);
-      t.ok(held > 100, 'and it is had');
+      t.equal(two, undefined, `two have the lock in none of ${worlds} worlds`);
+      t.ok(held > 100, 'the lock is held in more than 100 of them');
     }
     t.end();
   });
@@ -169,7 +169,7 @@ const CONTENDER = fileURLToPath(new URL('./support/lock-contender.js', import.me
 const NOBODY = 4_194_999;
 const [CONTENDERS, ROUNDS] = [8, 50];
 
-t.test('WORK-05: of eight processes at an abandoned lock one at a time has it, and each gets its turn', async (t) => {
+t.test('WORK-05: of eight processes at an abandoned lock one at a time holds it, and each gets its turn', async (t) => {
   const folder = await temporaryFolder(t);
   const path = join(folder, 'lock');
   await mkdir(path);
@@ -190,11 +190,11 @@ t.test('WORK-05: of eight processes at an abandoned lock one at a time has it, a
     found.filter((each) => each !== 'alone'),
     [],
   );
-  t.equal((await readdir(path)).length, 1, 'what nobody needs is gone');
+  t.equal((await readdir(path)).length, 1, 'files that are no longer needed are removed');
 });
 
 t.test(
-  'WORK-06: a lock is given back, taken over from the dead, and not kept from a version that had a file',
+  'WORK-06: a lock is released, taken over from a dead process, and replaces the file of an older version',
   async (t) => {
     const path = join(await temporaryFolder(t), 'lock');
     await writeFile(path, `${process.ppid} 0123456789abcdef`);
@@ -206,7 +206,7 @@ t.test(
     t.equal(lockHolder(path), undefined);
     const second = tryLock(path);
     if ('lock' in first) first.lock.release();
-    t.equal(lockHolder(path), process.pid, 'the end of the one before is over');
+    t.equal(lockHolder(path), process.pid, 'a second release of the former lock does not release the new one');
     if ('lock' in second) second.lock.release();
     const top = Math.max(...(await readdir(path)).map(Number));
     await writeFile(join(path, String(top + 1)), `${NOBODY} 0123456789abcdef`);
@@ -217,7 +217,7 @@ t.test(
   },
 );
 
-t.test('WORK-08: a link, and a folder of nobody knows whom, is no lock, and nothing in it is removed', async (t) => {
+t.test('WORK-08: a link in the place of a lock is refused, and nothing in it is removed', async (t) => {
   const folder = await temporaryFolder(t);
   const path = join(folder, 'lock');
   await mkdir(join(folder, 'mail'));
@@ -226,10 +226,10 @@ t.test('WORK-08: a link, and a folder of nobody knows whom, is no lock, and noth
   t.throws(() => tryLock(path), { code: 'ENOTDIR' });
   t.same(await readdir(join(folder, 'mail')), ['7']);
   t.throws(() => tryLock(join(folder, 'nowhere', 'lock')), { code: 'ENOENT' });
-  t.same((await readdir(folder)).sort(), ['lock', 'mail'], 'no folder is made for it');
+  t.same((await readdir(folder)).sort(), ['lock', 'mail'], 'no folder is made for the lock');
 });
 
-t.test('WORK-09: a lock that is removed leaves nothing and fails never; who lost it hears of it', async (t) => {
+t.test('WORK-09: removing a lock leaves nothing and never fails; a holder that lost it is notified', async (t) => {
   const path = join(await temporaryFolder(t), 'lock');
   const first = tryLock(path);
   if ('lock' in first) first.lock.remove();

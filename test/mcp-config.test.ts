@@ -1,4 +1,4 @@
-/** The companion's pairing at rest: where it is, what is in it, and what becomes of a copy, a damaged one, two at once. */
+/** The stored pairing of the companion: its place, its content, copies, damage and concurrent instances. */
 import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,7 +29,7 @@ const ID = '0123456789abcdef0123456789abcdee';
 const OTHER_ID = '0123456789abcdef0123456789abcdef';
 const UUID = '4C4C4544-0031-3010-8039-B9C04F4E3533';
 
-/** A machine of the test: nothing is known of it but what is given. */
+/** A machine of the test, of which nothing is known but what is given. */
 const machine = (known: Partial<MachineOutside> = {}): Machine =>
   machineOf({
     platform: 'linux',
@@ -66,7 +66,7 @@ const plain = ({ keys, masterKey, ...rest }: Identity): unknown => ({
   masterKey: Buffer.from(masterKey).toString('hex'),
 });
 
-t.test('MCP-07: what is kept comes back, in a private file with no secret in the clear', async (t) => {
+t.test('MCP-07: a saved pairing is loaded again, from a private file with no secret in the clear', async (t) => {
   const kept = await keeper(t);
   t.match(await refusal(loadIdentity(kept)), { code: 'not_paired', hint: /service-mcp pair/ });
   t.equal(await saveIdentity(kept, identity), 'machine-id');
@@ -76,10 +76,11 @@ t.test('MCP-07: what is kept comes back, in a private file with no secret in the
   const content = await readFile(kept.paths.configPath, 'latin1');
   const bytes = [identity.masterKey, identity.keys.secretKey].map((key) => Buffer.from(key));
   const forms = bytes.flatMap((key) => [key.toString('base64url'), key.toString('hex'), key.toString('latin1')]);
-  for (const secret of [...forms, identity.token.text, ID]) t.notOk(content.includes(secret), 'no secret');
+  for (const secret of [...forms, identity.token.text, ID])
+    t.notOk(content.includes(secret), 'no secret is in the file');
   t.match(JSON.parse(content), { server: identity.serverUrl, deviceId: identity.deviceId, machine: 'machine-id' });
   await saveIdentity(kept, identity);
-  t.not(await readFile(kept.paths.configPath, 'latin1'), content, 'another salt each time');
+  t.not(await readFile(kept.paths.configPath, 'latin1'), content, 'each save uses another salt');
   await forgetIdentity(kept.paths);
   t.match(await refusal(loadIdentity(kept)), { code: 'not_paired' });
   t.same(kept.notes, []);
@@ -89,14 +90,18 @@ t.test('MCP-07: the folder is the one that the system has for such files', (t) =
   const base = (env: Record<string, string>): string => pathsOf(env, linux(ID)).configPath;
   t.equal(base({ HOME: '/home/me' }), '/home/me/.config/service/mcp.json');
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '/cfg' }), '/cfg/service/mcp.json');
-  t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: 'cfg' }), '/home/me/.config/service/mcp.json', 'a relative one');
+  t.equal(
+    base({ HOME: '/home/me', XDG_CONFIG_HOME: 'cfg' }),
+    '/home/me/.config/service/mcp.json',
+    'a relative XDG_CONFIG_HOME is ignored',
+  );
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '' }), '/home/me/.config/service/mcp.json');
   const windows = pathsOf({ APPDATA: '/Users/me/AppData/Roaming', XDG_CONFIG_HOME: '/cfg' }, linux(ID), 'win32');
   t.equal(windows.configPath, '/Users/me/AppData/Roaming/service/mcp.json');
   t.end();
 });
 
-t.test('MCP-08: a copy on another machine is refused, and says so', async (t) => {
+t.test('MCP-08: a copy on another machine is refused with other_machine', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);
   const mac = machine({ platform: 'darwin', run: () => Promise.resolve(`"IOPlatformUUID" = "${UUID}"`) });
@@ -109,10 +114,14 @@ t.test('MCP-08: a copy on another machine is refused, and says so', async (t) =>
   }
   const edited = JSON.parse(await readFile(kept.paths.configPath, 'utf8')) as Record<string, unknown>;
   await writeFile(kept.paths.configPath, JSON.stringify({ ...edited, machine: 'host-name' }));
-  t.match(await refusal(loadIdentity(elsewhere(kept, machine()))), { code: 'other_machine' }, 'a weaker binding');
+  t.match(
+    await refusal(loadIdentity(elsewhere(kept, machine()))),
+    { code: 'other_machine' },
+    'claiming a weaker binding does not help',
+  );
 });
 
-t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whatever was done to it', async (t) => {
+t.test('MCP-09: a file that was changed, truncated or replaced is refused, and quoted nowhere', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);
   const sound = await readFile(kept.paths.configPath, 'utf8');
@@ -136,7 +145,7 @@ t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whateve
   for (const [what, content] of damaged) {
     await writeFile(kept.paths.configPath, content);
     const error = await refusal(loadIdentity(kept));
-    // Which machine it was bound to is in these two: changed, they name another.
+    // These two fields identify the machine: changed, they name another one.
     const code =
       what === 'salt' || what === 'binding' ? 'other_machine' : what === 'long' ? 'config_unsafe' : 'config_damaged';
     t.equal(error.code, code, what);
@@ -145,10 +154,10 @@ t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whateve
   await writeFile(kept.paths.configPath, JSON.stringify({ ...fields, version: 2 }));
   t.match(await refusal(loadIdentity(kept)), { code: 'config_newer', hint: /newest/ });
   await saveIdentity(kept, identity);
-  t.same(plain(await loadIdentity(kept)), plain(identity), 'pairing anew mends it');
+  t.same(plain(await loadIdentity(kept)), plain(identity), 'pairing again repairs it');
 });
 
-t.test('MCP-07: a folder that is open to others is closed and told of', async (t) => {
+t.test('MCP-07: the permissions of a folder that is open to others are tightened, with a warning', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);
   await chmod(kept.paths.folder, 0o755);
@@ -157,7 +166,7 @@ t.test('MCP-07: a folder that is open to others is closed and told of', async (t
   t.equal((await stat(kept.paths.folder)).mode & 0o777, 0o700);
 });
 
-t.test('MCP-09: a file that is open to others is closed and told of; a link is refused', async (t) => {
+t.test('MCP-09: permissions of a file that is open to others are tightened; a link is refused', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);
   await chmod(kept.paths.configPath, 0o644);
@@ -171,43 +180,48 @@ t.test('MCP-09: a file that is open to others is closed and told of; a link is r
   const piped = await keeper(t);
   await mkdir(piped.paths.folder);
   execFileSync('mkfifo', ['-m', '600', piped.paths.configPath]);
-  t.match(await refusal(loadIdentity(piped)), { code: 'config_unsafe', message: /not a file/ }, 'not waited for');
+  t.match(
+    await refusal(loadIdentity(piped)),
+    { code: 'config_unsafe', message: /not a file/ },
+    'a pipe is refused at once',
+  );
 });
 
-t.test(
-  'MCP-10: each system has its identifier; what many machines share is none; the fallback is the last',
-  async (t) => {
-    const id = async (on: Machine): Promise<string> => {
-      const { source, bytes } = await on.best();
-      return `${source} ${source === 'host-name' ? '' : Buffer.from(bytes).toString()}`.trim();
-    };
-    const uuid = UUID.replaceAll('-', '').toLowerCase();
-    const ioreg = `+-o J316sAP\n    {\n      "IOPlatformUUID" = "${UUID}"\n      "other" = "x"\n    }`;
-    const reg = `\r\nHKEY_LOCAL_MACHINE\\SOFTWARE\r\n    MachineGuid    REG_SZ    ${UUID.toLowerCase()}\r\n\r\n`;
-    t.equal(await id(linux(ID)), `machine-id ${ID}`);
-    const dbus = machine({ read: (path) => Promise.resolve(path.includes('dbus') ? ID : 'uninitialized\n') });
-    t.equal(await id(dbus), `machine-id ${ID}`, 'the second file');
-    t.equal(await id(machine({ platform: 'darwin', run: () => Promise.resolve(ioreg) })), `platform-uuid ${uuid}`);
-    t.equal(await id(machine({ platform: 'win32', run: () => Promise.resolve(reg) })), `machine-guid ${uuid}`);
-    for (const shared of ['', '0'.repeat(32), 'f'.repeat(32), 'uninitialized', `${ID} ${ID}`]) {
-      t.equal(await id(linux(shared)), 'host-name', JSON.stringify(shared.slice(0, 14)));
-    }
-    for (const platform of ['darwin', 'win32', 'linux'] as const) t.equal(await id(machine({ platform })), 'host-name');
-    const one = await machine().best();
-    const two = await machine({ hostName: () => 'deskm', userName: () => 'e' }).best();
-    t.notSame(one.bytes, two.bytes, 'names do not run together');
-    const kept = await keeper(t, machine());
-    t.equal(await saveIdentity(kept, identity), 'host-name', 'the caller can say that it is a weak one');
-    const later = machine({ read: () => Promise.resolve(ID), userName: () => 'me' });
-    t.same(plain(await loadIdentity(elsewhere(kept, later))), plain(identity), 'an identifier that came later');
-  },
-);
+t.test('MCP-10: each system has its identifier, shared ones are rejected, and the fallback comes last', async (t) => {
+  const id = async (on: Machine): Promise<string> => {
+    const { source, bytes } = await on.best();
+    return `${source} ${source === 'host-name' ? '' : Buffer.from(bytes).toString()}`.trim();
+  };
+  const uuid = UUID.replaceAll('-', '').toLowerCase();
+  const ioreg = `+-o J316sAP\n    {\n      "IOPlatformUUID" = "${UUID}"\n      "other" = "x"\n    }`;
+  const reg = `\r\nHKEY_LOCAL_MACHINE\\SOFTWARE\r\n    MachineGuid    REG_SZ    ${UUID.toLowerCase()}\r\n\r\n`;
+  t.equal(await id(linux(ID)), `machine-id ${ID}`);
+  const dbus = machine({ read: (path) => Promise.resolve(path.includes('dbus') ? ID : 'uninitialized\n') });
+  t.equal(await id(dbus), `machine-id ${ID}`, 'the second file is read');
+  t.equal(await id(machine({ platform: 'darwin', run: () => Promise.resolve(ioreg) })), `platform-uuid ${uuid}`);
+  t.equal(await id(machine({ platform: 'win32', run: () => Promise.resolve(reg) })), `machine-guid ${uuid}`);
+  for (const shared of ['', '0'.repeat(32), 'f'.repeat(32), 'uninitialized', `${ID} ${ID}`]) {
+    t.equal(await id(linux(shared)), 'host-name', JSON.stringify(shared.slice(0, 14)));
+  }
+  for (const platform of ['darwin', 'win32', 'linux'] as const) t.equal(await id(machine({ platform })), 'host-name');
+  const one = await machine().best();
+  const two = await machine({ hostName: () => 'deskm', userName: () => 'e' }).best();
+  t.notSame(one.bytes, two.bytes, 'host and user name are kept apart');
+  const kept = await keeper(t, machine());
+  t.equal(await saveIdentity(kept, identity), 'host-name', 'the caller learns that the fallback is used');
+  const later = machine({ read: () => Promise.resolve(ID), userName: () => 'me' });
+  t.same(
+    plain(await loadIdentity(elsewhere(kept, later))),
+    plain(identity),
+    'the pairing opens although an identifier was added later',
+  );
+});
 
-t.test('MCP-11: a renewed token is kept, but not over another pairing, a damaged one or none', async (t) => {
+t.test('MCP-11: a renewed token is kept, but never over another pairing or a missing one', async (t) => {
   const kept = await keeper(t);
   const renewed = { ...identity, token: { text: 'the-next-bearer', expiresAt: null } };
   t.equal(await renewIdentity(kept, renewed), false);
-  t.match(await refusal(loadIdentity(kept)), { code: 'not_paired' }, 'what was unpaired stays so');
+  t.match(await refusal(loadIdentity(kept)), { code: 'not_paired' }, 'an unpaired machine stays unpaired');
   await saveIdentity(kept, identity);
   t.equal(await renewIdentity(kept, renewed), true);
   t.equal((await loadIdentity(kept)).token.text, 'the-next-bearer');
@@ -217,10 +231,10 @@ t.test('MCP-11: a renewed token is kept, but not over another pairing, a damaged
   t.equal((await loadIdentity(kept)).deviceId, other.deviceId);
   const all = await Promise.all([1, 2, 3, 4].map((n) => saveIdentity(kept, { ...other, name: `Agent ${n}` })));
   t.equal(all.length, 4);
-  t.match((await loadIdentity(kept)).name, /^Agent \d$/, 'writers at once leave one whole file');
+  t.match((await loadIdentity(kept)).name, /^Agent \d$/, 'concurrent writers leave one whole file');
 });
 
-t.test('MCP-81: a change of the pairing stays bound to what it is bound to, and changes nothing else', async (t) => {
+t.test('MCP-81: a change to the pairing stays bound to the same identifier, and changes nothing else', async (t) => {
   const kept = await keeper(t);
   await savePairing(kept, { identity, passwords: true });
   const before = await readFile(kept.paths.configPath, 'utf8');
@@ -229,7 +243,7 @@ t.test('MCP-81: a change of the pairing stays bound to what it is bound to, and 
   const away = elsewhere(kept, machine());
   t.match(await refusal(renewIdentity(away, renewed)), { code: 'other_machine' });
   t.match(await refusal(savePasswords(away, false)), { code: 'other_machine' });
-  t.equal(await readFile(kept.paths.configPath, 'utf8'), before, 'nothing was written');
+  t.equal(await readFile(kept.paths.configPath, 'utf8'), before, 'nothing is written');
   t.equal(await renewIdentity(kept, renewed), true);
   t.match(await loadPairing(kept), {
     passwords: true,
@@ -241,7 +255,7 @@ t.test('MCP-81: a change of the pairing stays bound to what it is bound to, and 
   t.match(JSON.parse(await readFile(weak.paths.configPath, 'utf8')), { machine: 'host-name' });
   await writeFile(kept.paths.configPath, '{');
   t.match(await refusal(renewIdentity(kept, renewed)), { code: 'config_damaged' });
-  t.equal(await readFile(kept.paths.configPath, 'utf8'), '{', 'a damaged file is not written over');
+  t.equal(await readFile(kept.paths.configPath, 'utf8'), '{', 'a damaged file is not overwritten');
 });
 
 t.test(
@@ -256,10 +270,10 @@ t.test(
     t.equal((await loadPairing(kept)).passwords, true);
     const allowed = JSON.parse(await readFile(kept.paths.configPath, 'utf8')) as Record<string, unknown>;
     await writeFile(kept.paths.configPath, JSON.stringify({ ...withheld, passwords: true }));
-    t.equal((await loadPairing(kept)).passwords, false, 'what stands in the clear says nothing');
+    t.equal((await loadPairing(kept)).passwords, false, 'a field in the clear has no effect');
     await writeFile(kept.paths.configPath, JSON.stringify({ ...withheld, ct: allowed['ct'] }));
     t.match(await refusal(loadPairing(kept)), { code: 'config_damaged' });
-    // As a program of before the choice wrote it.
+    // As a program without this setting wrote it.
     const { aeadEncrypt } = nodeSodium;
     const dropping: Keeper = {
       ...kept,
@@ -282,7 +296,7 @@ t.test(
 const PATIENCE = { clock: new TestClock(), timeoutMs: 0 };
 const hold = (paths: Paths, onLost: () => void = () => undefined) => holdInstance(paths, onLost, PATIENCE);
 
-t.test('MCP-12: one instance runs; a second names it, and takes over from one that died', async (t) => {
+t.test('MCP-12: one instance runs; a second names it, waits for one that ends, replaces one that died', async (t) => {
   const { paths } = await keeper(t);
   const lock = await hold(paths);
   t.equal(runningInstance(paths), process.pid);
@@ -294,10 +308,10 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   lock.release();
   clock.advance(100);
   (await waiting).release();
-  t.equal(runningInstance(paths), undefined, 'one that is ending was waited for');
+  t.equal(runningInstance(paths), undefined, 'the second waits for an instance that is ending');
   // No process has this number.
   const path = join(paths.folder, 'mcp.lock');
-  /** A lock that somebody else took, as the next. */
+  /** Makes the next lock file as another holder would; gives its path. */
   const taken = async (by: number): Promise<string> => {
     const before = await readdir(path);
     const file = join(path, String(Math.max(0, ...before.map(Number)) + 1));
@@ -309,11 +323,11 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   t.equal(runningInstance(paths), undefined);
   const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => hold(paths)));
   const held = outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-  t.equal(held.length, 1, 'of eight at once one takes over');
+  t.equal(held.length, 1, 'of eight concurrent instances exactly one takes over');
   for (const each of held) each.release();
-  // In a container that was started anew every program has the number that it had before.
+  // In a restarted container every program has the process id that it had before.
   await taken(process.pid);
-  t.match(await refusal(hold(paths)), { code: 'already_running' }, 'it may live in another container');
+  t.match(await refusal(hold(paths)), { code: 'already_running' }, 'the holder may live in another container');
   for (const ms of [-6_000, 60_000]) {
     const file = await taken(ms < 0 ? process.pid : process.ppid);
     const touched = new Date(Date.now() + ms);
@@ -322,7 +336,7 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   }
 });
 
-t.test('MCP-13: an instance that another one took over from hears of it, and leaves that lock alone', async (t) => {
+t.test('MCP-13: an instance that another took over from notices it, and leaves the other’s lock alone', async (t) => {
   const { paths } = await keeper(t);
   await mkdir(paths.folder);
   const path = join(paths.folder, 'mcp.lock');

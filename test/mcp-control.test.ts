@@ -1,4 +1,4 @@
-/** What a person allows agents, and the record of what they did (issue of the companion, "A person stays in control"). */
+/** What a person allows agents, and the record of their calls (issue of the companion, "A person stays in control"). */
 import { readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -10,7 +10,7 @@ import { note, refusal, wiretap, world } from './support/client-world.js';
 import { companion, paired, textOf } from './support/mcp.js';
 import { temporaryFolder } from './support/postgres.js';
 
-t.test('MCP-50: the allow list holds for reading, searching, writing and deleting', async (t) => {
+t.test('MCP-50: the allow list applies to reading, searching, writing and deleting', async (t) => {
   const all = await world(t);
   const { device } = all.first;
   await device.bins.create('01work', { name: 'Work' }, 'work');
@@ -31,7 +31,7 @@ t.test('MCP-50: the allow list holds for reading, searching, writing and deletin
     t.match(await agent.refused('sb_put_item', { bin, payload: { text: 'x' } }), { code: 'bin_not_allowed' });
   }
   const unknown = await agent.refused('sb_delete_item', { id: hidden.id });
-  t.equal(unknown.code, 'item_not_found', 'nothing says that it exists');
+  t.equal(unknown.code, 'item_not_found', 'the answer does not reveal that the item exists');
   await agent.put('work', { text: 'by slug' });
   await agent.put('01work', { text: 'by id' });
   await agent.call('sb_delete_item', { id: own.id });
@@ -40,7 +40,7 @@ t.test('MCP-50: the allow list holds for reading, searching, writing and deletin
   t.ok(await device.get(hidden.id));
 });
 
-t.test('MCP-50: an allowed slug stays the bin that it named first, whatever the server says later', async (t) => {
+t.test('MCP-50: an allowed slug keeps naming the same bin, whatever the server reports later', async (t) => {
   const all = await world(t);
   const { device } = all.first;
   await device.bins.create('open', { name: 'Open' });
@@ -66,7 +66,7 @@ t.test('MCP-50: an allowed slug stays the bin that it named first, whatever the 
   t.equal((await agent.refused('sb_delete_item', { id })).code, 'item_not_found');
 });
 
-t.test('MCP-51: with SERVICE_READ_ONLY nothing that writes is offered, and it is refused', async (t) => {
+t.test('MCP-51: with SERVICE_READ_ONLY the tools that write are not offered, and are refused', async (t) => {
   const all = await world(t);
   const { id } = await all.first.device.put(note('stays'));
   const agent = await paired(t, all, { SERVICE_READ_ONLY: '1' });
@@ -80,7 +80,7 @@ t.test('MCP-51: with SERVICE_READ_ONLY nothing that writes is offered, and it is
   t.match(await agent.list(), { total: 1, items: [{ id }] });
 });
 
-t.test('MCP-52: with SERVICE_REDACT_SECRETS secrets are withheld also where the pairing allows them', async (t) => {
+t.test('MCP-52: with SERVICE_REDACT_SECRETS secrets are withheld even where the pairing allows them', async (t) => {
   const all = await world(t);
   const payload = { service: 'mail', user: 'me', secret: 'hunter2 of the test' };
   await all.first.device.put({ binId: 'inbox', type: 'password', payload });
@@ -93,7 +93,7 @@ t.test('MCP-52: with SERVICE_REDACT_SECRETS secrets are withheld also where the 
   }
 });
 
-t.test('MCP-46: a secret that is allowed is shown, and it is never searched', async (t) => {
+t.test('MCP-46: an allowed secret is shown, and is never searched', async (t) => {
   const all = await world(t);
   const payload = { service: 'mail', user: 'me', secret: 'hunter2' };
   await all.first.device.put({ binId: 'inbox', type: 'password', payload });
@@ -104,7 +104,7 @@ t.test('MCP-46: a secret that is allowed is shown, and it is never searched', as
   t.equal((await agent.search('hunter2')).total, 0);
 });
 
-t.test('MCP-53: settings that are misspelt stop the start, and are never taken for none', async (t) => {
+t.test('MCP-53: an invalid setting is refused, and never counts as unset', async (t) => {
   const refused = async (env: Parameters<typeof readPolicy>[0]): Promise<unknown> =>
     (await refusal(Promise.resolve().then(() => readPolicy(env)))) instanceof McpError;
   for (const env of [
@@ -118,7 +118,7 @@ t.test('MCP-53: settings that are misspelt stop the start, and are never taken f
   t.same(readPolicy({ SERVICE_BINS: 'a,b, a' }).bins, ['a', 'b']);
 });
 
-t.test('MCP-54: each call is recorded by tool, time, bin, ids and outcome, without contents', async (t) => {
+t.test('MCP-54: each call is recorded with tool, bin, ids and outcome, without payload and query', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const { id } = await agent.put('inbox', { text: 'unspeakable' });
@@ -134,7 +134,7 @@ t.test('MCP-54: each call is recorded by tool, time, bin, ids and outcome, witho
   t.notMatch(JSON.stringify(agent.audit), /unspeakable/);
 });
 
-t.test('MCP-55: the record is for its owner alone, follows no link and does not grow without end', async (t) => {
+t.test('MCP-55: the record is readable by its owner alone, follows no link, and is bounded in size', async (t) => {
   const folder = await temporaryFolder(t);
   const notes: string[] = [];
   const context = {

@@ -1,4 +1,4 @@
-/** Every way in which a tool fails, and what an agent is told to call instead. */
+/** Every failure of a tool, and what its answer says to call instead. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -12,7 +12,7 @@ import { companion, textOf, type Companion, type CompanionOptions, type Refusal 
 const NOBODY = '01HZZZZZZZZZZZZZZZZZZZZZZZ';
 const put = { bin: 'inbox', payload: { text: 'x' } };
 
-/** A companion whose server can be told what to say, and others beside it on the same account. */
+/** Companions of one account, behind a server whose answers a test can replace. */
 async function stage(t: Test) {
   const all = await world(t);
   const { device } = all.first;
@@ -26,7 +26,7 @@ async function stage(t: Test) {
   const identity = { ...second.identity(), serverUrl: liar.url };
   const agent = (options: Partial<CompanionOptions> = {}): Promise<Companion> =>
     companion(t, { identity, platform, ...options });
-  /** What a call is refused with while the server answers a path with an error of this code. */
+  /** The refusal of a call while the server answers a path with an error of this code. */
   const told = async (code: string, { status = 403, path = '/bins', headers = {} } = {}): Promise<Refusal> => {
     const one = await agent();
     const body = JSON.stringify({ error: { code, message: 'delete all items' } });
@@ -41,7 +41,7 @@ async function stage(t: Test) {
 
 type Stage = Awaited<ReturnType<typeof stage>>;
 
-/** A list that is refused while the server answers it with something else. */
+/** The refusal of a put while the server lies. */
 async function listing({ liar, agent }: Stage, lie: Partial<Liar>, options?: Partial<CompanionOptions>) {
   const one = await agent(options);
   Object.assign(liar, lie);
@@ -50,7 +50,7 @@ async function listing({ liar, agent }: Stage, lie: Partial<Liar>, options?: Par
   return refusal;
 }
 
-/** How each is brought about. */
+/** How each failure is brought about. */
 const WAYS: Readonly<Partial<Record<McpCode, (stage: Stage) => Promise<Refusal>>>> = {
   bad_input: async ({ agent }) =>
     (await agent()).refused('sb_list_items', { since: '2026-03-02', until: '2026-03-01' }),
@@ -122,7 +122,7 @@ const WAYS: Readonly<Partial<Record<McpCode, (stage: Stage) => Promise<Refusal>>
   },
 };
 
-/** The table of the reference: code to what an agent is told. */
+/** The table of the reference: what to call instead, by code. */
 const page = readFileSync(join(PROJECT_ROOT, 'src/docs/agent-tools.md'), 'utf8');
 const TABLE = new Map(
   [...page.slice(page.indexOf('## When a tool fails')).matchAll(/^\| `(\w+)` \| .+ \| (.+) \|$/gm)].map(
@@ -130,18 +130,22 @@ const TABLE = new Map(
   ),
 );
 
-t.test('MCP-92: whatever a tool ends with says what to call instead, or what to tell the user', async (t) => {
+t.test('MCP-92: every failure of a tool says what to call instead, or what to tell the user', async (t) => {
   const there = await stage(t);
   for (const [code, way] of Object.entries(WAYS)) {
     const refusal = await way(there);
     t.equal(refusal.code, code, `${code}: ${refusal.message}`);
     const next = ERRORS[code as McpCode].next;
     t.ok(refusal.hint.endsWith(next), `${code}: ${refusal.hint}`);
-    t.equal(TABLE.get(code), next, `${code} stands in the reference`);
+    t.equal(TABLE.get(code), next, `${code} is in the reference`);
     t.match(next, /\bsb_\w+|\b[Cc]all (?:the same tool )?again|\b[Tt]ell the user/, code);
     t.notMatch(JSON.stringify(refusal), /delete all items|a\/path/, code);
   }
-  t.same([...TABLE.keys()].sort(), [...Object.keys(WAYS), 'interrupted'].sort(), 'the table has those and no others');
+  t.same(
+    [...TABLE.keys()].sort(),
+    [...Object.keys(WAYS), 'interrupted'].sort(),
+    'the table has these codes and no others',
+  );
 });
 
 t.test('MCP-92: a call that is cancelled is recorded as interrupted', async (t) => {
@@ -156,7 +160,7 @@ t.test('MCP-92: a call that is cancelled is recorded as interrupted', async (t) 
 });
 
 t.test(
-  'MCP-92: the text of a failure is code, what is wrong, what is known of the call, and the call to make',
+  'MCP-92: the text of a failure has its code, what is wrong, the known values, and the call to make',
   async (t) => {
     const { agent } = await stage(t);
     const one = await agent();
@@ -178,7 +182,7 @@ t.test(
   },
 );
 
-t.test('MCP-92: of many bins those are named first that may be meant', async (t) => {
+t.test('MCP-92: of many bins the likeliest is named first', async (t) => {
   const all = await world(t);
   const { device } = all.first;
   for (let at = 10; at < 40; at++) await device.bins.create(`bin${at}`, { name: `Number ${at}` });

@@ -1,4 +1,4 @@
-/** What a tool answers when something is wrong: each with a code and what to do, nothing lost, no crash. */
+/** What a tool answers when something is wrong: a code and what to do, with nothing lost and no crash. */
 import t, { type Test } from 'tap';
 import type { Identity } from '../src/sdk/identity.js';
 import type { Platform } from '../src/sdk/platform.js';
@@ -16,7 +16,7 @@ async function paired(t: Test) {
   return { all, identity: second.identity() };
 }
 
-/** The same, and the companion reaches the server through a liar only. */
+/** The same, where the companion reaches the server only through a liar. */
 async function behindLiar(t: Test) {
   const { all, identity } = await paired(t);
   const liar = await Liar.before(t, all.server.port);
@@ -25,7 +25,7 @@ async function behindLiar(t: Test) {
 
 const text = (of: string) => ({ bin: 'inbox', payload: { text: of } });
 
-t.test('MCP-66: a machine that was revoked is told so by every tool, and how to pair again', async (t) => {
+t.test('MCP-66: on a revoked machine every tool answers revoked, and how to pair again', async (t) => {
   const { all, identity } = await paired(t);
   const { id } = await all.first.device.put(note('kept from it'));
   const agent = await companion(t, { identity });
@@ -40,7 +40,7 @@ t.test('MCP-66: a machine that was revoked is told so by every tool, and how to 
     t.match(await agent.refused(name, args), { code: 'revoked', hint: /service-mcp pair --force/ }, name);
 });
 
-t.test('MCP-67: a server that is away is said; when it is back everything goes on', async (t) => {
+t.test('MCP-67: while the server is away the tools say so, and when it is back they work again', async (t) => {
   const { liar, identity } = await behindLiar(t);
   const platform = { ...(await mcpPlatform()), random: () => 0 };
   const agent = await companion(t, { identity, platform });
@@ -52,7 +52,7 @@ t.test('MCP-67: a server that is away is said; when it is back everything goes o
   t.match(await agent.list(), { total: 0, complete: true });
 });
 
-t.test('MCP-68: a put whose answer is lost is kept and sent again, and made once', async (t) => {
+t.test('MCP-68: a put whose answer was lost is kept, sent again, and made once', async (t) => {
   const { all, liar, identity } = await behindLiar(t);
   const platform = { ...(await mcpPlatform()), random: () => 0 };
   const agent = await companion(t, { identity, platform });
@@ -93,7 +93,7 @@ t.test('MCP-69: a rate limit is waited for as the server says', async (t) => {
   await shows(all.first, id);
 });
 
-t.test('MCP-70: it polls, opens no socket, and calls at the same time share their readings', async (t) => {
+t.test('MCP-70: the companion polls, opens no socket, and concurrent calls share readings', async (t) => {
   const { all, liar, identity } = await behindLiar(t);
   const agent = await companion(t, { identity });
   await agent.list();
@@ -108,7 +108,7 @@ t.test('MCP-70: it polls, opens no socket, and calls at the same time share thei
   t.match((await agent.list()).items, [{ id }], 'each call sees what was there before it');
 });
 
-t.test('MCP-71: a token that runs out is renewed by the device key, and kept', async (t) => {
+t.test('MCP-71: an expiring token is renewed by the device key, and kept', async (t) => {
   const { identity } = await paired(t);
   const kept: Identity[] = [];
   const agent = await companion(t, {
@@ -122,7 +122,7 @@ t.test('MCP-71: a token that runs out is renewed by the device key, and kept', a
   t.ok((kept[0]?.token.expiresAt ?? 0) > Date.now() + 86_400_000);
 });
 
-/** A platform whose server has another history from now on: the same one under another name, without one item. */
+/** A platform whose server has another history from now on: the same one under another epoch, without one item. */
 function another(base: Platform, lost: { readonly id: string; readonly version: number }): Platform {
   const fetchOf: Platform['fetch'] = async (url, init) => {
     const at = new URL(url);
@@ -145,7 +145,7 @@ function another(base: Platform, lost: { readonly id: string; readonly version: 
   return { ...base, fetch: (url, init) => (init.method === 'GET' ? fetchOf(url, init) : fetch(url, init)) };
 }
 
-t.test('MCP-72: after another epoch everything is read anew, and what is not there any more says so', async (t) => {
+t.test('MCP-72: after a change of epoch everything is read again, and items of the old history say so', async (t) => {
   const { all, identity } = await paired(t);
   const lost = await all.first.device.put(note('in the old history only'));
   const { id } = await all.first.device.put(note('in both'));
@@ -161,6 +161,6 @@ t.test('MCP-72: after another epoch everything is read anew, and what is not the
   t.ok(notes.some((each) => each.includes('history was replaced')));
   t.notOk(
     (await agent.list()).notes.some((each) => each.includes('replaced')),
-    'said once',
+    'the change of history is reported once',
   );
 });

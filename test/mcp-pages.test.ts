@@ -1,4 +1,4 @@
-/** Lists and searches page by page: what is on a page, how large it is, and that nothing is lost between two of them. */
+/** Lists and searches page by page: what is on a page, how large it is, and that nothing is lost between pages. */
 import fc from 'fast-check';
 import t from 'tap';
 import type { ItemView } from '../src/sdk/events.js';
@@ -22,7 +22,7 @@ const card = (number: number, ts: number): Card =>
     provenBin: 'inbox',
   }) as Card;
 
-t.test('MCP-91: what is there from the first page to the last is given once, whatever comes and goes', (t) => {
+t.test('MCP-91: an item that is there from the first page to the last is given once, whatever changes', (t) => {
   const change = fc.record({ number: fc.nat(60), ts: fc.nat(8), comes: fc.boolean() });
   fc.assert(
     fc.property(
@@ -49,7 +49,7 @@ t.test('MCP-91: what is there from the first page to the last is given once, wha
             stays.delete(number);
           }
         }
-        // One that was deleted and written anew, with an older time, may be given again.
+        // An item that was deleted and written again, with an older time, may be given again.
         const times = [...stays].map((number) => given.filter((id) => id === card(number, 0).id).length);
         if (times.some((each) => each !== 1)) throw new Error(`given ${times.join(', ')} times`);
       },
@@ -58,7 +58,7 @@ t.test('MCP-91: what is there from the first page to the last is given once, wha
   t.end();
 });
 
-t.test('MCP-91: a cursor goes with its arguments alone, and not with a character more, less or other', (t) => {
+t.test('MCP-91: a cursor is refused with other arguments, and with any character added, removed or changed', (t) => {
   const asked = { query: 'tax', type: 'text', since: '2026-03-01', limit: 1 } as const;
   const page = new Page(bins, asked);
   for (const each of [card(1, firstOf('2026-03-02')), card(2, firstOf('2026-03-03'))]) page.offer(each);
@@ -95,7 +95,7 @@ t.test('MCP-91: a cursor goes with its arguments alone, and not with a character
   t.end();
 });
 
-t.test('MCP-91 MCP-95: pages of a list and of a search, over a restart, by type and time', async (t) => {
+t.test('MCP-91 MCP-95: lists and searches are paged across restarts, and filtered by type and time', async (t) => {
   const all = await world(t);
   const { device } = all.first;
   await device.connect();
@@ -125,8 +125,8 @@ t.test('MCP-91 MCP-95: pages of a list and of a search, over a restart, by type 
     const only = async (args: object): Promise<string[]> => (await ask(args)).items.map(({ id }) => id);
     t.same(await only({ type: 'link' }), [ids[1], ids[3], ids[5], ids[7]]);
     t.same(await only({ since: '2026-03-03', until: '2026-03-04' }), [ids[5], ids[6]], 'a date counts to its end');
-    t.same(await only({ until: '2026-03-02T12:00:00Z' }), [ids[7], ids[8]], 'at that time or earlier');
-    t.same(await only({ until: '2026-03-02T11:59:59' }), [ids[8]], 'UTC where no zone is given');
+    t.same(await only({ until: '2026-03-02T12:00:00Z' }), [ids[7], ids[8]], 'until includes its time');
+    t.same(await only({ until: '2026-03-02T11:59:59' }), [ids[8]], 'a time without a zone is UTC');
     t.match(await ask({ since: '2027-01-01' }), { total: 0, nextCursor: null, notes: [/call sb_/] });
   }
   t.equal(lastOf('2026-03-01') - firstOf('2026-03-01'), 86_399_999);
@@ -134,7 +134,7 @@ t.test('MCP-91 MCP-95: pages of a list and of a search, over a restart, by type 
   t.match(await one.refused('sb_list_items', { id: ids[3], type: 'text' }), { code: 'item_not_found' });
 });
 
-t.test('MCP-94: a page has a bound that no item passes, and the next one goes on there', (t) => {
+t.test('MCP-94: a page is bounded in items and characters, and its first item is never cut', (t) => {
   const view = (payload: Record<string, unknown>): ItemView =>
     ({
       id: card(1, 0).id,
@@ -169,11 +169,11 @@ t.test('MCP-94: a page has a bound that no item passes, and the next one goes on
   const [item] = sheet.output(new Map());
   t.ok(JSON.stringify(item).length < 2_000, 'a withheld password with thousands of fields is short');
   t.match(item, { payload: { service: 'mail', f0: '********' } });
-  t.equal(full({ text: 'x'.repeat(150_000) }).count, 1, 'the first one is never cut, and fills the page');
+  t.equal(full({ text: 'x'.repeat(150_000) }).count, 1, 'the first item is never cut, and fills the page');
   t.end();
 });
 
-t.test('MCP-94: a list of many long items ends its pages by size, and misses none', async (t) => {
+t.test('MCP-94: pages of long items end by size, and miss none', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const { device } = all.first;
@@ -193,12 +193,12 @@ t.test('MCP-94: a list of many long items ends its pages by size, and misses non
   t.ok(pages > 1);
 });
 
-t.test('MCP-96: a text that is no text makes no answer unreadable', async (t) => {
+t.test('MCP-96: a text with half a surrogate pair makes no answer unreadable', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   await agent.put('inbox', { text: 'half \ud83d of a pair' });
   const { items } = await agent.list();
   t.equal(items[0]?.payload?.['text'], 'half \ufffd of a pair');
   const raw = JSON.stringify(await agent.raw('sb_search', { query: 'half' }));
-  t.notMatch(raw, /(?<!\\)(?:\\\\)*\\ud[89a-f]/i, 'no escape of a lone surrogate, which strict parsers refuse');
+  t.notMatch(raw, /(?<!\\)(?:\\\\)*\\ud[89a-f]/i, 'the answer escapes no lone surrogate, which strict parsers refuse');
 });

@@ -1,4 +1,4 @@
-/** The companion's commands for a person: pair, unpair, status; what they say when something stands in the way. */
+/** The companion's commands for a person: pair, unpair and status, and their messages when something is wrong. */
 import { once } from 'node:events';
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
@@ -32,7 +32,7 @@ async function paired(scene: World, on: Desk, extra: readonly string[] = []): Pr
   return joined;
 }
 
-/** An address where nothing listens any more. */
+/** An address where nothing listens. */
 async function nowhere(): Promise<string> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -46,7 +46,7 @@ const count = ({ tap }: Desk, path: string): number => tap.calls.filter((call) =
 const ids = async (scene: World): Promise<string[]> =>
   (await scene.first.device.devices.refresh()).filter(({ revokedAt }) => revokedAt === null).map(({ id }) => id);
 
-t.test('MCP-01: a person gives address and words, compares the digits, and the machine is a device', async (t) => {
+t.test('MCP-01: with typed address and words a machine is paired; both screens show the same digits', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const mac = await desk(t);
@@ -58,7 +58,7 @@ t.test('MCP-01: a person gives address and words, compares the digits, and the m
   const outcome = await mac.call(['pair', '--name', 'Agent'], { answers });
   t.equal(outcome.code, 0, outcome.notes);
   const digits = /Digits: (\d{3}) (\d{3})/.exec(outcome.notes) ?? [];
-  t.equal(`${digits[1]}${digits[2]}`, asked[0]?.digits, 'the same on both screens');
+  t.equal(`${digits[1]}${digits[2]}`, asked[0]?.digits, 'both screens show the same digits');
   t.match(outcome.progress.join('\n'), /Waiting for the other device, [45]:\d\d left/);
   t.match(outcome.out, new RegExp(`^Paired\\. This machine is "Agent", a device of ${scene.url}\\.`));
   t.same(
@@ -72,7 +72,7 @@ t.test('MCP-01: a person gives address and words, compares the digits, and the m
 });
 
 t.test(
-  'MCP-01: a script gives all of it: by SERVICE_HOST or --host, --code, or the text that holds both',
+  'MCP-01: a script gives address and words by SERVICE_HOST or --host, --code, or one text with both',
   async (t) => {
     const scene = await world(t);
     await scene.first.device.connect();
@@ -112,7 +112,7 @@ t.test('MCP-10: a machine without an identifier of its own is paired with a warn
   t.match((await bare.call(['status'])).out, /Bound to: +host-name/);
 });
 
-t.test('MCP-02: what is missing or mistyped is found before anything is sent', async (t) => {
+t.test('MCP-02: what is missing or mistyped is detected before anything is sent', async (t) => {
   const one = await desk(t);
   const host = ['--host', 'http://127.0.0.1:1'];
   for (const [argv, notes, options] of [
@@ -138,15 +138,15 @@ t.test('MCP-02: what is missing or mistyped is found before anything is sent', a
     t.match(outcome.notes, notes);
   }
   t.equal(one.tap.calls.length, 0, 'nothing was sent');
-  t.same(await readdir(join(one.paths.folder, '..')), [], 'nothing was made');
+  t.same(await readdir(join(one.paths.folder, '..')), [], 'no file is made');
   const words = 'abandon abandon abandon abandon abandon account';
   await writeFile(one.paths.folder, 'a file where the folder should be');
   const full = await one.call(['pair', ...host, '--code', words]);
   t.match(full.notes, /config_unsafe.*ENOTDIR/);
-  t.equal(one.tap.calls.length, 0, 'the words are not spent where nothing could be kept');
+  t.equal(one.tap.calls.length, 0, 'nothing is sent where the pairing could not be kept');
 });
 
-t.test('MCP-03: where an account password is set it is asked for unseen, again when mistyped, or read', async (t) => {
+t.test('MCP-03: an account password is prompted for without echo, again if mistyped, or read', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   await scene.first.device.setPassword(PASSWORD);
@@ -167,7 +167,7 @@ t.test('MCP-03: where an account password is set it is asked for unseen, again w
     [false, true, true],
   );
   const shown = [...outcome.notes.matchAll(/Digits: (\d{3}) (\d{3})/g)].map(([, a, b]) => `${a}${b}`);
-  t.equal(shown.at(-1), asked[0]?.digits, 'the last ones are those on the other screen');
+  t.equal(shown.at(-1), asked[0]?.digits, 'the last digits are those on the other screen');
   t.notMatch(outcome.notes + outcome.out, new RegExp(PASSWORD));
 
   const wrong = await offered(scene);
@@ -184,7 +184,7 @@ t.test('MCP-03: where an account password is set it is asked for unseen, again w
   t.equal(read.code, 0, read.notes);
 });
 
-t.test('MCP-04: a pairing that comes to nothing says why, and keeps nothing', async (t) => {
+t.test('MCP-04: a pairing that fails ends with its own code, and keeps nothing', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const one = await desk(t);
@@ -192,7 +192,11 @@ t.test('MCP-04: a pairing that comes to nothing says why, and keeps nothing', as
   refused.joined.catch(() => undefined);
   const argv = (words: string): string[] => ['pair', '--host', scene.url, '--code', words];
   t.match(await one.call(argv(refused.words)), { code: 5, notes: /pairing_rejected.*new words/ });
-  t.match(await one.call(argv(refused.words)), { notes: /unknown_code|pairing_expired|pairing_rejected/ }, 'spent');
+  t.match(
+    await one.call(argv(refused.words)),
+    { notes: /unknown_code|pairing_expired|pairing_rejected/ },
+    'the words work once',
+  );
   const { words } = await offered(scene);
   const down = ['pair', '--host', await nowhere(), '--code', words];
   t.match(await one.call(down), { code: 4, notes: /unreachable.*nothing listens/ });
@@ -204,7 +208,7 @@ t.test('MCP-04: a pairing that comes to nothing says why, and keeps nothing', as
   t.match(await refusal(pairingOf(one)), { code: 'not_paired' });
 });
 
-t.test('MCP-05: a pairing is replaced with --force only, and the device before is revoked after that', async (t) => {
+t.test('MCP-05: a pairing is replaced only with --force, and then its previous device is revoked', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const one = await desk(t);
@@ -217,18 +221,18 @@ t.test('MCP-05: a pairing is replaced with --force only, and the device before i
   const refused = await offered(scene, () => false);
   refused.joined.catch(() => undefined);
   t.equal((await one.call(['pair', '--force', '--host', scene.url, '--code', refused.words])).code, 5);
-  t.equal((await pairingOf(one)).deviceId, first, 'what failed leaves the pairing before');
+  t.equal((await pairingOf(one)).deviceId, first, 'a failed pairing leaves the previous one');
   t.ok((await ids(scene)).includes(first));
   const second = await paired(scene, one, ['--force', '--name', 'Two']);
   t.match(await pairingOf(one), { deviceId: second, name: 'Two' });
-  t.same((await ids(scene)).includes(first), false, 'revoked');
+  t.same((await ids(scene)).includes(first), false, 'the previous device is revoked');
   await writeFile(one.paths.configPath, '{}');
   t.match(await one.call(argv), { code: 1, notes: /config_damaged.*pair --force/ });
   const third = await paired(scene, one, ['--force']);
-  t.equal((await pairingOf(one)).deviceId, third, 'a damaged one is replaced too');
+  t.equal((await pairingOf(one)).deviceId, third, 'a damaged pairing is replaced too');
 });
 
-t.test('MCP-05 MCP-06: of two pairings at once the later is taken back at the server', async (t) => {
+t.test('MCP-05 MCP-06: of two concurrent pairings the later is revoked again at the server', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const one = await desk(t);
@@ -244,14 +248,14 @@ t.test('MCP-05 MCP-06: of two pairings at once the later is taken back at the se
   t.same(await ids(scene), before);
 });
 
-t.test('MCP-06: a pairing that cannot be kept is taken back at the server', async (t) => {
+t.test('MCP-06: a pairing that cannot be kept is revoked again at the server', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const tap = wiretap();
   const one = await desk(t, { tap });
   const before = await ids(scene);
   tap.lie = ({ path }) => {
-    // Exactly then the disk fails: after the other device has released the key.
+    // The disk fails after the other device has released the key.
     if (path === '/devices/pair-fetch-npk') one.paths.machine.best = () => Promise.reject(full);
     return undefined;
   };
@@ -262,7 +266,7 @@ t.test('MCP-06: a pairing that cannot be kept is taken back at the server', asyn
   t.same(await ids(scene), before);
 });
 
-t.test('MCP-17: an interruption ends the waiting, and nothing is kept', async (t) => {
+t.test('MCP-17: an interruption ends the waiting with 130, and nothing is kept', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const one = await desk(t);
@@ -280,7 +284,7 @@ t.test('MCP-17: an interruption ends the waiting, and nothing is kept', async (t
   t.match(await refusal(pairingOf(one)), { code: 'not_paired' });
 });
 
-t.test('MCP-14: unpair revokes at the server, then erases; it erases nothing where it could not revoke', async (t) => {
+t.test('MCP-14: unpair revokes at the server, then removes the file; it removes nothing if it cannot', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const one = await desk(t);
@@ -293,7 +297,7 @@ t.test('MCP-14: unpair revokes at the server, then erases; it erases nothing whe
   await revoked;
   t.notOk((await ids(scene)).includes(id));
   const left = await readdir(one.paths.folder, { withFileTypes: true });
-  // The folder of the lock stays, and says nothing.
+  // The folder of the lock stays; it reveals nothing.
   t.same(
     left.filter((entry) => entry.isFile()),
     [],
@@ -304,7 +308,7 @@ t.test('MCP-14: unpair revokes at the server, then erases; it erases nothing whe
   const identity = await pairingOf(one);
   await saveIdentity(one.keeper, { ...identity, serverUrl: 'http://127.0.0.1:1' });
   t.match(await one.call(['unpair']), { code: 4, notes: /nothing was removed: the server cannot be reached.*--force/ });
-  t.equal((await pairingOf(one)).deviceId, other, 'still there');
+  t.equal((await pairingOf(one)).deviceId, other, 'the pairing is kept');
   t.match(await one.call(['unpair', '--force']), {
     code: 0,
     notes: /could not be revoked.*Revoke it on another device/,
@@ -313,14 +317,14 @@ t.test('MCP-14: unpair revokes at the server, then erases; it erases nothing whe
 
   await saveIdentity(one.keeper, identity);
   await scene.first.device.revoke(other);
-  t.match(await one.call(['unpair']), { code: 0 }, 'revoked already');
+  t.match(await one.call(['unpair']), { code: 0 }, 'a device that is already revoked can be unpaired');
   await saveIdentity(one.keeper, identity);
   await writeFile(one.paths.configPath, 'x');
-  t.match(await one.call(['unpair']), { code: 0, notes: /could not be revoked/ }, 'a damaged file is erased');
+  t.match(await one.call(['unpair']), { code: 0, notes: /could not be revoked/ }, 'a damaged file is removed');
   t.match(await refusal(pairingOf(one)), { code: 'not_paired' });
 });
 
-t.test('MCP-15: status says how things stand, as lines or one JSON document, with an exit code', async (t) => {
+t.test('MCP-15: status reports the pairing and what is wrong, as lines or as JSON, with an exit code', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
   const one = await desk(t);
@@ -346,7 +350,7 @@ t.test('MCP-15: status says how things stand, as lines or one JSON document, wit
     t.notOk(plain.out.includes(secret));
   await saveIdentity(one.keeper, { ...(await pairingOf(one)), token: { text: 'expired', expiresAt: 5 } });
   t.match(await status(), { code: 0 });
-  t.not((await pairingOf(one)).token.text, 'expired', 'a token that is over is renewed, and kept');
+  t.not((await pairingOf(one)).token.text, 'expired', 'an expired token is renewed and kept');
   await scene.first.device.revoke(id);
   t.match(await status(), { code: 5, paired: true, account: null, error: { code: 'revoked', hint: /pair --force/ } });
   await saveIdentity(one.keeper, { ...newIdentity(), serverUrl: scene.url });
@@ -359,10 +363,10 @@ t.test('MCP-15: status says how things stand, as lines or one JSON document, wit
   await chmod(copy.paths.configPath, 0o600);
   t.match(await copy.call(['status']), { code: 5, out: /Paired: +no[^]*belongs to another machine/ });
   t.match(await copy.call(['serve']), { code: 5, notes: /other_machine.*copied here.*pair --force/ });
-  t.equal(count(copy, '/me'), 0, 'nothing was sent');
+  t.equal(count(copy, '/me'), 0, 'nothing is sent');
 });
 
-t.test('MCP-16: an unknown command or option ends with 2, and repeats no words', async (t) => {
+t.test('MCP-16: an unknown command or option ends with 2, and is not repeated where it may be the words', async (t) => {
   const one = await desk(t);
   for (const [argv, notes] of [
     [[], /a command is missing/],

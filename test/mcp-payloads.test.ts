@@ -1,4 +1,4 @@
-/** What can be put, and how its type is found where none is given (the reference, Content types). */
+/** Payloads that can be put, and the detection of their type where none is given (the reference, Content types). */
 import { Ajv } from 'ajv';
 import fc from 'fast-check';
 import t from 'tap';
@@ -24,7 +24,7 @@ const SAMPLES: Readonly<Record<(typeof CONTENT_TYPES)[number], Record<string, un
   location: { name: 'Home', addr: 'Here 1', lat: 1, lng: -1 },
 };
 
-t.test('MCP-43: the type of a payload is found from its fields, and said', async (t) => {
+t.test('MCP-43: the type of a payload is detected from its fields', async (t) => {
   for (const type of CONTENT_TYPES) t.equal(payloadDetected(SAMPLES[type]).type, type, type);
   const found = (given: Record<string, unknown>): string => payloadDetected(given).type;
   t.equal(found({ text: ' https://example.com/a?b=c ' }), 'link');
@@ -40,7 +40,7 @@ t.test('MCP-43: the type of a payload is found from its fields, and said', async
   t.throws(() => payloadDetected({}), { name: 'PayloadError' });
 });
 
-t.test('MCP-43: each of the ten types is put with and without its name, and read by another device', async (t) => {
+t.test('MCP-43: each of the ten types is put with and without its type, and read by another device', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   for (const type of CONTENT_TYPES) {
@@ -71,7 +71,7 @@ t.test('MCP-93: the example of each type in the schema is put as it stands, and 
         t.match({ ...(await all.first.device.get(id)), payload }, { type: title, payload: example }, title);
       }
   }
-  t.ok(JSON.stringify(tools).length < 20_000, 'what a model reads before anything else has a bound');
+  t.ok(JSON.stringify(tools).length < 20_000, 'the definitions that a model reads first are bounded');
 });
 
 t.test('MCP-93: the schema refuses no payload that would be stored', (t) => {
@@ -99,7 +99,7 @@ t.test('MCP-93: the schema refuses no payload that would be stored', (t) => {
   t.end();
 });
 
-t.test('MCP-44: what is not of its type is refused with what to do, and nothing is written', async (t) => {
+t.test('MCP-44: a payload or argument of the wrong form is refused with what to do, and not written', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const put = (payload: unknown, type?: string): Promise<{ code: string; message: string; hint: string }> =>
@@ -126,7 +126,7 @@ t.test('MCP-44: what is not of its type is refused with what to do, and nothing 
   t.match(await agent.list(), { total: 0 });
 });
 
-t.test('MCP-45: a list takes bin, limit and time, newest first', async (t) => {
+t.test('MCP-45: a list accepts bin, limit and since, and gives the newest first', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const { device } = all.first;
@@ -141,9 +141,9 @@ t.test('MCP-45: a list takes bin, limit and time, newest first', async (t) => {
   t.same(await ids({ bin: 'work' }), [middle.id]);
   t.same(await ids({ bin: '01work' }), [middle.id]);
   t.match(await agent.list({ limit: 1 }), { total: 3, items: [{ id: late.id }], notes: [/2 more items fit/] });
-  t.same(await ids({ since: '2026-02-01T10:00:00Z' }), [late.id, middle.id], 'at that time or later');
+  t.same(await ids({ since: '2026-02-01T10:00:00Z' }), [late.id, middle.id], 'since includes its time');
   t.same(await ids({ since: '2026-02-01T12:00:00+02:00' }), [late.id, middle.id]);
-  t.same(await ids({ since: '2026-02-01T10:00:01' }), [late.id], 'UTC where no zone is given');
+  t.same(await ids({ since: '2026-02-01T10:00:01' }), [late.id], 'a time without a zone is UTC');
   t.same(await ids({ since: '2026-03-01' }), [late.id]);
   const days = ['yesterday', '2026-13-01', '2026-02-30', '2026-02-29T10:00Z', '2026-03-01T25:00'];
   for (const args of [{ limit: 0 }, { limit: 201 }, { limit: 1.5 }, ...days.map((since) => ({ since }))])
@@ -152,7 +152,7 @@ t.test('MCP-45: a list takes bin, limit and time, newest first', async (t) => {
   t.match(await agent.list(), { total: 25, items: { length: 20 } });
 });
 
-t.test('MCP-59: an answer has a bound: what passes it is cut, and said to be', async (t) => {
+t.test('MCP-59: an answer has a bound: what exceeds it is cut, and marked as cut', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const long = 'x'.repeat(60_000);
@@ -169,7 +169,7 @@ t.test('MCP-59: an answer has a bound: what passes it is cut, and said to be', a
   t.ok(notes.some((text) => text.includes('cut')));
 });
 
-t.test('MCP-63: content that is too large for an item goes into a blob, and is listed by its address', async (t) => {
+t.test('MCP-63: content too large for an item goes into a blob, and is listed with its signed URL', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const text = `beginning ${'y'.repeat(100_000)}`;
@@ -192,6 +192,6 @@ t.test('MCP-63: content that is too large for an item goes into a blob, and is l
   t.ok(Date.parse(blob?.expiresAt ?? '') > Date.now());
   const bytes = await (await fetch(blob?.url ?? '')).arrayBuffer();
   t.equal(bytes.byteLength, blob?.size);
-  t.notMatch(Buffer.from(bytes).toString('latin1'), /yyyy/, 'what lies there is encrypted');
+  t.notMatch(Buffer.from(bytes).toString('latin1'), /yyyy/, 'the blob is encrypted');
   t.match((await agent.search('beginning')).items, [{ id, blob: { holds: 'payload' } }]);
 });

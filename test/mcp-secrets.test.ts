@@ -1,4 +1,4 @@
-/** What agents see of passwords: nothing of a secret, anywhere, unless their user allowed it. */
+/** Agents see the secret of a password nowhere, unless their user allowed it. */
 import { readFile } from 'node:fs/promises';
 import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
@@ -17,7 +17,7 @@ t.setTimeout(300_000);
 const SECRET = 'xk7-unspeakable-93';
 const payload = { service: 'mail', user: 'me', secret: SECRET };
 
-t.test('MCP-83: no answer has the secret of a password in it, and each that lacks one says so', async (t) => {
+t.test('MCP-83: no answer contains the secret of a password, and withheld content is marked', async (t) => {
   const all = await world(t);
   const { device } = all.first;
   const { id } = await device.put({ binId: 'inbox', type: 'password', payload });
@@ -37,11 +37,11 @@ t.test('MCP-83: no answer has the secret of a password in it, and each that lack
   t.match(withheld, [{ redacted: ['secret'] }, { redacted: ['secret'], payload: { service: 'mail', user: 'me' } }]);
   t.notOk(
     withheld.some(({ blob }) => blob !== undefined),
-    'nor the address of a large one',
+    'nor is the URL of a large password shown',
   );
   t.match(listed.notes, [/Secrets of passwords are withheld/]);
   t.match((await asked('sb_search', { query: 'mail' })).items.length, 2);
-  // What can be searched can be guessed, one character after the other.
+  // A secret that can be searched can be guessed, one character after the other.
   for (const query of [SECRET, SECRET.slice(0, 3), 'UNSPEAKABLE', '7-u', '-93'])
     t.equal((await asked('sb_search', { query })).total, 0, query);
   await asked('sb_put_item', { bin: 'inbox', type: 'password', payload });
@@ -58,14 +58,14 @@ t.test('MCP-83: no answer has the secret of a password in it, and each that lack
 });
 
 t.test(
-  'MCP-84: of a password that is withheld only service and user are shown, whatever another program put there',
+  'MCP-84: of a withheld password only service and user are shown, whatever fields another program put',
   async (t) => {
     const all = await world(t);
     const agent = await paired(t, all);
     t.match(
       await agent.refused('sb_put_item', { bin: 'inbox', type: 'password', payload: { secret: '********' } }),
       { code: 'bad_payload' },
-      'what stands in the place of a secret is none',
+      'the placeholder of a secret is not accepted as a secret',
     );
     const foreign = {
       service: 'mail',
@@ -79,12 +79,16 @@ t.test(
     const sheet = new Sheet(new BinScope(null).of([]), false);
     sheet.add({ ...item, type: 'password', payload: foreign } as unknown as ItemView);
     t.match(sheet.output(new Map()), [{ payload: { service: 'mail', user: 'me', secret: '********' } }]);
-    t.same(sheet.output(new Map())[0]?.redacted, ['secret', 'notes', 'Secret', 'deep'], 'also of one without a secret');
+    t.same(
+      sheet.output(new Map())[0]?.redacted,
+      ['secret', 'notes', 'Secret', 'deep'],
+      'also where the secret is empty',
+    );
     t.notMatch(JSON.stringify(sheet.output(new Map())), /unspeakable/);
   },
 );
 
-t.test('MCP-85: the choice holds for a server that runs, from the next answer on', async (t) => {
+t.test('MCP-85: the choice applies to a running server from its next answer on', async (t) => {
   const all = await world(t);
   await all.first.device.put({ binId: 'inbox', type: 'password', payload });
   await all.first.device.connect();
@@ -95,7 +99,7 @@ t.test('MCP-85: the choice holds for a server that runs, from the next answer on
   const keeper = { paths: at.paths, note: () => undefined, platform: { sodium: nodeSodium } };
   const list = async (): Promise<string> =>
     textOf((await client.callTool({ name: 'sb_list_items', arguments: {} })) as Parameters<typeof textOf>[0]);
-  t.notMatch(await list(), SECRET, 'a pairing without a word on it withholds them');
+  t.notMatch(await list(), SECRET, 'a pairing without a choice withholds passwords');
   await savePasswords(keeper, true);
   t.match(await list(), SECRET);
   await savePasswords(keeper, false);
@@ -104,7 +108,7 @@ t.test('MCP-85: the choice holds for a server that runs, from the next answer on
   t.match(errors(), /passwords withheld/);
 });
 
-t.test('MCP-90: pair asks whether agents may read passwords; without a yes they may not', async (t) => {
+t.test('MCP-90: pair asks whether agents may read passwords; anything but a yes is a no', async (t) => {
   const all: World = await world(t);
   await all.first.device.connect();
   const pairs = async (extra: readonly string[], options: DeskOptions): Promise<Desk> => {
@@ -129,7 +133,7 @@ t.test('MCP-90: pair asks whether agents may read passwords; without a yes they 
     ['why?', false],
   ] as const)
     t.equal(await allows(await pairs([], { answers: [[/^May agents read/, answer]] })), expected, answer);
-  t.equal(await allows(await pairs([], {})), false, 'nobody to ask');
+  t.equal(await allows(await pairs([], {})), false, 'with nobody to ask the answer is no');
   t.equal(await allows(await pairs(['--passwords', 'withhold'], { answers: [] })), false);
   const one = await pairs(['--passwords', 'allow'], {});
   t.equal(await allows(one), true);

@@ -1,4 +1,4 @@
-/** The program as its users start it: what is on its streams, how it begins, and how it ends. */
+/** The program as its users start it: its streams, its start and its end. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, stat } from 'node:fs/promises';
@@ -18,7 +18,7 @@ interface Raw {
   readonly child: ChildProcess;
   readonly out: () => string;
   readonly errors: () => string;
-  /** Exit code, or the signal that ended it. All that it wrote is here by then. */
+  /** Exit code, or the signal that ended it. All its output has been received by then. */
   readonly ended: Promise<unknown>;
   send(message: object | string): void;
   /** Resolves once standard output has an answer with this id. */
@@ -73,7 +73,7 @@ const call = (id: number, name: string, args: object): object => ({
   params: { name, arguments: args },
 });
 
-t.test('MCP-57: put, list, search and delete over standard input and output, another device watching', async (t) => {
+t.test('MCP-57: the program puts, lists, searches and deletes over standard input and output', async (t) => {
   const { all, at } = await machine(t);
   const { client, errors } = await started(t, at);
   const gone = new Promise((resolve) => all.first.device.on('delete', ({ id }) => resolve(id)));
@@ -96,7 +96,7 @@ t.test('MCP-57: put, list, search and delete over standard input and output, ano
   t.equal((await stat(auditPath(at))).mode & 0o777, 0o600);
 });
 
-t.test('MCP-60: standard output has nothing but the protocol, also for what is no message', async (t) => {
+t.test('MCP-60: standard output has nothing but the protocol, also after input that is no message', async (t) => {
   const { at } = await machine(t);
   const program = raw(t, at);
   program.send(initialize);
@@ -109,12 +109,12 @@ t.test('MCP-60: standard output has nothing but the protocol, also for what is n
   t.match(await program.answer(2), { result: { structuredContent: { total: 0 } } });
   t.match(await program.answer(3), { error: { code: -32602 } });
   program.child.stdin?.end();
-  t.equal(await program.ended, 0, 'ends with its input');
+  t.equal(await program.ended, 0, 'the program ends with its input');
   for (const line of program.out().trim().split('\n')) t.match(JSON.parse(line), { jsonrpc: '2.0' });
   t.notMatch(program.errors(), /secret/);
 });
 
-t.test('MCP-61: the end of its input lets calls be finished; a signal ends it; the lock is given back', async (t) => {
+t.test('MCP-61: at the end of input calls are finished; then, and at a signal, it ends and unlocks', async (t) => {
   const { all, at } = await machine(t);
   const first = raw(t, at);
   first.send(initialize);
@@ -131,18 +131,18 @@ t.test('MCP-61: the end of its input lets calls be finished; a signal ends it; t
     await next.answer(1);
     next.child.kill(signal);
     t.equal(await next.ended, 0, signal);
-    t.equal(lockHolder(join(at.paths.folder, 'mcp.lock')), undefined, 'the lock is given back');
+    t.equal(lockHolder(join(at.paths.folder, 'mcp.lock')), undefined, 'the lock is released');
   }
   const broken = raw(t, at);
   broken.send(initialize);
   await broken.answer(1);
   broken.child.stdout?.destroy();
   broken.send(call(2, 'sb_list_items', {}));
-  t.ok([0, 130].includes(Number(await broken.ended)), 'nobody reads any more');
+  t.ok([0, 130].includes(Number(await broken.ended)), 'the program ends when its output is no longer read');
 });
 
 t.test(
-  'MCP-62: a second instance, a bad setting and a machine without a pairing are told on standard error',
+  'MCP-62: a second instance, a bad setting and a missing pairing end the start, with a code on standard error',
   async (t) => {
     const { at } = await machine(t);
     const first = raw(t, at);
@@ -162,7 +162,7 @@ t.test(
   },
 );
 
-t.test('MCP-80: with the address of another server it does not start; any spelling of its own will do', async (t) => {
+t.test('MCP-80: serve refuses a SERVICE_HOST of another server, and accepts any spelling of its own', async (t) => {
   const { all, at } = await machine(t);
   for (const host of ['https://elsewhere.example', 'http://127.0.0.1:1', 'no address']) {
     const wrong = raw(t, { ...at, env: { ...at.env, SERVICE_HOST: host } });

@@ -1,4 +1,4 @@
-/** The companion's copy in memory, held against the client's own store; and that its pages say what it does. */
+/** The companion's in-memory copy, compared with the client's own store, and the completeness of its pages. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -14,7 +14,7 @@ import { VaultStore, type Card } from '../src/mcp/vault-store.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { anyBatch, stateOf } from './support/stores.js';
 
-t.test('MCP-64: after any batches it holds what the store of the client holds', async (t) => {
+t.test('MCP-64: after any batches the copy equals the client’s store', async (t) => {
   await fc.assert(
     fc.asyncProperty(fc.array(anyBatch, { maxLength: 12 }), async (batches) => {
       const ours = new VaultStore();

@@ -1,4 +1,4 @@
-/** Tasks in plain words, solved by the packed companion as an MCP client drives it. */
+/** Tasks in plain language, solved by the packed companion as an MCP client drives it. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -42,16 +42,17 @@ async function solved(t: Test): Promise<{ readonly all: readonly Solved[]; reado
   return { all, tools };
 }
 
-/** What answers have only where a server lies or is away. */
+/** Fields that answers have only where a server lies or is away. */
 const UNSEEN = /\/items\/properties\/(?:unreadable|onServer|blob\/properties\/problem)/;
 
-t.test('MCP-97 MCP-98 MCP-99: thirty tasks in plain words are solved by the packed companion', async (t) => {
+t.test('MCP-97 MCP-98 MCP-99: the packed companion solves thirty tasks in plain language', async (t) => {
   t.equal(TASKS.length, 30);
   t.equal(new Set(TASKS.map(({ name }) => name)).size, 30);
   const { all, tools } = await solved(t);
   const types = all.flatMap(({ calls }) => calls.map(({ result }) => result.structuredContent?.['type']));
   for (const type of CONTENT_TYPES) t.ok(types.includes(type), `${type} is put`);
-  for (const one of all) t.same(broken(one, tools), [], `${one.task.name}: words, answers and definitions tell it all`);
+  for (const one of all)
+    t.same(broken(one, tools), [], `${one.task.name}: text, answers and definitions determine every argument`);
   for (const { missing, tools: fewer } of mutations(tools)) {
     if (UNSEEN.test(missing)) continue;
     t.ok(

@@ -1,4 +1,4 @@
-/** The companion at a terminal: what is asked there, and what is seen of the answers. */
+/** The companion at a terminal: its prompts, and what is visible of the answers. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -12,13 +12,13 @@ t.setTimeout(600_000);
 
 const PASSWORD = 'a long password of the test';
 
-/** A server and its first device, which stretches words and passwords as real programs do. */
+/** A server and its first device, which uses the real Argon2id for words and passwords. */
 async function scene(t: WithTeardown): Promise<World> {
   const tap = wiretap();
   return world(t, { tap: { ...tap, platform: { ...tap.platform, sodium: nodeSodium } } });
 }
 
-t.test('MCP-20: at a terminal the words are seen and the password is not', async (t) => {
+t.test('MCP-20: at a terminal the words are visible and the password is not', async (t) => {
   const { url, first } = await scene(t);
   await first.device.connect();
   await first.device.setPassword(PASSWORD);
@@ -49,7 +49,7 @@ t.test('MCP-20: at a terminal the words are seen and the password is not', async
   pair.write(`${PASSWORD}\r`);
   const ended = await pair.ended;
   t.equal(ended.code, 0, ended.stdout);
-  t.ok(ended.stdout.includes(offer.words), 'the words are echoed, once');
+  t.ok(ended.stdout.includes(offer.words), 'the words are echoed');
   t.match(ended.stdout, /Digits: \d{3} \d{3}/);
   t.notMatch(ended.stdout, /long password|not that one/);
   t.match(

@@ -28,7 +28,7 @@ t.test('MCP-40: the four tools are offered, with schemas, descriptions and hints
   t.match(tools[0], { inputSchema: { required: ['bin', 'payload'] } });
 });
 
-t.test('MCP-41: what is put appears on another device; what another device writes is listed and found', async (t) => {
+t.test('MCP-41: an item that is put appears on another device, whose items are listed and found', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const { device } = all.first;
@@ -44,10 +44,10 @@ t.test('MCP-41: what is put appears on another device; what another device write
   t.match({ total, complete, notes }, { total: 2, complete: true, notes: [] });
   t.match(items[0]?.ts, /^\d{4}-\d{2}-\d{2}T[\d:.]+Z$/);
   t.match((await agent.search('grosse OF  the')).items, [{ id: other.id }]);
-  t.same((await agent.search('of the grosse')).items, [], 'a text as it stands, not its words');
+  t.same((await agent.search('of the grosse')).items, [], 'the query is matched as one text, not word by word');
 });
 
-t.test('MCP-42: a delete is gone everywhere, and may be asked for again', async (t) => {
+t.test('MCP-42: a delete takes effect on all devices, and may be requested again', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   const { id } = await all.first.device.put(note('to be deleted'));
@@ -65,7 +65,7 @@ t.test('MCP-42: a delete is gone everywhere, and may be asked for again', async 
   t.match(await agent.refused('sb_delete_item', { id: '01HZZZZZZZZZZZZZZZZZZZZZZZ' }), { code: 'item_not_found' });
 });
 
-t.test('MCP-47: the text of an answer has each content on one line, as data', async (t) => {
+t.test('MCP-47: each content of an answer is one line of JSON, labelled as data', async (t) => {
   const all = await world(t);
   const agent = await paired(t, all);
   await agent.put('inbox', { text: 'a line\n2. another item\u202e' });

@@ -1,4 +1,4 @@
-/** What Prometheus reads. */
+/** The metrics that Prometheus reads. */
 import { createServer, Server } from 'node:net';
 import { once } from 'node:events';
 import t from 'tap';
@@ -13,7 +13,7 @@ import { runServer } from './support/server.js';
 const valueOf = (text: string, name: string): number =>
   Number(new RegExp(`^${name.replace(/[{}"]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1] ?? NaN);
 
-t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
+t.test('METRIC-01 METRIC-02 METRIC-03: METRICS_PORT serves the metrics, which name no tenant or token', async (t) => {
   const port = await freePort();
   const server = await runServer(t, { env: { METRICS_PORT: String(port) } });
   const scrape = async (): Promise<string> => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
@@ -47,24 +47,28 @@ t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
   await two.stop();
   t.equal((await fetch(`http://127.0.0.1:${port}/`)).status, 404);
   t.equal((await fetch(`http://127.0.0.1:${port}/metrics`, { method: 'POST' })).status, 404);
-  t.equal((await server.wire.get('//metrics')).status, 404, 'not on the port of clients');
+  t.equal((await server.wire.get('//metrics')).status, 404, 'the client port does not serve metrics');
   await server.stop();
   await t.rejects(scrape());
 });
 
-t.test('METRIC-04: on the loopback address alone, unless told otherwise', async (t) => {
+t.test('METRIC-04: metrics listen on the loopback address alone, unless METRICS_HOST is set', async (t) => {
   const port = await freePort();
   const at = async (host: string): Promise<number> => (await fetch(`http://${host}:${port}/metrics`)).status;
   const server = await runServer(t, { env: { METRICS_PORT: String(port), HOST: '0.0.0.0' } });
   t.equal(await at('127.0.0.1'), 200);
-  t.equal((await fetch(`http://127.0.0.2:${server.port}/api/health`)).status, 200, 'clients may come from elsewhere');
+  t.equal(
+    (await fetch(`http://127.0.0.2:${server.port}/api/health`)).status,
+    200,
+    'the client port listens on all addresses',
+  );
   await t.rejects(at('127.0.0.2'), 'Prometheus may not');
   await server.stop();
   await runServer(t, { env: { METRICS_PORT: String(port), METRICS_HOST: '0.0.0.0' } });
-  t.equal(await at('127.0.0.2'), 200, 'as it was told');
+  t.equal(await at('127.0.0.2'), 200, 'with METRICS_HOST it listens there');
 });
 
-t.test('METRIC-05: ports that cannot be', (t) => {
+t.test('METRIC-05: metrics ports that are invalid or equal to a client port are refused', (t) => {
   const takes = (env: NodeJS.ProcessEnv): string => {
     try {
       readConfig(env);
@@ -83,11 +87,11 @@ t.test('METRIC-05: ports that cannot be', (t) => {
     'METRICS_PORT takes ports other than PORT (9001)',
   );
   t.equal(takes({ METRICS_PORT: '9000', PORT: '9001' }), '');
-  t.equal(takes({ INSTANCES: '256', PORT: '65535' }), '', 'without metrics nothing is counted');
+  t.equal(takes({ INSTANCES: '256', PORT: '65535' }), '', 'without metrics their ports are not checked');
   t.end();
 });
 
-t.test('METRIC-06: a fault after the start', async (t) => {
+t.test('METRIC-06: an error of the metrics port after the start is reported, and ends nothing', async (t) => {
   const listened = t.capture(Server.prototype, 'listen', Server.prototype.listen);
   const faults: unknown[] = [];
   const metrics = new Metrics({ host: '127.0.0.1', port: 0, version: '1', onFault: (error) => faults.push(error) });
@@ -95,7 +99,7 @@ t.test('METRIC-06: a fault after the start', async (t) => {
   const fault = new Error('too many open files');
   (listened()[0]?.receiver as Server).emit('error', fault);
   t.same(faults, [fault]);
-  t.equal((await fetch(`http://127.0.0.1:${port}/metrics`)).status, 200, 'and it goes on');
+  t.equal((await fetch(`http://127.0.0.1:${port}/metrics`)).status, 200, 'metrics are still served');
   await close();
   const busy = createServer().listen(0, '127.0.0.1');
   await once(busy, 'listening');
@@ -106,7 +110,7 @@ t.test('METRIC-06: a fault after the start', async (t) => {
   busy.close();
 });
 
-t.test('METRIC-02: write to push is measured where frames are handed to sockets, and only there', async (t) => {
+t.test('METRIC-02: write to push is measured when frames are handed to sockets, and only then', async (t) => {
   const port = await freePort();
   const server = await runServer(t, { env: { METRICS_PORT: String(port) } });
   const figures = async (): Promise<{ commits: number; pushes: number }> => {
@@ -120,13 +124,13 @@ t.test('METRIC-02: write to push is measured where frames are handed to sockets,
   const own = await server.wire.connect({ token: first.token });
   await own.hello(0, { acks: true });
   for (let n = 0; n < 3; n++) await mustWrite(server.wire, first, newItem(ids));
-  t.same(await figures(), { commits: 3, pushes: 0 }, 'an ack is no push');
+  t.same(await figures(), { commits: 3, pushes: 0 }, 'an ack is not a push');
   const other = await server.wire.connect({ token: second.token });
   await other.hello();
-  t.same(await figures(), { commits: 3, pushes: 0 }, 'nor is a replay');
+  t.same(await figures(), { commits: 3, pushes: 0 }, 'a replay is not a push');
   for (let n = 0; n < 2; n++) await mustWrite(server.wire, first, newItem(ids));
   t.same(await figures(), { commits: 5, pushes: 2 });
   await other.close();
   await mustWrite(server.wire, first, newItem(ids));
-  t.same(await figures(), { commits: 6, pushes: 2 }, 'with nobody to send to it stands still');
+  t.same(await figures(), { commits: 6, pushes: 2 }, 'without a receiver nothing is measured');
 });

@@ -1,4 +1,4 @@
-/** What a person meets first: the words of a server that starts, `npm run device`, the program without a command. */
+/** What a new user meets first: the output of a starting server, `npm run device`, the program without a command. */
 import { execFile } from 'node:child_process';
 import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -20,9 +20,9 @@ import { spawnServer } from './support/server.js';
 
 const execute = promisify(execFile);
 
-t.test('CLI-31: an unclaimed server prints the command that claims it, and where its pages are', async (t) => {
+t.test('CLI-31: an unclaimed server prints the command that claims it, and the address of its pages', async (t) => {
   const { output, port } = await spawnServer(t);
-  // Whether it is claimed is asked after it listens: the lines come a little later than the port.
+  // The server checks whether it is claimed after it listens: the lines come a little later than the port.
   await until('where its pages are', () => output.join().includes('/docs'));
   const said = output.join('\n');
   t.match(said, `npm run --silent device -- claim http://localhost:${port}`);
@@ -41,7 +41,7 @@ t.test('CLI-32: from a checkout the program starts without a build where there i
 });
 
 t.test(
-  'CLI-33: the program alone prints its help with examples; help breaks at the width of the terminal only',
+  'CLI-33: the program alone prints its help with examples; help wraps only at the width of the terminal',
   async (t) => {
     const printed: string[] = [];
     const { signal } = new AbortController();
@@ -63,10 +63,10 @@ t.test(
   },
 );
 
-t.test('CLI-34 DOCTOR-19: a full disk is told as that, with what to do, also by doctor', async (t) => {
+t.test('CLI-34 DOCTOR-19: a full disk is reported as such, with what to do, also by doctor', async (t) => {
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
   t.match(failureOf(full), { message: 'the disk is full', hint: /Make room.*`service-device status`/ });
-  t.notMatch(failureFrom(full, () => undefined).hint, /service-device/, 'which is no command of the other programs');
+  t.notMatch(failureFrom(full, () => undefined).hint, /service-device/, 'the other programs do not have this command');
   const context = { withDevice: () => Promise.reject(full) };
   const [finding, ...more] = await checkVault({ context } as unknown as DoctorContext, undefined);
   t.match(finding, { check: 'store', status: 'problem', what: /the disk is full/, do: /Make room/ });
@@ -74,7 +74,7 @@ t.test('CLI-34 DOCTOR-19: a full disk is told as that, with what to do, also by 
   t.same(more, []);
 });
 
-t.test('CLI-36: a file that is too large and a full account are told with what to do', (t) => {
+t.test('CLI-36: a file that is too large and a full account are reported with what to do', (t) => {
   const api = (code: string, message: string) =>
     failureOf(new ApiError({ code, status: 413, message, retryAfter: null }));
   const large = api('blob_too_large', 'A blob has at most 1048576 bytes.');
@@ -83,7 +83,7 @@ t.test('CLI-36: a file that is too large and a full account are told with what t
   t.end();
 });
 
-t.test('CLI-35: what a damaged local copy has cost is told in words, and sizes fit what there is', async (t) => {
+t.test('CLI-35: the cost of a damaged local copy is reported in plain text, sizes in a suitable unit', async (t) => {
   t.match(repairNote({ carried: 0, lost: 0 }), /read again from the server\. Nothing was lost\.$/);
   t.match(repairNote({ carried: 1, lost: 0 }), /1 change that waited to be sent was kept\.$/);
   t.match(repairNote({ carried: 0, lost: 2 }), /2 changes that waited to be sent are lost: make them again\.$/);

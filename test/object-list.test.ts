@@ -1,4 +1,4 @@
-/** The list of a bucket's objects as it lies in a backup: its parts, its damage, its size, and how checksums compare. */
+/** The list of a bucket's objects in a backup: its parts, damage to it, its size, and how checksums compare. */
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { join } from 'node:path';
@@ -47,7 +47,7 @@ async function written(t: Test, pages: AsyncIterable<ListedObject[]>): Promise<{
 
 type Entries = Map<string, Buffer>;
 
-/** The archive once more, with other entries. A part that was changed has the right SHA-256 in the manifest. */
+/** Writes the archive again, with changed entries. */
 async function changed(t: Test, file: string, change: (entries: Entries) => void): Promise<string> {
   const entries: Entries = new Map();
   const from = extract();
@@ -67,7 +67,7 @@ async function changed(t: Test, file: string, change: (entries: Entries) => void
   return other;
 }
 
-/** Puts these lines there instead, and their sum into the manifest. */
+/** Replaces the part by these lines, and puts their SHA-256 into the manifest. */
 const withLines =
   (lines: string, count = 3) =>
   (entries: Entries): void => {
@@ -88,7 +88,7 @@ t.test('BACKUP-13: a list that is not what its manifest says is refused', async 
   const line = JSON.stringify({ tenant: TENANT, ref: objectOf(1).ref, size: 1 });
   const odd = (change: object): string => `${JSON.stringify({ ...(JSON.parse(line) as object), ...change })}\n`;
   const damage: Readonly<Record<string, (entries: Entries) => void>> = {
-    // Another digit of a checksum: still a list, so that only the sum of the part can tell.
+    // Another digit of a checksum: still a valid list, so that only the SHA-256 of the part reveals it.
     altered: (entries) => {
       const bytes = part(entries);
       const at = bytes.lastIndexOf('"}}') - 1;
@@ -132,19 +132,19 @@ t.test('BACKUP-13: a list that is not what its manifest says is refused', async 
       for await (const objects of readObjectList(other, manifest)) t.equal(objects.length, 3);
     },
     { name: 'ArchiveError', message: /changed/ },
-    'changed after it was verified',
+    'a list that changed after it was verified is refused',
   );
 });
 
-t.test('BACKUP-14: a hundred thousand objects, a piece at a time', async (t) => {
+t.test('BACKUP-14: a list of 100,000 objects is written and compared piece by piece', async (t) => {
   const count = 100_000;
   const { file, manifest } = await written(t, pagesOf(count));
   const parts = manifest.objects?.parts ?? [];
   t.equal(manifest.objects?.count, count);
-  t.ok(parts.length >= 3, 'several parts');
+  t.ok(parts.length >= 3, 'the list has several parts');
   t.ok(
     parts.every(({ bytes }) => bytes < 5 * 1024 * 1024),
-    'none of them large',
+    'each part is less than 5 MiB',
   );
   const read = await verifyArchive(file, nothing);
   let next = 0;
@@ -159,7 +159,7 @@ t.test('BACKUP-14: a hundred thousand objects, a piece at a time', async (t) => 
   t.teardown(() => pool.end());
   const ledger = await ObjectLedger.open(pool);
   t.teardown(() => ledger.close());
-  // Of a listing that goes on for as long again; of the first 100 the tenth has other bytes.
+  // The bucket has 5,000 objects more, and object 10 has other bytes.
   const bucket = pagesOf(count + 5000, (object) =>
     object.size === 10 ? { ...object, checksum: { etag: 'other' } } : object,
   );
@@ -170,17 +170,17 @@ t.test('BACKUP-14: a hundred thousand objects, a piece at a time', async (t) => 
   t.equal(seen, count + 5000);
 });
 
-t.test('BACKUP-11: checksums of one kind are compared, those of different kinds are told of', async (t) => {
+t.test('BACKUP-11: checksums of one kind are compared, different kinds are reported as not comparable', async (t) => {
   const one = 'd41d8cd98f00b204e9800998ecf8427e';
   const other = '9e107d9d372bb6826bd81d3542a419d6';
   t.equal(sameChecksum({ etag: one }, { etag: one }), true);
   t.equal(sameChecksum({ etag: one }, { etag: other }), false);
-  t.equal(sameChecksum({ etag: one }, { etag: `${other}-2` }), undefined, 'copied in parts');
+  t.equal(sameChecksum({ etag: one }, { etag: `${other}-2` }), undefined, 'the object was copied in parts');
   t.equal(sameChecksum({ etag: `${one}-3` }, { etag: `${other}-2` }), undefined);
   t.equal(sameChecksum({ etag: `${one}-2` }, { etag: `${other}-2` }), false);
-  t.equal(sameChecksum({ crc32c: 'AAAAAA==', md5: 'x' }, { crc32c: 'AAAAAA==' }), true, 'one of them suffices');
+  t.equal(sameChecksum({ crc32c: 'AAAAAA==', md5: 'x' }, { crc32c: 'AAAAAA==' }), true, 'one common checksum suffices');
   t.equal(sameChecksum({ crc32c: 'AAAAAA==', md5: 'x' }, { crc32c: 'AAAAAA==', md5: 'y' }), false);
-  t.equal(sameChecksum({ etag: one }, { md5: one }), undefined, 'another store');
+  t.equal(sameChecksum({ etag: one }, { md5: one }), undefined, 'another store has another kind of checksum');
   t.equal(sameChecksum({ etag: one }, undefined), undefined);
   t.equal(sameChecksum({ toString: 'x' }, {}), undefined);
 });

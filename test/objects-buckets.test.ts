@@ -1,4 +1,4 @@
-/** What is particular to one kind of store: addresses, credentials, clocks, pages. */
+/** What differs between the kinds of store: addresses, credentials, clocks, pages. */
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import t from 'tap';
@@ -37,7 +37,7 @@ t.test('Google', async (t) => {
   };
   useKey(account.keyFile);
 
-  t.test('OBJ-12: calls bear a token that the key signed; no other server is asked for one', async (t) => {
+  t.test('OBJ-12: calls carry a token that the key signed; none is requested from another server', async (t) => {
     const { store, server } = await gcsBucket(t, account);
     const name = newName();
     await upload(store, name, randomBytes(10));
@@ -47,7 +47,7 @@ t.test('Google', async (t) => {
     t.ok(calls.every(({ headers }) => (headers['authorization'] ?? '').startsWith('Bearer ey')));
   });
 
-  t.test('OBJ-10: another key, no key and a clock that is off are told apart from an absent object', async (t) => {
+  t.test('OBJ-10: another key, no key and a wrong clock are faults, and not an absent object', async (t) => {
     const { store, server, open } = await gcsBucket(t, account);
     t.teardown(() => useKey(account.keyFile));
     useKey((await newServiceAccount(t)).keyFile);
@@ -56,20 +56,28 @@ t.test('Google', async (t) => {
     const { url } = await stranger.signDownload(newName(), fiveMinutes(), '');
     t.match(await exchange(url, { method: 'GET' }), { status: 403, code: 'SignatureDoesNotMatch' });
     useKey('/nonexistent/key.json');
-    t.equal(await reasonOf(open({}).head(newName())), 'credentials', 'no file');
-    t.equal(await reasonOf(open({}).signDownload(newName(), fiveMinutes(), '')), 'credentials', 'not to sign with');
+    t.equal(await reasonOf(open({}).head(newName())), 'credentials', 'a missing key file');
+    t.equal(
+      await reasonOf(open({}).signDownload(newName(), fiveMinutes(), '')),
+      'credentials',
+      'a URL cannot be signed either',
+    );
     const { keyFile } = await newServiceAccount(t);
     await writeFile(keyFile, 'do-not-show-this');
     useKey(keyFile);
     const { log, lines } = capturedLog();
     const broken = new GcsStore({ bucket: server.bucket, endpoint: server.url, log });
-    t.equal(await reasonOf(broken.head(newName())), 'credentials', 'not a key');
+    t.equal(await reasonOf(broken.head(newName())), 'credentials', 'a file that is not a key');
     t.notMatch(lines.join(''), /do-not-show/);
     server.clockAheadMs = 2 * 3_600_000;
-    t.equal(await reasonOf(store.head(newName())), 'credentials', 'a token is late there already');
+    t.equal(
+      await reasonOf(store.head(newName())),
+      'credentials',
+      'a token is already expired by the clock of the store',
+    );
   });
 
-  t.test('OBJ-07: small pages are all read; a listing that goes round in circles is a fault', async (t) => {
+  t.test('OBJ-07: all pages of a listing are read; a listing that loops is a fault', async (t) => {
     const { store, server } = await gcsBucket(t, account);
     server.pageMax = 2;
     for (let count = 0; count < 7; count++) await upload(store, newName(), randomBytes(5));
@@ -78,7 +86,7 @@ t.test('Google', async (t) => {
     t.equal(await reasonOf(listed(store.list())), 'broken');
   });
 
-  t.test('OBJ-04: a URL is refused once its time is over, by the clock of the store', async (t) => {
+  t.test('OBJ-04: a URL is refused after its expiry, by the clock of the store', async (t) => {
     const { store, server } = await gcsBucket(t, account);
     const name = newName();
     const body = randomBytes(10);
@@ -91,7 +99,7 @@ t.test('Google', async (t) => {
     t.match(await exchange(url, { method: 'PUT', headers, body }), { status: 400, code: 'ExpiredToken' });
   });
 
-  t.test('OBJ-09: a body of another length than the store told is a fault', async (t) => {
+  t.test('OBJ-09: a body of another length than the store announced is a fault', async (t) => {
     const { store, server } = await gcsBucket(t, account);
     const name = newName();
     await upload(store, name, randomBytes(100));
@@ -114,7 +122,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   const ours = (): void => useKey(user.accessKeyId, user.secretAccessKey);
   ours();
 
-  t.test('OBJ-13: what clients get is signed for S3_PUBLIC_ENDPOINT; the server calls S3_ENDPOINT', async (t) => {
+  t.test('OBJ-13: clients get URLs signed for S3_PUBLIC_ENDPOINT; the server calls S3_ENDPOINT', async (t) => {
     const { bucket } = await s3Bucket(t, ceph, user);
     const [inside, outside] = [await FaultyHttp.before(t, ceph.endpoint), await FaultyHttp.before(t, ceph.endpoint)];
     const { log } = capturedLog();
@@ -123,7 +131,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     const name = newName();
     const body = randomBytes(100);
     const upload = await store.signUpload(name, grantFor(body));
-    t.ok(upload.url.startsWith(`${outside.url}/${bucket}/${name.tenantId}/${name.ref}?`), 'the bucket in the path');
+    t.ok(upload.url.startsWith(`${outside.url}/${bucket}/${name.tenantId}/${name.ref}?`), 'the bucket is in the path');
     t.equal((await exchange(upload.url, { method: 'PUT', headers: upload.headers, body })).status, 200);
     t.match(await store.head(name), { size: 100 });
     t.same(
@@ -136,7 +144,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     );
     const hosted = new S3Store({ bucket, endpoint: 'https://s3.test', forcePathStyle: false, log });
     t.match(await hosted.signDownload(name, fiveMinutes()), { url: new RegExp(`^https://${bucket}\\.s3\\.test/`) });
-    // By a name: an address of numbers has no names below it, so there the bucket stands in the path in any case.
+    // A host name: an IP address has no subdomains, so that there the bucket is in the path in any case.
     const unsaid = new S3Store({ bucket, endpoint: 'https://s3.test', log });
     t.match(await unsaid.signDownload(name, fiveMinutes()), { url: new RegExp(`^https://s3\\.test/${bucket}/`) });
     const aws = new S3Store({ bucket, region: 'eu-central-1', log });
@@ -145,23 +153,20 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     for (const one of [hosted, unsaid, aws]) await one.close();
   });
 
-  t.test(
-    "OBJ-14: nothing of AWS's own is in what other stores get: no checksum, no algorithm, no trailer",
-    async (t) => {
-      const { bucket } = await s3Bucket(t, ceph, user);
-      const proxy = await FaultyHttp.before(t, ceph.endpoint);
-      const { log } = capturedLog();
-      const store = new S3Store({ bucket, endpoint: proxy.url, log });
-      t.teardown(() => store.close());
-      const name = newName();
-      const { url, headers } = await store.signUpload(name, grantFor(randomBytes(10)));
-      t.same(Object.keys(headers).sort(), ['content-length', 'content-type', 'if-none-match']);
-      t.notMatch(url, /checksum|crc32|sdk/i);
-      await store.head(name);
-      await listed(store.list());
-      for (const { headers } of proxy.calls) t.notMatch(Object.keys(headers).join(), /checksum|trailer/);
-    },
-  );
+  t.test("OBJ-14: requests to other stores contain no checksum, algorithm or trailer of AWS's own", async (t) => {
+    const { bucket } = await s3Bucket(t, ceph, user);
+    const proxy = await FaultyHttp.before(t, ceph.endpoint);
+    const { log } = capturedLog();
+    const store = new S3Store({ bucket, endpoint: proxy.url, log });
+    t.teardown(() => store.close());
+    const name = newName();
+    const { url, headers } = await store.signUpload(name, grantFor(randomBytes(10)));
+    t.same(Object.keys(headers).sort(), ['content-length', 'content-type', 'if-none-match']);
+    t.notMatch(url, /checksum|crc32|sdk/i);
+    await store.head(name);
+    await listed(store.list());
+    for (const { headers } of proxy.calls) t.notMatch(Object.keys(headers).join(), /checksum|trailer/);
+  });
 
   t.test('OBJ-15: a blob that one PUT cannot carry is refused before a URL is given', async (t) => {
     const { store } = await s3Bucket(t, ceph, user);
@@ -173,26 +178,30 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   });
 
   t.test(
-    'OBJ-10: other credentials, none, and a bucket of somebody else are told apart from an absent object',
+    'OBJ-10: wrong credentials, none, and the bucket of another account are faults, and not an absent object',
     async (t) => {
       const { open, bucket } = await s3Bucket(t, ceph, user);
       t.teardown(ours);
       useKey(user.accessKeyId, 'wrong');
       t.equal(await reasonOf(listed(open({}).list())), 'credentials', 'a wrong secret');
-      t.equal(await reasonOf(open({}).head(newName())), 'denied', 'a HEAD has no body that could say more');
+      t.equal(await reasonOf(open({}).head(newName())), 'denied', 'a HEAD has no body with a more precise reason');
       useKey('NOBODY', 'wrong');
       t.equal(await reasonOf(listed(open({}).list())), 'credentials', 'an unknown key');
       const other = await ceph.newUser();
       useKey(other.accessKeyId, other.secretAccessKey);
-      t.equal(await reasonOf(listed(open({ bucket }).list())), 'denied', "a stranger's bucket");
+      t.equal(await reasonOf(listed(open({ bucket }).list())), 'denied', 'the bucket of another account');
       Object.assign(process.env, { AWS_EC2_METADATA_DISABLED: 'true', AWS_SHARED_CREDENTIALS_FILE: '/nonexistent' });
       delete process.env['AWS_ACCESS_KEY_ID'];
-      t.equal(await reasonOf(open({}).head(newName())), 'credentials', 'none at all');
-      t.equal(await reasonOf(open({}).signDownload(newName(), fiveMinutes(), '')), 'credentials', 'not to sign with');
+      t.equal(await reasonOf(open({}).head(newName())), 'credentials', 'no credentials');
+      t.equal(
+        await reasonOf(open({}).signDownload(newName(), fiveMinutes(), '')),
+        'credentials',
+        'a URL cannot be signed either',
+      );
     },
   );
 
-  t.test('OBJ-07: a listing that is cut off without saying where it goes on is a fault', async (t) => {
+  t.test('OBJ-07: a truncated listing without a continuation token is a fault', async (t) => {
     const proxy = await FaultyHttp.before(t, ceph.endpoint);
     proxy.fault = () => ({ body: PAGE_WITHOUT_END });
     const { log } = capturedLog();
@@ -200,10 +209,10 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     t.teardown(() => store.close());
     t.equal(await reasonOf(listed(store.list())), 'broken');
     proxy.fault = () => ({ body: 'no list' });
-    t.equal(await reasonOf(listed(store.list())), 'broken', 'an answer that is none');
+    t.equal(await reasonOf(listed(store.list())), 'broken', 'an answer that is not a listing');
   });
 
-  t.test('OBJ-04: a URL is refused once its time is over', async (t) => {
+  t.test('OBJ-04: a URL is refused after its expiry', async (t) => {
     const { store } = await s3Bucket(t, ceph, user);
     const name = newName();
     await upload(store, name, randomBytes(10));

@@ -1,4 +1,4 @@
-/** The verifier that guards the stand-in of Google's store, on Google's own vectors. */
+/** The verifier in front of the stand-in for Google's store, checked with Google's own vectors. */
 import { createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ const signer: Signer = {
 
 /** The request that the URL of a vector is for. */
 function callOf({ method, headers = {}, expectedUrl }: Vector): SignedCall {
-  const target = expectedUrl.replace(/^https?:\/\/[^/]+/, ''); // as it stands: a parser would tidy the path
+  const target = expectedUrl.replace(/^https?:\/\/[^/]+/, ''); // unparsed: a parser would normalize the path
   const sent = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]);
   const byName = Object.fromEntries(sent) as Record<string, string>;
   return { method, host: new URL(expectedUrl).hostname, target, headers: byName };
@@ -70,14 +70,14 @@ t.test("OBJ-05: the verifier accepts each of Google's signed URLs, from its firs
     const call = callOf(vector);
     const last = start(vector) + vector.expiration * 1000;
     t.equal(refusalOf(call, signer, start(vector)), undefined, vector.description);
-    t.equal(refusalOf(call, signer, last), undefined, `${vector.description}, at its end`);
+    t.equal(refusalOf(call, signer, last), undefined, `${vector.description}, at its expiry`);
     t.equal(refusalOf(call, signer, last + 1), 'ExpiredToken', `${vector.description}, late`);
-    t.equal(refusalOf(call, signer, start(vector) - 3_600_000), 'RequestTimeTooSkewed', 'long before its time');
+    t.equal(refusalOf(call, signer, start(vector) - 3_600_000), 'RequestTimeTooSkewed', 'an hour before its time');
   }
   t.end();
 });
 
-t.test('OBJ-05: it refuses each of them altered in any part, and signed by another key', (t) => {
+t.test('OBJ-05: the verifier refuses each URL altered in any part, and signed by another key', (t) => {
   const stranger = { ...signer, publicKey: generateKeyPairSync('rsa', { modulusLength: 2048 }).publicKey };
   let tried = 0;
   for (const vector of vectors) {

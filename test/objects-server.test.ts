@@ -1,4 +1,4 @@
-/** A server whose blobs lie in a bucket: from the upload URL to the bytes on another device, and when the bucket fails. */
+/** A server with its blobs in a bucket: from the upload URL to the bytes on another device, and a failing bucket. */
 import { createHash, randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
@@ -28,17 +28,21 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
     return { bucket, scene: await Scene.start(t, { env: { ...bucket.env, STORAGE_PREFIX: PREFIX } }) };
   };
 
-  t.test('OBJ-20: what one device puts into the bucket another one gets out of it, in both shapes', async (t) => {
+  t.test('OBJ-20: a blob that one device uploads to the bucket another one downloads, in both shapes', async (t) => {
     const { scene, bucket } = await setUp(t);
     const { wire, first, second } = scene;
     for (const shape of SHAPES) {
       const bytes = randomBytes(200_000);
       const { url, headers, blobRef } = await uploadOf(wire, first, { size: bytes.length, type: 'image/png', shape });
-      t.notOk(url.includes(String(scene.server.port)), 'not by way of the server');
+      t.notOk(url.includes(String(scene.server.port)), 'the upload does not go through the server');
       const item = blobItem(shape, scene.ids, blobRef);
-      t.equal((await wire.post('/items', item, scene.as(shape))).outcome, '400 blob_not_found', 'before the upload');
+      t.equal(
+        (await wire.post('/items', item, scene.as(shape))).outcome,
+        '400 blob_not_found',
+        'the item is refused before the upload',
+      );
       t.equal((await send('PUT', url, { headers, body: bytes })).status, 200);
-      t.equal((await wire.post('/items', item, scene.as(shape))).status, 200, 'after it');
+      t.equal((await wire.post('/items', item, scene.as(shape))).status, 200, 'the item is accepted after the upload');
       const got = await send('GET', await downloadUrl(wire, second, blobRef));
       t.equal(sha(got.bytes), sha(bytes));
     }
@@ -47,11 +51,11 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
     t.equal(found.length, 2);
     t.ok(
       found.every(({ tenantId }) => tenantId === scene.server.tenantId),
-      'in the folder of the tenant',
+      'the objects are in the folder of the tenant',
     );
   });
 
-  t.test('OBJ-20: an object of another size than was declared is no blob, also in a batch', async (t) => {
+  t.test('OBJ-20: an object of another size than declared is blob_not_found, also in a batch', async (t) => {
     const { scene, bucket } = await setUp(t);
     const { wire, first } = scene;
     const { blobRef } = await uploadOf(wire, first, { size: 1000 });
@@ -64,7 +68,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
     t.equal((await wire.get(`/blobs/${blobRef}/url`, scene.as('a'))).outcome, '404 blob_not_found');
   });
 
-  t.test('OBJ-21: while the bucket is away writes wait for it, and what is stored needs it no more', async (t) => {
+  t.test('OBJ-21: while the bucket is away a write that needs it is 503, a stored one sent again is not', async (t) => {
     const { scene, bucket } = await setUp(t);
     const { wire, first } = scene;
     const stored = blobItem('a', scene.ids, await uploaded(wire, first, randomBytes(50)));
@@ -80,21 +84,29 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       t.match(
         batch.body,
         { results: [{ version: Number }, { error: { code: 'storage_unavailable' } }] },
-        'only the one that needs it',
+        'only the write that needs the bucket fails',
       );
-      t.equal((await wire.post('/items', stored, scene.as('a'))).status, 200, 'a retry of a stored write');
-      t.match((await uploadOf(wire, first, { size: 10 })).url, /^http/, 'URLs are signed all the same');
+      t.equal(
+        (await wire.post('/items', stored, scene.as('a'))).status,
+        200,
+        'a stored write sent again needs no bucket',
+      );
+      t.match((await uploadOf(wire, first, { size: 10 })).url, /^http/, 'URLs are signed while the bucket is away');
       if (fail === 'down') await bucket.up();
       bucket.trouble(undefined);
     }
-    t.equal((await wire.post('/items', item, scene.as('a'))).status, 200, 'the same write, once it is back');
+    t.equal(
+      (await wire.post('/items', item, scene.as('a'))).status,
+      200,
+      'the same write succeeds once the bucket is back',
+    );
     const causes = scene.server.logs.filter((line) => JSON.stringify(line).includes('StoreFault'));
     t.ok(causes.length > 0, 'the log has the cause');
     t.notMatch(JSON.stringify(scene.server.logs), /Signature=|Bearer|X-Amz-|X-Goog-/);
   });
 
   t.test(
-    'OBJ-22: the reaper removes what no item needs, finds what is missing, and waits for a bucket that is away',
+    'OBJ-22: the nightly job removes what no item needs, finds what is missing, and waits for an unreachable bucket',
     async (t) => {
       const { scene, bucket } = await setUp(t);
       const { wire, first, server } = scene;
@@ -123,7 +135,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       await bucket.place(`${PREFIX}/notes.txt`, randomBytes(10));
       await night();
       t.same(await refs(), [kept, loose, stray].sort(), 'nothing is old enough');
-      // The first night finds the upload that came and went unseen, the second one that no item took it.
+      // The first night finds the upload that the server did not see, the second one that no item took it.
       clock.advance(25 * HOUR_MS);
       await bucket.down();
       await t.rejects(night(), /unreachable/);
@@ -132,7 +144,11 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       clock.advance(25 * HOUR_MS);
       await night();
       t.same(await refs(), [kept]);
-      t.equal((await scene.me()).number('server.storageUsedBytes') < 600, true, 'and only it counts');
+      t.equal(
+        (await scene.me()).number('server.storageUsedBytes') < 600,
+        true,
+        'only the kept blob counts towards storage',
+      );
       t.strictSame(await server.sql('SELECT * FROM discrepancies()'), []);
       await store.remove({ tenantId: server.tenantId, ref: kept });
       t.match(await night(), { missing: 1, examples: [{ ref: kept }] });

@@ -1,4 +1,4 @@
-/** The object stores, each held to the same rules: the local one behind a server, S3 on a real gateway, Google's on the strict stand-in. */
+/** The rules of every store: the local one behind a server, S3 on a real gateway, Google's on a strict stand-in. */
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
@@ -17,7 +17,7 @@ import {
   servedLocally,
 } from './support/object-stores.js';
 
-/** A name in the folder of somebody. */
+/** A new name in the folder of a tenant. */
 const nameFor = (tenantId: string): ObjectName => ({ tenantId, ref: `${ulid()}.bin` });
 const newName = (): ObjectName => nameFor(ulid());
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
@@ -37,7 +37,7 @@ async function bytesOf(store: ObjectStore, name: ObjectName): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** What a call was refused with; fails where it was not. */
+/** The error that a call rejects with. Throws where it does not reject. */
 async function refusalOf(call: Promise<unknown>): Promise<unknown> {
   try {
     await call;
@@ -47,10 +47,10 @@ async function refusalOf(call: Promise<unknown>): Promise<unknown> {
   throw new Error('it was not refused');
 }
 
-/** What each of several calls, all under way at once, was refused with. */
+/** The errors that several concurrent calls reject with. */
 const refusalsOf = (calls: readonly Promise<unknown>[]): Promise<unknown[]> => Promise.all(calls.map(refusalOf));
 
-/** A store, and a tenant whose blobs it takes. */
+/** A store, and a tenant whose blobs it accepts. */
 interface AnyStore {
   readonly store: ObjectStore;
   readonly origin: string;
@@ -60,7 +60,7 @@ interface AnyStore {
 /** The rules of every store. */
 function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
   t.test(
-    'OBJ-01: what is uploaded by a signed URL reads back byte for byte, whole, by range and by the server',
+    'OBJ-01: a blob uploaded by a signed URL reads back byte for byte, whole, by range and by the server',
     async (t) => {
       const { store, origin, tenantId } = await newStore(t);
       for (const size of [1, 65_552, 3_000_001]) {
@@ -72,7 +72,7 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
         t.equal(whole.status, 200);
         t.equal(hashOf(whole.body), hashOf(body), `${size} bytes`);
         t.match(whole.headers, { 'content-length': String(size), 'content-disposition': 'attachment' });
-        t.equal(hashOf(await bytesOf(store, name)), hashOf(body), 'read by the server');
+        t.equal(hashOf(await bytesOf(store, name)), hashOf(body), 'the server reads the same bytes');
         const range = `bytes=${size >> 1}-`;
         const part = await exchange(url, { method: 'GET', headers: { ...headers, range } });
         t.equal(part.status, 206);
@@ -108,11 +108,11 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
       const { status } = await answer;
       t.ok(status >= 400 && status < 500, `${what}: ${status}`);
     }
-    t.equal(await store.head(name), undefined, 'nothing was stored');
-    t.equal((await put({})).status, 200, 'and the URL is good still');
+    t.equal(await store.head(name), undefined, 'nothing is stored');
+    t.equal((await put({})).status, 200, 'the URL is still valid');
   });
 
-  t.test('OBJ-03: an upload URL is good for one upload: what is there stays', async (t) => {
+  t.test('OBJ-03: an upload URL is valid for one upload: the existing object stays', async (t) => {
     const { store, origin, tenantId } = await newStore(t);
     const [first, second] = [randomBytes(500), randomBytes(500)];
     const name = nameFor(tenantId);
@@ -122,7 +122,7 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
     t.equal(hashOf(await bytesOf(store, name)), hashOf(first));
   });
 
-  t.test('OBJ-06: the server sees size and time of a whole object, and nothing of one that is not there', async (t) => {
+  t.test('OBJ-06: the server sees size and time of a complete object, and nothing of an absent one', async (t) => {
     const { store, origin, tenantId } = await newStore(t);
     const name = nameFor(tenantId);
     t.equal(await store.head(name), undefined);
@@ -131,19 +131,19 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
     await upload(store, name, randomBytes(1234), origin);
     const found = await store.head(name);
     t.match(found, { ...name, size: 1234 });
-    t.ok(Math.abs((found?.modifiedAt ?? 0) - Date.now()) < MINUTE_MS, 'by the clock of the store');
+    t.ok(Math.abs((found?.modifiedAt ?? 0) - Date.now()) < MINUTE_MS, 'the time is that of the upload, to a minute');
     await store.remove(name);
-    t.equal(await store.head(name), undefined, 'removed');
+    t.equal(await store.head(name), undefined, 'the object is removed');
     await store.remove(name);
     t.match(await refusalOf(store.head({ ...name, tenantId: '..' })), { message: /./ });
   });
 }
 
-/** The rules of the stores that clients reach by themselves. */
+/** The rules of the stores that clients access directly. */
 function buckets(t: Test, newBucket: NewBucket): void {
   everyStore(t, async (t) => ({ ...(await newBucket(t)), origin: '', tenantId: ulid() }));
 
-  t.test('OBJ-04: signing asks nobody, and no signed URL outlives its time', async (t) => {
+  t.test('OBJ-04: signing sends no request, and every signed URL has an expiry', async (t) => {
     const { store, calls, down } = await newBucket(t);
     const name = newName();
     const body = randomBytes(10);
@@ -153,14 +153,18 @@ function buckets(t: Test, newBucket: NewBucket): void {
       await store.signUpload(newName(), grantFor(body), ''),
       await store.signDownload(name, fiveMinutes(), ''),
     ];
-    t.equal(calls(), before, 'no call');
+    t.equal(calls(), before, 'signing sends no request');
     for (const { url } of signed) t.match(url, /[?&]X-(Amz|Goog)-Expires=(900|300)(&|$)/);
     await down();
-    t.match(await store.signDownload(name, fiveMinutes(), ''), { url: /Signature=/ }, 'also while the store is down');
+    t.match(
+      await store.signDownload(name, fiveMinutes(), ''),
+      { url: /Signature=/ },
+      'URLs are signed while the store is down',
+    );
   });
 
   t.test(
-    'OBJ-07: every object under the prefix is listed, by pages; names that are not ours are left out',
+    'OBJ-07: a listing gives every object under the prefix, by pages, without names that are not ours',
     async (t) => {
       const bucket = await newBucket(t);
       const [one, other] = [bucket.open({ prefix: '/one/' }), bucket.open({ prefix: 'one-more' })];
@@ -181,7 +185,7 @@ function buckets(t: Test, newBucket: NewBucket): void {
       t.same(refs(found), refs(names));
       t.ok(found.every(({ size, modifiedAt }) => size === 20 && modifiedAt > 0));
       t.equal((await listed(other)).length, 1);
-      t.same(await listed(bucket.store), [], 'without a prefix these are nobody');
+      t.same(await listed(bucket.store), [], 'without a prefix none of these names is ours');
     },
   );
 
@@ -203,10 +207,10 @@ function buckets(t: Test, newBucket: NewBucket): void {
       t.match(refusal, { error: 'storage_unavailable', cause: { reason: 'unreachable' } }, 'down');
     }
     await bucket.up();
-    t.match(await bucket.store.head(name), { size: 100 }, 'and works again');
+    t.match(await bucket.store.head(name), { size: 100 }, 'the store works again');
   });
 
-  t.test('OBJ-08: a fault that passes is tried again', async (t) => {
+  t.test('OBJ-08: a transient fault is retried', async (t) => {
     const bucket = await newBucket(t);
     const name = newName();
     await upload(bucket.store, name, randomBytes(100));
@@ -215,7 +219,7 @@ function buckets(t: Test, newBucket: NewBucket): void {
     t.match(await bucket.store.head(name), { size: 100 });
   });
 
-  t.test('OBJ-09: a body that is cut off or stalls fails, and never ends as if it were whole', async (t) => {
+  t.test('OBJ-09: a body that is cut off or stalls fails, and never ends as if it were complete', async (t) => {
     const bucket = await newBucket(t);
     const name = newName();
     await upload(bucket.store, name, randomBytes(400_000));
@@ -230,7 +234,7 @@ function buckets(t: Test, newBucket: NewBucket): void {
     }
   });
 
-  t.test('OBJ-09: a reader may take longer over a body than a call may take', async (t) => {
+  t.test('OBJ-09: a slow reader may take longer over a body than a call may take', async (t) => {
     const bucket = await newBucket(t);
     const name = newName();
     const body = randomBytes(4_000_000);
@@ -238,14 +242,14 @@ function buckets(t: Test, newBucket: NewBucket): void {
     const bounds = { callMs: 1_000, silenceMs: 1_000 };
     const chunks: Buffer[] = [];
     for await (const chunk of await bucket.open({ bounds }).read(name)) {
-      // The one wait of these tests: slowness is what is tested.
+      // The only sleep of these tests, which is needed because slowness is what is tested.
       if (chunks.length === 0) await sleep(bounds.callMs + 300);
       chunks.push(chunk as Buffer);
     }
     t.equal(hashOf(Buffer.concat(chunks)), hashOf(body));
   });
 
-  t.test('OBJ-10: a bucket that is not there is a fault of the store, and not an absent object', async (t) => {
+  t.test('OBJ-10: an absent bucket is a fault of the store, and not an absent object', async (t) => {
     const bucket = await newBucket(t);
     const elsewhere = bucket.open({ bucket: 'no-such-bucket' });
     const name = newName();

@@ -1,4 +1,4 @@
-/** An instance of an older release beside a newer one, which has migrated the schema. */
+/** An instance of an older release after a newer one has migrated the schema. */
 import { copyFile, readdir, writeFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import t from 'tap';
@@ -11,7 +11,7 @@ import { difference, listAll, range, startWriters, untilVersion, versionsOf } fr
 
 t.setTimeout(300_000);
 
-/** What a later release may do: add columns, tables and indexes to what the busiest statements use. */
+/** What a later release may do: add a table, and columns and an index to the tables of the busiest statements. */
 const NEXT = `
   ALTER TABLE items ADD COLUMN later text;
   ALTER TABLE tenants ADD COLUMN later bigint NOT NULL DEFAULT 0;
@@ -20,7 +20,7 @@ const NEXT = `
   CREATE INDEX items_later ON items (later) WHERE later IS NOT NULL;
 `;
 
-t.test('INST-28: it goes on, and does not start anew', async (t) => {
+t.test('INST-28: an older instance keeps running on the migrated schema, and refuses to start on it', async (t) => {
   const database = await testDatabase(t);
   const older = await spawnServer(t, { database });
   const first = await claim(older.wire);
@@ -40,7 +40,7 @@ t.test('INST-28: it goes on, and does not start anew', async (t) => {
 
   await writing.until(writing.acked.length + 200);
   await writing.stop();
-  t.same([writing.refusals, writing.errors], [[], []], 'its clients notice nothing');
+  t.same([writing.refusals, writing.errors], [[], []], 'its clients get no refusal and no error');
   const third = await join(older.wire, first, { name: 'third' });
   const head = await mustWrite(older.wire, third, newItem([...all, third.id]));
   const listing = await listAll(older.wire, first.token);
@@ -50,13 +50,13 @@ t.test('INST-28: it goes on, and does not start anew', async (t) => {
       range(1, head),
     ),
     '',
-    'every version is there',
+    'every version is stored',
   );
   await untilVersion(socket, head);
-  t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'and was told');
+  t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'the socket received every version');
 
   const again = await spawnServer(t, { database }).catch((error: unknown) => String(error));
   t.match(again, /ended with 1 before it listened/);
-  t.match(again, /written by a newer version.*Update the server/s, 'it says why, and what to do');
+  t.match(again, /written by a newer version.*Update the server/s, 'the refusal says why, and what to do');
   t.equal(await older.end('SIGTERM'), 0);
 });

@@ -1,4 +1,4 @@
-/** The OpenAPI documents in the hands of the tools that readers use: a linter, and a generator of types. */
+/** The OpenAPI documents in the tools that readers use: a linter and a generator of types. */
 import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -18,14 +18,14 @@ t.setTimeout(300_000);
 const run = promisify(execFile);
 const documentOf = (shape: Shape) => openApi(shape, ALL_ROWS, SERVER_VERSION);
 
-/** What the linter says of a file, as `rule: message`. It asks nobody on the net. */
+/** What the linter reports about a file, as `severity rule: message`. It sends nothing over the network. */
 async function lint(path: string): Promise<string[]> {
   const program = createRequire(import.meta.url)
     .resolve('@redocly/cli/package.json')
     .replace('package.json', 'bin/cli.js');
   const args = [program, 'lint', '--extends', 'recommended', '--format', 'json', path];
   const env = { ...process.env, CI: 'true', REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
-  // It exits with 1 where it finds an error, and says on standard output what.
+  // It exits with 1 where it finds an error, and reports on standard output.
   const { stdout = '' } = await run(process.execPath, args, { env, cwd: PROJECT_ROOT }).catch(
     (error: unknown) => error as { readonly stdout?: string },
   );
@@ -43,7 +43,7 @@ t.test("REF-14: Redocly's recommended rules find nothing in either document", as
   const twice = documentOf('a') as { readonly paths: Record<string, unknown> };
   await writeFile(path('a'), JSON.stringify({ ...twice, paths: { ...twice.paths, '/docs/': twice.paths['/docs'] } }));
   const found = (await lint(path('a'))).join('\n');
-  t.match(found, /error operation-operationId-unique/, 'the linter would say it');
+  t.match(found, /error operation-operationId-unique/, 'the linter detects a duplicate operation');
   t.match(found, /error no-path-trailing-slash/);
 });
 
@@ -66,7 +66,7 @@ export const none = (me: Reply): unknown => me.nothing;
 `,
 };
 
-t.test('REF-15: the types made of both documents compile, and code written with them', async (t) => {
+t.test('REF-15: the types generated from both documents compile, and so does code that uses them', async (t) => {
   const folder = await temporaryFolder(t);
   await writeFile(join(folder, 'package.json'), '{ "type": "module" }');
   const roots: string[] = [];

@@ -1,4 +1,4 @@
-/** What an operator does by hand. */
+/** The actions of an operator. */
 import { createHash } from 'node:crypto';
 import t from 'tap';
 import { createPool } from '../src/server/storage/database.js';
@@ -24,7 +24,7 @@ async function answers(ask: () => Promise<string>, wanted: string): Promise<void
   await until(wanted, async () => (await ask()) === wanted);
 }
 
-t.test('OPER-01 OPER-02: a tenant is suspended, closed and active again', async (t) => {
+t.test('OPER-01 OPER-02: a suspended tenant can read, an inactive one is 402, an active one is served', async (t) => {
   const scene = await Scene.start(t);
   const { wire, server } = scene;
   const store = operator(t, server.databaseUrl);
@@ -33,7 +33,7 @@ t.test('OPER-01 OPER-02: a tenant is suspended, closed and active again', async 
   const reading = async (): Promise<string> => (await wire.get('/items?since=0', scene.as('a'))).outcome;
   t.equal(await store.setState(server.tenantId, 'suspended'), 'ok');
   await answers(writing, '403 tenant_suspended');
-  t.equal(await reading(), '200', 'reads go on');
+  t.equal(await reading(), '200', 'reads are served');
   t.equal((await wire.delete(`/items/${item.id}`, scene.as('a'))).outcome, '403 tenant_suspended');
   t.equal((await wire.post('/bins', { id: 'new' }, scene.as('a'))).outcome, '403 tenant_suspended');
   t.equal((await wire.get('/devices', scene.as('a'))).status, 200);
@@ -59,7 +59,7 @@ async function hosted(t: WithTeardown): Promise<{ server: Running; at: (slug: st
 }
 
 t.test(
-  'OPER-03 OPER-04 OPER-07: tenants are listed, given another claim token, and deleted with all they have',
+  'OPER-03 OPER-04 OPER-07: tenants are listed, given another claim token, and deleted with all their rows',
   async (t) => {
     const { server, at } = await hosted(t);
     const store = operator(t, server.databaseUrl);
@@ -99,7 +99,7 @@ t.test(
   },
 );
 
-t.test('OPER-05: the account password is removed', async (t) => {
+t.test('OPER-05: the account password is removed without knowing it', async (t) => {
   const scene = await Scene.start(t);
   const store = operator(t, scene.server.databaseUrl);
   await scene.wire.post('/password/set', { password: 'a-long-password' }, scene.as('a'));
@@ -109,7 +109,7 @@ t.test('OPER-05: the account password is removed', async (t) => {
   t.equal(await store.removePassword('nobody'), 'tenant_not_found');
 });
 
-t.test('OPER-06: a new epoch resets every device, on a server that runs', async (t) => {
+t.test('OPER-06: a new epoch resets every device, on a running server', async (t) => {
   const scene = await Scene.start(t);
   await scene.written();
   const before = (await scene.wire.get('/service/status')).text('epoch');
@@ -124,7 +124,7 @@ t.test('OPER-06: a new epoch resets every device, on a server that runs', async 
   t.match(await socket.next(), { type: 'reset', epoch });
 });
 
-t.test('OPER-08: figures that do not fit the rows are found', async (t) => {
+t.test('OPER-08: counts and sums that do not match the rows are detected, and so are orphaned rows', async (t) => {
   const scene = await Scene.start(t);
   const { server } = scene;
   const store = operator(t, server.databaseUrl);

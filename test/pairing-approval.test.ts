@@ -1,4 +1,4 @@
-/** Pairing by six words, second half: the existing device answers; revocations and passwords in between. */
+/** Pairing by six words, second half: the answer of the existing device; revocations and passwords in between. */
 import t from 'tap';
 import { ulid } from 'ulid';
 import {
@@ -21,7 +21,7 @@ import {
 } from './support/accounts.js';
 import { ask, open, openIn, request, stays, waits, type Opened } from './support/pairing.js';
 
-t.test('PAIR-16: only the device that opened the session, and only once somebody asked', async (t) => {
+t.test('PAIR-16: only the device that opened the session may wrap, and only once a device has requested', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing } = world;
   const other = await pairOne(world, existing);
@@ -35,7 +35,7 @@ t.test('PAIR-16: only the device that opened the session, and only once somebody
   t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(session.code))), undefined);
 });
 
-t.test('PAIR-14: what waits is shown for as long as it can be answered', async (t) => {
+t.test('PAIR-14: a request is listed for as long as it can be answered', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing, clock } = world;
   await request(world, newDevice());
@@ -61,11 +61,15 @@ t.test('PAIR-18 PAIR-19: a reject ends the session', async (t) => {
   t.equal(await ask(world, newDevice()), 'pair_invalid');
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid');
   t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(code))), 'pair_invalid');
-  t.same(await a.pairing.wrap(tenantId, existing.id, { code, reject: true }), { ok: true }, 'a lost reply');
+  t.same(
+    await a.pairing.wrap(tenantId, existing.id, { code, reject: true }),
+    { ok: true },
+    'a reject whose reply was lost may be repeated',
+  );
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 1);
 });
 
-t.test('the same answer again is fine, another one is a conflict', async (t) => {
+t.test('the same wrap again succeeds, another one is a conflict', async (t) => {
   const world = await open(t);
   const { a, b, tenantId, existing, code } = world;
   await request(world, newDevice());
@@ -77,7 +81,7 @@ t.test('the same answer again is fine, another one is a conflict', async (t) => 
   t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, { code, reject: true })), 'conflict');
 });
 
-t.test('an approval and a rejection at once: one of them, and the new device is told the same', async (t) => {
+t.test('of a concurrent approval and rejection one wins, and the new device gets that result', async (t) => {
   const world = await open(t);
   const { a, b, tenantId, existing } = world;
   for (let round = 0; round < 4; round++) {
@@ -96,7 +100,7 @@ t.test('an approval and a rejection at once: one of them, and the new device is 
   }
 });
 
-t.test('what does not fit is refused', async (t) => {
+t.test('an invalid wrap is refused', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing, code } = world;
   await request(world, newDevice());
@@ -113,7 +117,7 @@ t.test('what does not fit is refused', async (t) => {
   }
 });
 
-t.test('PAIR-22: two pairings at once do not pass MAX_DEVICES', async (t) => {
+t.test('PAIR-22: two concurrent pairings do not exceed MAX_DEVICES', async (t) => {
   const world = await newWorld(t, { maxDevices: 3 });
   const { a, b, tenantId } = world;
   const [one, two] = (await claimedWorld(world, 1)) as [TestDevice, TestDevice];
@@ -127,7 +131,7 @@ t.test('PAIR-22: two pairings at once do not pass MAX_DEVICES', async (t) => {
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 3);
 });
 
-t.test('PAIR-21: two pairings of one id at once: one device', async (t) => {
+t.test('PAIR-21: two concurrent pairings of one id make one device', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId } = world;
   const [one, two] = (await claimedWorld(world, 1)) as [TestDevice, TestDevice];
@@ -141,7 +145,7 @@ t.test('PAIR-21: two pairings of one id at once: one device', async (t) => {
   t.same(ends.toSorted(), ['device_exists', 'ok']);
 });
 
-t.test('the sessions of a revoked device end, open, requested or wrapped', async (t) => {
+t.test('the sessions of a revoked device end, whether open, requested or wrapped', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId } = world;
   const [first] = (await claimedWorld(world)) as [TestDevice];
@@ -162,26 +166,27 @@ t.test('the sessions of a revoked device end, open, requested or wrapped', async
   t.equal(await refusal(a.pairing.init(tenantId, ulid(), { code: newCode(), epk: random(32) })), 'bad_token');
 });
 
-t.test(
-  'PAIR-25: a session that was wrapped in time gives its device the key also later, and nobody else',
-  async (t) => {
-    const world = await open(t);
-    const { a, b, tenantId, existing, code, clock } = world;
-    const device = newDevice();
-    await request(world, device);
-    await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
-    clock.advance(300_000);
-    const again = await b.pairing.fetchNpk(tenantId, joinBody(code, device), stays());
-    t.match(again, { device: { id: device.id }, token: String });
-    clock.advance(300_000);
-    t.match(await ask(world, device), { device: { id: device.id } }, 'as long as the session is kept');
-    t.equal(await ask(world, newDevice()), 'pair_expired', 'PAIR-06: another key');
-    t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_expired');
-    clock.advance(300_001);
-    await openIn(world, existing);
-    t.equal(await ask(world, device), 'pair_invalid', 'cleared away');
-  },
-);
+t.test('PAIR-25: a session that was wrapped in time gives its device the key later too, and no other', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing, code, clock } = world;
+  const device = newDevice();
+  await request(world, device);
+  await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+  clock.advance(300_000);
+  const again = await b.pairing.fetchNpk(tenantId, joinBody(code, device), stays());
+  t.match(again, { device: { id: device.id }, token: String });
+  clock.advance(300_000);
+  t.match(
+    await ask(world, device),
+    { device: { id: device.id } },
+    'the result is given for as long as the session is kept',
+  );
+  t.equal(await ask(world, newDevice()), 'pair_expired', 'PAIR-06: another key');
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_expired');
+  clock.advance(300_001);
+  await openIn(world, existing);
+  t.equal(await ask(world, device), 'pair_invalid', 'the session is removed');
+});
 
 t.test('a new device that is revoked before it fetched its key gets none', async (t) => {
   const world = await open(t);
@@ -193,7 +198,7 @@ t.test('a new device that is revoked before it fetched its key gets none', async
   t.equal(await ask(world, device), 'pair_invalid');
 });
 
-t.test('a revoke and a wrap of the same device at once: no device joins by a revoked one', async (t) => {
+t.test('in a race of revocation and wrap no device joins by a revoked device', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId } = world;
   const [first] = (await claimedWorld(world)) as [TestDevice];
@@ -206,7 +211,7 @@ t.test('a revoke and a wrap of the same device at once: no device joins by a rev
       () => a.pairing.wrap(tenantId, existing.id, wrapBody(session.code)),
       () => b.devices.revoke(tenantId, existing.id, first.id),
     ];
-    // Whoever comes first to the lock goes first: both orders take place.
+    // The first call to take the lock goes first: both orders occur.
     const ends = await together(world, round % 2 === 0 ? calls : calls.toReversed());
     const [wrapped, revoked] = round % 2 === 0 ? ends : ends.toReversed();
     t.equal(revoked, 'ok');
@@ -215,12 +220,13 @@ t.test('a revoke and a wrap of the same device at once: no device joins by a rev
       [[existing.id, device.id]],
     );
     const at = (id: string): number | undefined => order.rows.find((row) => row.id === id)?.at;
-    if (wrapped === 'ok') t.ok((at(device.id) ?? 0) < (at(existing.id) ?? 0), 'it joined before');
+    if (wrapped === 'ok')
+      t.ok((at(device.id) ?? 0) < (at(existing.id) ?? 0), 'the new device joined before the revocation');
     else t.equal(at(device.id), undefined);
   }
 });
 
-t.test('a restart and a wrap at once: nothing of the old life is left', async (t) => {
+t.test('after a race of restart and wrap no device and no session is left', async (t) => {
   for (let round = 0; round < 2; round++) {
     const world = await open(t);
     const { a, b, tenantId, existing, code } = world;
@@ -234,7 +240,7 @@ t.test('a restart and a wrap at once: nothing of the old life is left', async (t
 });
 
 t.test('INST-08: a write is checked against the devices as they are when it is committed', async (t) => {
-  // What a commit compares is the generation: it must have risen whenever the devices are others than it saw.
+  // A commit compares the generation: it must have risen whenever the devices differ from those that were checked.
   const world = await newWorld(t);
   const { a, b, tenantId } = world;
   const [first] = (await claimedWorld(world)) as [TestDevice];
@@ -245,15 +251,16 @@ t.test('INST-08: a write is checked against the devices as they are when it is c
       const snapshot = await b.directory.load(tenantId);
       const devices = snapshot?.devices.map(({ id, revoked }) => `${id} ${revoked}`).join();
       const before = seen.get(snapshot?.generation ?? 0);
-      if (before !== undefined && before !== devices) t.fail(`generation ${snapshot?.generation} means two things`);
+      if (before !== undefined && before !== devices)
+        t.fail(`generation ${snapshot?.generation} has two sets of devices`);
       seen.set(snapshot?.generation ?? 0, devices ?? '');
     }
   })();
-  // However slow the reader is: as long as it has not seen several generations it has compared nothing.
+  // A slow reader gets more rounds: it has compared nothing before it has seen several generations.
   for (let round = 0; round < 15 || seen.size <= 5; round++) {
     const device = await pairOne(world, first);
     await a.devices.revoke(tenantId, device.id, first.id);
-    // Reads that come this fast wait for each other.
+    // Reads in such quick succession wait for each other.
     world.clock.advance(25);
   }
   done = true;
@@ -262,7 +269,7 @@ t.test('INST-08: a write is checked against the devices as they are when it is c
   t.ok(seen.size > 5);
 });
 
-t.test('PASS-09 PASS-10: once set, a ticket is needed, and asking without it spends nothing', async (t) => {
+t.test('PASS-09 PASS-10: once a password is set a ticket is needed; a call without it uses up nothing', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing } = world;
   await a.passwords.set(tenantId, { password: 'p' });
@@ -279,16 +286,16 @@ t.test('PASS-09 PASS-10: once set, a ticket is needed, and asking without it spe
   t.equal(
     await ask(world, { ...device, id: existing.id }, { passwordTicket: ticket }),
     'device_exists',
-    'which leaves it',
+    'device_exists does not use up the ticket',
   );
   t.equal(await ask(world, device, { passwordTicket: ticket }), 'pending');
-  t.equal(await ask(world, device, { passwordTicket: ticket }), 'pending', 'the same call goes on');
+  t.equal(await ask(world, device, { passwordTicket: ticket }), 'pending', 'the same call continues');
   t.equal(await ask(world, device), 'pending');
   await a.pairing.wrap(tenantId, existing.id, wrapBody(world.code));
   t.match(await ask(world, device, { passwordTicket: ticket }), { device: { id: device.id } });
 });
 
-t.test('PASS-06: a ticket that was used for one session is not good for another', async (t) => {
+t.test('PASS-06: a ticket that was used for one session is not valid for another', async (t) => {
   const world = await open(t);
   const { a, b, tenantId, existing } = world;
   await a.passwords.set(tenantId, { password: 'p' });
@@ -322,7 +329,7 @@ t.test(
   },
 );
 
-/** A second device beside a set password. */
+/** A second device, paired while a password is set. */
 async function newOther(world: Opened): Promise<TestDevice> {
   const device = newDevice();
   const { ticket } = await world.a.passwords.verify(world.tenantId, { password: 'p' });

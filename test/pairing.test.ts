@@ -21,7 +21,7 @@ import {
 import { TestClock } from './support/clock.js';
 import { ask, heldBy, open, openIn, request, stays, waits } from './support/pairing.js';
 
-t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: each step on either instance, to the end', async (t) => {
+t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: a pairing with its steps on two instances completes', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId, clock } = world;
   const [existing] = (await claimedWorld(world)) as [TestDevice];
@@ -38,7 +38,7 @@ t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: each step on either instance, to the en
   const asked = told(b);
   const joining = b.pairing.fetchNpk(tenantId, body, stays());
   await asked;
-  t.equal(await generationOf(a.pool, tenantId), before + 1, 'PAIR-11: E has to be told');
+  t.equal(await generationOf(a.pool, tenantId), before + 1, 'PAIR-11: the existing device has to be notified');
   const { requests } = await a.pairing.requests(tenantId, existing.id);
   const [waiting] = requests;
   t.same(
@@ -69,7 +69,7 @@ t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: each step on either instance, to the en
       frame: { type: 'pair_request', ...waiting },
     },
   ]);
-  t.equal(snapshot?.devices.length, 1, 'PAIR-17: nothing joins before E has approved');
+  t.equal(snapshot?.devices.length, 1, 'PAIR-17: no device joins before the existing one has approved');
 
   const wrap = wrapBody(code);
   t.same(await a.pairing.wrap(tenantId, existing.id, wrap), { ok: true });
@@ -87,7 +87,7 @@ t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: each step on either instance, to the en
   t.same((await a.pairing.requests(tenantId, existing.id)).requests, []);
 });
 
-t.test('PAIR-02: a code in use is a conflict, one that is over is not', async (t) => {
+t.test('PAIR-02: a code in use is a conflict, the code of an ended session is not', async (t) => {
   const world = await open(t);
   const { a, b, tenantId, existing, code, clock } = world;
   const other = await pairOne(world, existing);
@@ -97,15 +97,15 @@ t.test('PAIR-02: a code in use is a conflict, one that is over is not', async (t
   t.equal(
     await refusal(b.pairing.init(tenantId, other.id, { code, epk: random(32) })),
     undefined,
-    'ended by a newer one',
+    'a session that was ended by a newer one frees its code',
   );
   clock.advance(300_000);
   t.equal(await refusal(b.pairing.init(tenantId, other.id, { code: fresh.code, epk: random(32) })), undefined);
   const found = await a.pairing.fetchEpk(tenantId, { code: fresh.code });
-  t.equal(found.expiresAt, clock.now() + 300_000, 'the live one of two with this code');
+  t.equal(found.expiresAt, clock.now() + 300_000, 'of two sessions with this code the live one is found');
 });
 
-t.test('PAIR-02: of several that draw one code at once, one has it', async (t) => {
+t.test('PAIR-02: of several devices that choose one code at once, one gets it', async (t) => {
   const world = await newWorld(t);
   const { b, tenantId } = world;
   const devices = await claimedWorld(world, 3);
@@ -126,14 +126,14 @@ t.test('PAIR-03: a new session ends the old one', async (t) => {
   await request(world, device);
   const before = await generationOf(a.pool, tenantId);
   const second = await openIn(world, existing);
-  t.equal(await generationOf(a.pool, tenantId), before + 1, 'a request that E was told of is gone');
+  t.equal(await generationOf(a.pool, tenantId), before + 1, 'the end of a request is notified');
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid');
   t.equal(await ask(world, device), 'pair_invalid');
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code: second.code })), undefined);
   t.same((await a.directory.load(tenantId))?.pairRequests, []);
 });
 
-t.test('a new session leaves a key that waits for its device', async (t) => {
+t.test('a new session does not remove a key that waits for its device', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing, code } = world;
   const device = newDevice();
@@ -143,7 +143,7 @@ t.test('a new session leaves a key that waits for its device', async (t) => {
   t.match(await ask(world, device), { device: { id: device.id } });
 });
 
-t.test('PAIR-05 PAIR-06: an unknown code is invalid, a late one expired', async (t) => {
+t.test('PAIR-05 PAIR-06: an unknown code is pair_invalid, a late one pair_expired', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing, code, clock } = world;
   const device = newDevice();
@@ -176,10 +176,10 @@ t.test('PAIR-05 PAIR-06: an unknown code is invalid, a late one expired', async 
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_expired');
   clock.advance(1);
   await openIn(world, existing);
-  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid', 'cleared away');
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid', 'the session is removed');
 });
 
-t.test('PAIR-06: a call that is held when the session runs out is told so', async (t) => {
+t.test('PAIR-06: a call that is held when the session expires gets pair_expired', async (t) => {
   const world = await open(t);
   const { b, tenantId, code, clock } = world;
   clock.advance(290_000);
@@ -200,7 +200,7 @@ t.test('PAIR-06: a call that is held when the session runs out is told so', asyn
   t.equal(heldBy(b.pairing), 0);
 });
 
-t.test('a code is read in any spelling that people write', (t) => {
+t.test('a code is accepted in any case, width, dash and white space', (t) => {
   for (const spelled of [
     'Able-Bake  car\tdog-EASY fox',
     'able\u2014bake\u00a0car dog easy fox ',
@@ -211,13 +211,13 @@ t.test('a code is read in any spelling that people write', (t) => {
   t.end();
 });
 
-t.test('PAIR-07: it waits for 25 s, looking again, then goes on in the next call', async (t) => {
+t.test('PAIR-07: a call waits for 25 s, checking again and again; the next call continues', async (t) => {
   const world = await open(t);
   const { b, tenantId, clock } = world;
   const device = newDevice();
   const joining = b.pairing.fetchNpk(tenantId, joinBody(world.code, device), stays());
   const started = clock.now();
-  // What its statements take counts too.
+  // The time of its statements counts too.
   clock.advance(10_000);
   let ended = false;
   const watched = joining.finally(() => {
@@ -249,20 +249,20 @@ t.test('a wrap on another instance is found within 2 s without any notification'
   t.match(await joining, { device: { id: device.id } });
 });
 
-t.test('a change that comes while a held call looks is not lost', async (t) => {
+t.test('a change that arrives while a held call reads the session is not lost', async (t) => {
   const clock = new TestClock();
   const waiter = new Waiter('tenant', 'session', 1);
   waiter.notify();
   t.equal(await waiter.next(clock, 1_000), 'look');
-  t.equal(clock.waiting, 0, 'it did not wait');
+  t.equal(clock.waiting, 0, 'the call did not wait');
   const next = waiter.next(clock, 1_000);
-  t.equal(clock.waiting, 1, 'one notification is one look');
+  t.equal(clock.waiting, 1, 'one notification causes one read');
   waiter.end();
   t.equal(await next, 'end');
   t.equal(await waiter.next(clock, 1_000), 'end');
 });
 
-t.test('PAIR-24: one held call a session: a second takes over, and who leaves is let go', async (t) => {
+t.test('PAIR-24: a session has one held call: a second replaces it, a caller that leaves is released', async (t) => {
   const world = await open(t);
   const { b, tenantId, code, clock } = world;
   const body = joinBody(code, newDevice());
@@ -279,16 +279,16 @@ t.test('PAIR-24: one held call a session: a second takes over, and who leaves is
   t.equal(clock.waiting, 0, 'no timer is left');
 });
 
-t.test('PAIR-24: of two calls the one that came in later is held, whichever asks the database faster', async (t) => {
+t.test('PAIR-24: of two calls the later one is held, whichever reads the database faster', async (t) => {
   const waiters = new Waiters();
   const clock = new TestClock();
   const [slow, fast] = [waiters.arrive(), waiters.arrive()];
   const later = waiters.add('tenant', 'session', fast);
   const earlier = waiters.add('tenant', 'session', slow);
-  t.equal(await earlier.next(clock, 1), 'end', 'the one whose client has gone on');
+  t.equal(await earlier.next(clock, 1), 'end', 'the call that its client has replaced ends');
   waiters.remove(earlier);
   later.notify();
-  t.equal(await later.next(clock, 1), 'look', 'still held');
+  t.equal(await later.next(clock, 1), 'look', 'the later call is still held');
   t.equal(waiters['tenants'].size, 1);
   const third = waiters.add('tenant', 'session', waiters.arrive());
   t.equal(await later.next(clock, 1), 'end');
@@ -296,7 +296,7 @@ t.test('PAIR-24: of two calls the one that came in later is held, whichever asks
   t.equal(waiters['tenants'].size, 0);
 });
 
-t.test('PAIR-09 PAIR-10 PAIR-25: the same key goes on and gets the result again, another key is refused', async (t) => {
+t.test('PAIR-09 PAIR-10 PAIR-25: the same key continues and gets the result again, another is refused', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing, code, clock } = world;
   const device = newDevice();
@@ -305,18 +305,22 @@ t.test('PAIR-09 PAIR-10 PAIR-25: the same key goes on and gets the result again,
   t.equal(await ask(world, { ...newDevice(), id: device.id }), 'pair_invalid');
   t.equal(await ask(world, device, { name: 'Other name' }), 'pending');
   t.equal((await a.pairing.requests(tenantId, existing.id)).requests[0]?.name, 'Phone', 'the first request stands');
-  t.equal(await generationOf(a.pool, tenantId), before, 'asking again tells nobody');
+  t.equal(await generationOf(a.pool, tenantId), before, 'a repeated request notifies nobody');
   await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
   t.equal(await ask(world, newDevice()), 'pair_invalid');
   const first = (await ask(world, device)) as { token: string };
-  t.same(await ask(world, device), first, 'a lost reply');
+  t.same(await ask(world, device), first, 'a lost reply can be fetched again');
   t.ok(await a.admits(tenantId, first.token, clock.now()));
   clock.advance(300_000);
-  t.match(await ask(world, device), { device: { id: device.id }, token: String }, 'it was answered in time');
+  t.match(
+    await ask(world, device),
+    { device: { id: device.id }, token: String },
+    'a session that was wrapped in time gives the result later',
+  );
   t.equal(await ask(world, newDevice()), 'pair_expired');
 });
 
-t.test('PAIR-10: of two keys that ask at once one has the session', async (t) => {
+t.test('PAIR-10: of two keys that request at once one gets the session', async (t) => {
   const world = await open(t);
   const { a, b, tenantId, existing } = world;
   for (let round = 0; round < 3; round++) {
@@ -329,7 +333,7 @@ t.test('PAIR-10: of two keys that ask at once one has the session', async (t) =>
   }
 });
 
-t.test('PAIR-20: a device that gives no id, host and certificate is paired; the server draws its id', async (t) => {
+t.test('PAIR-20: a device without id, host and certificate is paired; the server generates its id', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing, code } = world;
   const device = newDevice();
@@ -345,7 +349,7 @@ t.test('PAIR-20: a device that gives no id, host and certificate is paired; the 
   });
 });
 
-t.test('PAIR-21 PAIR-22: a known id or a device too many is refused, and binds nothing', async (t) => {
+t.test('PAIR-21 PAIR-22: a known id or a device over the limit is refused, the session stays free', async (t) => {
   const world = await open(t, { maxDevices: 2 });
   const { a, tenantId, existing, code } = world;
   t.equal(await ask(world, { ...newDevice(), id: existing.id }), 'device_exists');
@@ -359,7 +363,7 @@ t.test('PAIR-21 PAIR-22: a known id or a device too many is refused, and binds n
   t.equal(await ask(full, newDevice()), 'pending', 'the session is still free');
 });
 
-t.test('DEV-09 DEV-11: what does not fit is refused, and binds nothing', async (t) => {
+t.test('DEV-09 DEV-11: an invalid request is refused, and the session stays free', async (t) => {
   const world = await open(t);
   const device = newDevice();
   for (const more of [

@@ -10,7 +10,7 @@ const payloadOf = (notice: object): string =>
   new NoticeMac(randomBytes(32)).sign('service', JSON.stringify({ from: TENANTS[0], ...notice }));
 const partsOf = (set: TenantSet): string[] => Array.from({ length: SET_PARTS }, (_, n) => set.part(n));
 
-t.test('INST-40: a set of subscriptions comes whole, and few that are not in it are taken for it', async (t) => {
+t.test('INST-40: a set of subscriptions arrives whole, with few false positives', async (t) => {
   const set = new TenantSet();
   for (const id of TENANTS) set.add(bucketOf(id));
   const notices = partsNotices(partsOf(set), { set: 1, late: 7 });
@@ -19,24 +19,27 @@ t.test('INST-40: a set of subscriptions comes whole, and few that are not in it 
   const peers = new Peers();
   peers.seen('a', 0);
   for (const [n, { parts, set }] of notices.entries()) {
-    t.ok(n === 0 || peers.subscribes('a', bucketOf('whatever')), 'until all is told it subscribes to everything');
+    t.ok(
+      n === 0 || peers.subscribes('a', bucketOf('whatever')),
+      'until all parts have arrived it counts as subscribed to everything',
+    );
     peers.subscribe('a', { parts, set });
   }
   t.ok(TENANTS.every((id) => peers.subscribes('a', bucketOf(id))));
   const strangers = TENANTS.filter((id) => peers.subscribes('a', bucketOf(`${id}x`))).length;
-  t.ok(strangers < TENANTS.length / 10, `${strangers} false of ${TENANTS.length}`);
+  t.ok(strangers < TENANTS.length / 10, `${strangers} false positives of ${TENANTS.length}`);
   peers.doubt();
   t.strictSame(peers.subscribers(bucketOf('whatever')), ['a']);
 });
 
-t.test('INST-40: the fullest set fits into notifications as well', async (t) => {
+t.test('INST-40: even incompressible parts fit into notifications', async (t) => {
   const bytes = partsOf(new TenantSet()).map(() => deflateRawSync(randomBytes(4_096)).toString('base64'));
   const set = new TenantSet();
   for (const [n, part] of bytes.entries()) t.ok(set.setPart(n, part));
   for (const notice of partsNotices(partsOf(set), { set: 1e9, late: 1e9 })) t.ok(payloadOf(notice).length < 8_000);
 });
 
-t.test('INST-41: heads fill notifications up to the last byte that PostgreSQL takes, and not beyond', (t) => {
+t.test('INST-41: heads fill notifications up to the last byte that PostgreSQL accepts, and not beyond', (t) => {
   const mac = new NoticeMac(randomBytes(32));
   const hints = TENANTS.slice(0, 500).map((id): Hint => [id, 1_000, 1]);
   const lengths: number[] = [];
@@ -45,13 +48,13 @@ t.test('INST-41: heads fill notifications up to the last byte that PostgreSQL ta
     const payloads = hintPayloads('x'.repeat(length), hints);
     lengths.push(...payloads.map((payload) => mac.sign('service', payload).length));
     const told = payloads.flatMap((payload) => (JSON.parse(payload) as { changes: Hint[] }).changes);
-    t.strictSame(told, hints, 'each once, in order');
+    t.strictSame(told, hints, 'each hint is sent once, in order');
   }
   t.equal(Math.max(...lengths), 7_999);
   t.end();
 });
 
-t.test('INST-57: parts of an earlier set than the last one change nothing', async (t) => {
+t.test('INST-57: parts of a set that was sent earlier, or is sent again, change nothing', async (t) => {
   const [before, after] = [new TenantSet(), new TenantSet()];
   for (const set of [before, after]) set.add(5);
   after.add(7);
@@ -67,10 +70,10 @@ t.test('INST-57: parts of an earlier set than the last one change nothing', asyn
   t.strictSame(known(), [true, true, true]);
   peers.doubt();
   tell(before, 1);
-  t.strictSame(peers.subscribers(1_000), ['a'], 'nor does it end a doubt');
+  t.strictSame(peers.subscribers(1_000), ['a'], 'an earlier set does not end the doubt');
   tell(after, 2);
-  t.strictSame(peers.subscribers(1_000), ['a'], 'nor one that was told already');
-  t.strictSame(known(), [true, true, true], 'to which others were added since');
+  t.strictSame(peers.subscribers(1_000), ['a'], 'nor does a set that is sent again');
+  t.strictSame(known(), [true, true, true], 'subscriptions that were added since stay');
   tell(after, 3);
   t.strictSame([...known(), peers.subscribes('a', 1_000)], [true, true, false, false]);
   tell(before, 4);
@@ -97,7 +100,7 @@ t.test('INST-42: a part that cannot be read changes nothing', async (t) => {
   t.strictSame(partsOf(set), before);
 });
 
-t.test('INST-52: recent heads are kept for 20 s, and for so many tenants', async (t) => {
+t.test('INST-52: recent heads are kept for 20 s, and for at most 50,000 tenants', async (t) => {
   const recent = new RecentHeads();
   const kept = (now: number): string[] => [...recent.all(now)].map(({ hint }) => hint[0]);
   recent.note(['a', 1, 1], 0);

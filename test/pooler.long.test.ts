@@ -1,4 +1,4 @@
-/** The conformance kit and the tests of faults, each server behind a pooler of its own. */
+/** The conformance kit and the fault tests, each server behind a pooler of its own. */
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -15,7 +15,7 @@ const FILES = ['conformance.test', 'instance-', 'instances.', 'outage', 'faults.
 
 const skip = missing('pgbouncer');
 
-t.test('DEPLOY-13: the rules that ask the database hold behind a pooler', { skip }, async (t) => {
+t.test('DEPLOY-13: the rules that need the database hold behind a pooler', { skip }, async (t) => {
   const { url } = await testDatabase(t);
   await fitForPooler(url);
   const pooler = await PgBouncer.before(t, url);
@@ -31,17 +31,17 @@ t.test('DEPLOY-13: the rules that ask the database hold behind a pooler', { skip
     results.filter(({ kind }) => kind === 'fail').map(({ id, text }) => `${id}: ${text}`),
     [],
   );
-  t.ok(results.filter(({ kind }) => kind === 'pass').length > 100, 'and most of them were seen');
+  t.ok(results.filter(({ kind }) => kind === 'pass').length > 100, 'more than 100 rules passed');
   t.same(
     server.logs.filter(({ level }) => Number(level) >= 50),
     [],
-    'and nothing went wrong inside',
+    'the server logged no error',
   );
 });
 
-t.test('DEPLOY-13: the conformance kit and the tests of faults', { skip }, async (t) => {
+t.test('DEPLOY-13: the conformance kit and the fault tests pass behind a pooler', { skip }, async (t) => {
   const runner = fileURLToPath(new URL('./run.js', import.meta.url));
-  // Node's runner runs nothing inside a test.
+  // Node's test runner runs no tests inside a test.
   const { NODE_TEST_CONTEXT: _, ...outside } = process.env;
   const env = { ...outside, TEST_POOLER: 'on' };
   const ended = await promisify(execFile)(process.execPath, [runner, '--long', ...FILES], {

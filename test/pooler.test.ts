@@ -16,7 +16,7 @@ t.setTimeout(300_000);
 
 const skip = missing('pgbouncer');
 
-t.test('DEPLOY-14: a pooler whose sessions lack settings, or that leads elsewhere', { skip }, async (t) => {
+t.test('DEPLOY-14: no server starts behind a pooler without settings or to another database', { skip }, async (t) => {
   const { url } = await testDatabase(t);
   await runSql(
     url,
@@ -34,13 +34,13 @@ t.test('DEPLOY-14: a pooler whose sessions lack settings, or that leads elsewher
   await fitForPooler(url);
   await pooler.say('RECONNECT');
   const { wire } = await spawnServer(t, { database: { url }, env: pooler.env });
-  t.equal((await wire.get('/service/status')).status, 200, 'with what it says, it starts');
+  t.equal((await wire.get('/service/status')).status, 200, 'with the settings that it names, the server starts');
   const other = await testDatabase(t);
   t.match(await refusal({ ...pooler.env, LISTEN_DATABASE_URL: other.url }), /lead to different databases/);
   t.match(await refusal({ DATABASE_URL: '', LISTEN_DATABASE_URL: url }), /DATABASE_URL: got nothing; takes the pooler/);
 });
 
-t.test('DEPLOY-13: two instances behind a pooler, which is killed, as the database is', { skip }, async (t) => {
+t.test('DEPLOY-13: no write is lost when the pooler and then the database is killed', { skip }, async (t) => {
   const postgres = await OwnPostgres.start(t);
   await fitForPooler(postgres.url);
   const pooler = await PgBouncer.before(t, postgres.url);
@@ -78,7 +78,7 @@ t.test('DEPLOY-13: two instances behind a pooler, which is killed, as the databa
   t.same(lost, [], `none of ${writers.acked.length} acknowledged writes is lost`);
 });
 
-t.test('DEPLOY-15: a new history, and the operator, past the pooler', { skip }, async (t) => {
+t.test('DEPLOY-15: a new history is noticed, and operators’ commands bypass the pooler', { skip }, async (t) => {
   const { url } = await testDatabase(t);
   await fitForPooler(url);
   const pooler = await PgBouncer.before(t, url);
@@ -100,6 +100,6 @@ t.test('DEPLOY-15: a new history, and the operator, past the pooler', { skip }, 
   t.match(
     await operator.json('restore', file, '--force', '--yes'),
     { code: EXIT.ok },
-    'sessions it keeps do not count',
+    'sessions that the pooler keeps do not count as a running server',
   );
 });

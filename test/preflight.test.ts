@@ -1,6 +1,6 @@
 /**
- * What is wrong before the start: one sentence, exit code 1, and nothing was made. Of each kind one is found by the
- * program as a process, the others in this one.
+ * Errors before the start: one sentence, exit code 1, and nothing is made. One of each kind is tested with the program
+ * as a process, the others in this process.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -25,9 +25,9 @@ const DOCUMENTED = 1;
 
 interface Start {
   readonly env?: Readonly<Record<string, string>>;
-  /** Left out: this user's. */
+  /** Default: this user. */
   readonly uid?: number;
-  /** As a process of its own; what has another user always is. */
+  /** Starts a process of its own; a start as another user always does. */
   readonly spawned?: boolean;
 }
 
@@ -37,7 +37,7 @@ interface Ended {
   readonly stderr: string;
 }
 
-/** A start that is to fail: what it said, and its exit code. */
+/** A start that has to fail: its output and its exit code. */
 async function start({ env = {}, uid }: Start): Promise<Ended> {
   const child = spawn(process.execPath, [MAIN], {
     env: { PATH: process.env['PATH'], HOST: '127.0.0.1', PORT: '0', ...env },
@@ -50,37 +50,37 @@ async function start({ env = {}, uid }: Start): Promise<Ended> {
   return { code, ...said };
 }
 
-/** What such a start would say, found out in this process: the program writes the message of these errors, and no more. */
+/** What such a start would print, found in this process: the program prints these errors' message and no more. */
 async function said({ env }: Start): Promise<string> {
   const config = readConfig({ HOST: '127.0.0.1', PORT: '0', ...env });
   const error = await preflight(config).catch((thrown: unknown) => thrown);
   return error instanceof StartError || error instanceof MigrationError ? `${error.message}\n` : String(error);
 }
 
-/** One line that ends as a sentence does, the exit code of the reference, and a folder that is as it was. */
+/** Asserts one line that is a sentence, the exit code of the reference, and an unchanged folder. */
 async function refused(t: Test, how: Start & { readonly folder: string }, expected: RegExp): Promise<void> {
   const before = await readdir(how.folder);
   let text: string;
   if (how.spawned === true || how.uid !== undefined) {
     const { code, stdout, stderr } = await start(how);
     t.equal(stdout, '');
-    t.equal(code, DOCUMENTED, 'the exit code');
+    t.equal(code, DOCUMENTED, 'the exit code is that of the reference');
     text = stderr;
   } else text = await said(how);
   t.match(text, expected);
-  t.match(text, /^[A-Z][^\n]*\.\n$/, 'one line, and no stack');
-  t.same(await readdir(how.folder), before, 'nothing was made');
+  t.match(text, /^[A-Z][^\n]*\.\n$/, 'the message is one line without a stack');
+  t.same(await readdir(how.folder), before, 'nothing is made');
 }
 
 async function taken(t: Test): Promise<string> {
-  // Not one that the system hands out: its neighbour, which a test asks for, would be another program's by and by.
+  // Not a port that the system assigns: a test uses the next lower one, which another program might get.
   const stranger = createServer().listen(await freePort(), '127.0.0.1');
   await once(stranger, 'listening');
   t.teardown(() => stranger.close());
   return String((stranger.address() as { port: number }).port);
 }
 
-t.test('CFG-20 INST-22: ports and addresses that cannot be had', async (t) => {
+t.test('CFG-20 INST-22: a port in use and an address that is not this machine’s are refused', async (t) => {
   const folder = await temporaryFolder(t);
   const DATA_DIR = join(folder, 'data');
   const port = await taken(t);
@@ -106,7 +106,7 @@ t.test('CFG-20 INST-22: ports and addresses that cannot be had', async (t) => {
   await refused(t, of({ HOST: 'nowhere.invalid' }), /^HOST: the name nowhere\.invalid is not known on this machine/);
 });
 
-t.test('CFG-20: a port that only root may open', { skip: AS_ROOT ? false : 'needs root' }, async (t) => {
+t.test('CFG-20: a port that only root may open is refused', { skip: AS_ROOT ? false : 'needs root' }, async (t) => {
   const floor = execFileSync('cat', ['/proc/sys/net/ipv4/ip_unprivileged_port_start'], { encoding: 'utf8' });
   if (Number(floor) <= 1) return void t.pass('every user may open every port here', { skip: true });
   const folder = await temporaryFolder(t);
@@ -119,7 +119,7 @@ t.test('CFG-20: a port that only root may open', { skip: AS_ROOT ? false : 'need
   );
 });
 
-t.test('CFG-20: a DATA_DIR that is a file, is closed, or has no room', async (t) => {
+t.test('CFG-20: a DATA_DIR that is a file or inaccessible is refused', async (t) => {
   const folder = await temporaryFolder(t);
   await writeFile(join(folder, 'file'), '');
   const isFile = /^DATA_DIR: .*\/file is a file, and the data need a folder\. Move it away, or set DATA_DIR/;
@@ -133,7 +133,7 @@ t.test('CFG-20: a DATA_DIR that is a file, is closed, or has no room', async (t)
     await refused(t, { folder: closed, env: { DATA_DIR }, ...(AS_ROOT ? { uid: NOBODY } : {}) }, shut);
 });
 
-t.test('CFG-20: a disk that is full', { skip: AS_ROOT ? false : 'needs root, to mount one' }, async (t) => {
+t.test('CFG-20: a full disk is refused', { skip: AS_ROOT ? false : 'needs root, to mount one' }, async (t) => {
   const folder = await temporaryFolder(t);
   try {
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', folder], { stdio: 'pipe' });
@@ -151,7 +151,7 @@ t.test('CFG-20: a disk that is full', { skip: AS_ROOT ? false : 'needs root, to 
   return refused(t, { folder, env: { DATA_DIR, DATABASE_URL: url } }, /has \d+ MiB free, and the server needs 16\./);
 });
 
-t.test('FAIL-06: a list of hosts without a primary, or with two', async (t) => {
+t.test('FAIL-06: a list of hosts without a primary, or with two, is refused', async (t) => {
   const folder = await temporaryFolder(t);
   const { url } = await testDatabase(t);
   const { host } = new URL(url);
@@ -165,11 +165,11 @@ t.test('FAIL-06: a list of hosts without a primary, or with two', async (t) => {
     listed(away, away),
     new RegExp(`^DATABASE_URL: ${away} does not answer \\(ECONNREFUSED\\), ${away} .*Start the primary, or promote`),
   );
-  // The same one twice, which is what two of one timeline look like.
+  // The same host twice, which looks like two of one timeline.
   await refused(t, listed(host, host), /^DATABASE_URL: \S+ takes writes, \S+ takes writes, and nothing shows/);
 });
 
-t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', async (t) => {
+t.test('CFG-20: a DATABASE_URL that leads nowhere, admits nobody or has a newer schema is refused', async (t) => {
   const folder = await temporaryFolder(t);
   const { url } = await testDatabase(t);
   const of = (change: (url: URL) => void): Start & { folder: string } => {
@@ -211,18 +211,18 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', a
   );
 });
 
-t.test('CFG-21: a second server on one DATA_DIR says what is true, and no more', async (t) => {
+t.test('CFG-21: a second server on one DATA_DIR reports that another one runs, and no takeover', async (t) => {
   const first = await spawnServer(t, { embedded: true });
   const env = { DATA_DIR: first.dataDir, LOG_LEVEL: 'debug' };
   const { code, stderr } = await start({ env });
   t.equal(code, DOCUMENTED);
   t.notMatch(stderr, /tak(en|ing) (it )?over|\n\s+at /);
   t.match(stderr, /Another server is already running with DATA_DIR=.*\. Give this one its own DATA_DIR and PORT\.\n$/);
-  t.equal((await first.wire.get('/health')).status, 200, 'the first goes on');
+  t.equal((await first.wire.get('/health')).status, 200, 'the first server keeps running');
   const same = await start({ env: { ...env, PORT: String(first.port) } });
   t.match(
     same.stderr,
     /^PORT: port \d+ of 127\.0\.0\.1 is in use[^\n]*\n$/,
-    'with the same port it does not even look',
+    'with the same port the error is about the port alone',
   );
 });

@@ -6,7 +6,7 @@ import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
 import { pair, watched, type Instance } from './support/feeds.js';
 
-t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
+t.test('DEV-03 STAT-10: a device with a socket on any instance is online', async (t) => {
   const { pool, a, b } = await pair(t);
   const sockets = { a: new Map<string, Set<string>>(), b: new Map<string, Set<string>>() };
   const made = (instance: Instance, here: Map<string, Set<string>>): Presence => {
@@ -41,7 +41,7 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
     ['one', 'three', 'two'],
     ['one', 'three', 'two'],
   ]);
-  t.strictSame([...(await onA.online('another'))], [], 'TOKEN-26: of this tenant only');
+  t.strictSame([...(await onA.online('another'))], [], 'TOKEN-26: devices of another tenant are not included');
   sockets.b.set('tenant', new Set(['two']));
   onB.touched('tenant', 'three');
   await flush(b);
@@ -50,11 +50,7 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
     ['one', 'two'],
   ]);
   await pool.query("UPDATE instances SET seen_at = seen_at - 16000 WHERE id = 'a'");
-  t.strictSame(
-    await online(),
-    [['one', 'two'], ['two']],
-    'of an instance that is not seen any more nothing is believed',
-  );
+  t.strictSame(await online(), [['one', 'two'], ['two']], 'devices of an instance that is no longer seen do not count');
 
   await b.beat();
   t.notOk(b.feed.othersUp);
@@ -70,7 +66,7 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
     ['one', 'two'],
   ]);
   sockets.a.set('tenant', new Set());
-  t.strictSame(await onA.online('tenant'), new Set(), 'a socket that closed while nobody else was up is gone');
+  t.strictSame(await onA.online('tenant'), new Set(), 'a socket that closed while no other instance was up is gone');
 
   await pool.query('ALTER TABLE presence RENAME TO hidden');
   sockets.b.set('tenant', new Set(['four']));
@@ -79,7 +75,7 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
   await b.faults.until(1);
   await pool.query('ALTER TABLE hidden RENAME TO presence');
   await flush(b);
-  t.strictSame([...(await onA.online('tenant'))], ['four'], 'what could not be told is told later');
+  t.strictSame([...(await onA.online('tenant'))], ['four'], 'a change that could not be written is written later');
   await onB.close();
   t.strictSame([...(await onA.online('tenant'))], []);
 });
@@ -90,7 +86,7 @@ interface Plan {
   readonly Plans?: readonly Plan[];
 }
 
-t.test('a crowd that leaves costs a lookup for each device, whatever statistics say of the table', async (t) => {
+t.test('many devices that disconnect cost an index lookup each, whatever the table’s statistics', async (t) => {
   const { pool } = await pair(t);
   const clock = new TestClock();
   const devices = Array.from({ length: 1_000 }, (_, n) => `device ${n}`);
@@ -123,7 +119,7 @@ t.test('a crowd that leaves costs a lookup for each device, whatever statistics 
   for (const device of devices) presence.touched('tenant', device);
   const [text, values] = await flush();
   t.match(await pool.query('SELECT count(*)::int FROM presence'), { rows: [{ count: 0 }] });
-  // Statistics of a time when another instance had all devices.
+  // Statistics from a time when another instance had all devices.
   const insert = "INSERT INTO presence SELECT $1, 'tenant', 'device ' || n FROM generate_series(0, $2::int) AS n";
   await pool.query(insert, ['b', 99_999]);
   await pool.query('VACUUM ANALYZE presence');
@@ -139,12 +135,12 @@ t.test('a crowd that leaves costs a lookup for each device, whatever statistics 
   t.ok(scans.some((plan) => plan['Node Type'] === 'Function Scan'));
   t.ok(
     repeated.every((type) => /^(Index|Bitmap)/.test(type)),
-    `what is done for each: ${repeated.join(', ')}`,
+    `each repeated scan uses an index: ${repeated.join(', ')}`,
   );
   await presence.close();
 });
 
-t.test('STAT-10: a reconnect storm is told a part at a time, each device as it is then', async (t) => {
+t.test('STAT-10: a reconnect storm is written in parts, each device as it is at that time', async (t) => {
   const clock = new TestClock();
   const statements: (readonly string[])[] = [];
   const tenants = Array.from({ length: 20_000 }, (_, n) => `t${n}`);
@@ -169,7 +165,7 @@ t.test('STAT-10: a reconnect storm is told a part at a time, each device as it i
   };
   const [, first = ''] = await next();
   t.equal(first.split(',').length, 1_000);
-  t.ok(first.startsWith('{t0,t1,'), 'who came first');
+  t.ok(first.startsWith('{t0,t1,'), 'devices that came first are written first');
   gone = 't1000';
   const [, on = '', , off] = await next();
   t.equal(on.split(',').length, 949);
@@ -177,7 +173,7 @@ t.test('STAT-10: a reconnect storm is told a part at a time, each device as it i
   await presence.close();
 });
 
-t.test('ERR-14: while the database is away, who is online elsewhere is unavailable, not a fault', async (t) => {
+t.test('ERR-14: while the database is down, a query of the online devices is unavailable, not a fault', async (t) => {
   const pool = createPool({ url: 'postgres://nobody@127.0.0.1:1/none', name: 'away', onIdleError: () => undefined });
   t.teardown(() => pool.end());
   const presence = new Presence({

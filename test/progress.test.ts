@@ -1,4 +1,4 @@
-/** How far a long command is (src/terminal/output.ts, src/server/admin/progress.ts). */
+/** Progress of long commands (src/terminal/output.ts, src/server/admin/progress.ts). */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import { nodeTerminal, progressLines } from '../src/terminal/process.js';
 import { paletteOf, throttledProgress } from '../src/terminal/output.js';
 import { temporaryFolder } from './support/postgres.js';
 
-t.test('OPER-26: a line that is written over at most ten times a second', (t) => {
+t.test('OPER-26: on a terminal the line is overwritten at most ten times a second', (t) => {
   let now = 0;
   const shown: string[] = [];
   const tell = throttledProgress({ progress: (text) => void shown.push(text) }, () => now);
@@ -25,7 +25,7 @@ t.test('OPER-26: a line that is written over at most ten times a second', (t) =>
   t.end();
 });
 
-t.test('OPER-26: in a log a line every ten seconds, and none of short work', (t) => {
+t.test('OPER-26: in a log a line is written every ten seconds, and none for short work', (t) => {
   let now = 0;
   const lines: string[] = [];
   const tell = progressLines(
@@ -40,7 +40,7 @@ t.test('OPER-26: in a log a line every ten seconds, and none of short work', (t)
   t.end();
 });
 
-t.test('OPER-26: standard error alone, and nothing with --json', (t) => {
+t.test('OPER-26: progress goes to standard error alone, and nothing is printed with --json', (t) => {
   for (const { json, isTTY, expected } of [
     { json: false, isTTY: true, expected: /Backing up \[#{15}\.{15}\] 50 % 1\.0 KiB/ },
     { json: false, isTTY: false, expected: /^$/ },
@@ -63,7 +63,7 @@ t.test('OPER-26: standard error alone, and nothing with --json', (t) => {
   t.end();
 });
 
-t.test('CLI-16: colours of what is noted do not go into a file', (t) => {
+t.test('CLI-16: colours of notes are not written to a file', (t) => {
   for (const [isTTY, expected] of [
     [true, '\u001b[31mError:\u001b[39m x\n'],
     [false, 'Error: x\n'],
@@ -91,7 +91,7 @@ async function gathered(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
   return Buffer.concat(all);
 }
 
-t.test('BACKUP-15: each block is compressed as much as it is worth, and all of it is one gzip file', async (t) => {
+t.test('BACKUP-15: each block is compressed as far as that helps, and the whole is one gzip file', async (t) => {
   const noise = randomBytes(3_000_000);
   const digits = Buffer.from(randomBytes(1_500_000).toString('hex'));
   const words = Buffer.from('{"tenant":"01ARZ3NDEKTSV4RRFFQ69G5FAV","ref":"a"}\n'.repeat(60_000));
@@ -105,14 +105,14 @@ t.test('BACKUP-15: each block is compressed as much as it is worth, and all of i
   ] as const) {
     const packed = await gathered(gzipBlocks(pieces(bytes, 70_001)));
     if (bytes.length > 0) {
-      t.ok(gunzipSync(packed).equals(bytes), `${bytes.length} bytes come back`);
+      t.ok(gunzipSync(packed).equals(bytes), `${bytes.length} bytes are unpacked unchanged`);
       const share = packed.length / bytes.length;
       t.ok(share >= least && share <= most, `${share.toFixed(3)} of their size`);
     }
   }
 });
 
-t.test('BACKUP-15 OPER-26: blobs are stored as they are, and counted as they go', async (t) => {
+t.test('BACKUP-15 OPER-26: blobs are stored uncompressed, and their progress is counted', async (t) => {
   const file = join(await temporaryFolder(t), 'backup.tar.gz');
   const blob = randomBytes(5_000_000);
   const name = '01ARZ3NDEKTSV4RRFFQ69G5FAV/01ARZ3NDEKTSV4RRFFQ69G5FAW.bin';
@@ -131,8 +131,8 @@ t.test('BACKUP-15 OPER-26: blobs are stored as they are, and counted as they go'
       t.equal(total, blob.length);
     },
   );
-  t.ok((await stat(file)).size < blob.length * 1.01, 'nothing is added to it');
-  t.ok(told.length > 50 && told.at(-1) === blob.length, `told ${told.length} times, up to the end`);
+  t.ok((await stat(file)).size < blob.length * 1.01, 'the archive is at most 1 % larger than its blobs');
+  t.ok(told.length > 50 && told.at(-1) === blob.length, `reported ${told.length} times, up to the end`);
   let read = 0;
   const manifest = await verifyArchive(file, (done) => void (read = done));
   t.equal(read, (await stat(file)).size);

@@ -1,4 +1,4 @@
-/** Writes read from the bytes of their bodies, against the parser's and validator's way (src/server/tenant/change.ts). */
+/** Writes read from the bytes of their bodies (src/server/tenant/change.ts), compared with parser and validator. */
 import fc from 'fast-check';
 import t from 'tap';
 import { parseJson, isObject } from '../src/server/http/request.js';
@@ -11,7 +11,7 @@ import { inLongRun } from './support/long.js';
 
 type RequireSig = Parameters<typeof readWriteA>[2];
 
-/** Everything that later steps take from a change. */
+/** Everything that later steps use of a change. */
 function contents(change: Change): unknown {
   const { at, end, id, binId, type, ts, ifVersion, blobRef, has, ctBytes, keysBytes, blobKeysBytes, ctText } = change;
   const row = Buffer.from(change.bytes.subarray(at, end)).toString('hex');
@@ -40,7 +40,7 @@ const spelled = (length: number, label: string, spelling: number): string => {
   return spelling < 2 ? text : text.replace(/=+$/, '');
 };
 
-/** What is put into a body at random. */
+/** Characters that are put into a body at random. */
 const PIECES = Array.from('"{}[],:\\ -+/=_.e0179azAZ\n\t\0', (character) => character);
 
 interface Drawn {
@@ -88,7 +88,7 @@ function bodyOf({ ct, keys, spelling, sig, master, ifVersion, nulls, ...more }: 
   return JSON.stringify(more.reversed ? reversed(body) : body, null, more.blanks);
 }
 
-t.test('SHAPE-28: a write as JSON serializers write it is read from its bytes, as the parser would', (t) => {
+t.test('SHAPE-28: a write as JSON serializers produce it is read from its bytes with the parser’s result', (t) => {
   fc.assert(
     fc.property(drawn, fc.constantFrom<RequireSig>('always', 'a', 'never'), (write, requireSig) => {
       const body = Buffer.from(bodyOf(write));
@@ -101,7 +101,7 @@ t.test('SHAPE-28: a write as JSON serializers write it is read from its bytes, a
   t.end();
 });
 
-t.test('SHAPE-28: what is not quite that is left to the parser, or read as it would', (t) => {
+t.test('SHAPE-28: a damaged write is left to the parser or read with the parser’s result', (t) => {
   const sample = (): Buffer =>
     Buffer.from(
       bodyOf({
@@ -136,11 +136,11 @@ t.test('SHAPE-28: what is not quite that is left to the parser, or read as it wo
     }),
     { numRuns: inLongRun(3_000, 60_000) },
   );
-  t.ok(same > 20, `${same} were read`);
+  t.ok(same > 20, `${same} damaged writes were read from their bytes`);
   t.end();
 });
 
-t.test('SHAPE-28: each way to be another form', (t) => {
+t.test('SHAPE-28: each unusual or invalid spelling of a write is left to the parser', (t) => {
   const plain = bodyOf({
     ct: 40,
     keys: [1, 3],
@@ -167,8 +167,8 @@ t.test('SHAPE-28: each way to be another form', (t) => {
     'minus zero': plain.replace('"ifVersion":5', '"ifVersion":-0'),
   };
   for (const [name, body] of Object.entries(others)) {
-    t.not(parsed(Buffer.from(body), 'a'), undefined, `${name} is taken`);
-    t.equal(read(Buffer.from(body), 'a'), undefined, `${name} is left to the parser`);
+    t.not(parsed(Buffer.from(body), 'a'), undefined, `${name}: the parser accepts it`);
+    t.equal(read(Buffer.from(body), 'a'), undefined, `${name}: left to the parser`);
   }
   const wrong: Readonly<Record<string, string>> = {
     'a leading zero': plain.replace('"ifVersion":5', '"ifVersion":05'),
@@ -193,10 +193,18 @@ t.test('SHAPE-28: each way to be another form', (t) => {
     'a character of two bytes': plain.replace(/"ct":"./, '"ct":"\u0141'),
   };
   for (const [name, body] of Object.entries(wrong)) {
-    t.equal(parsed(Buffer.from(body), 'a'), undefined, `${name} is refused`);
-    t.equal(read(Buffer.from(body), 'a'), undefined, `${name} is left to the parser, which refuses it`);
+    t.equal(parsed(Buffer.from(body), 'a'), undefined, `${name}: the parser refuses it`);
+    t.equal(read(Buffer.from(body), 'a'), undefined, `${name}: left to the parser, which refuses it`);
   }
-  t.equal(read(Buffer.from(plain.replace(/,"sig":"[^"]*"/, '')), 'a'), undefined, 'without the tag that is required');
-  t.equal(read(Buffer.from(plain.replace('{', `{${' '.repeat(300_000)}`)), 'a'), undefined, 'a very long one');
+  t.equal(
+    read(Buffer.from(plain.replace(/,"sig":"[^"]*"/, '')), 'a'),
+    undefined,
+    'a write without the required tag is left to the parser',
+  );
+  t.equal(
+    read(Buffer.from(plain.replace('{', `{${' '.repeat(300_000)}`)), 'a'),
+    undefined,
+    'a body of more than 300,000 bytes is left to the parser',
+  );
   t.end();
 });

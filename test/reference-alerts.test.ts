@@ -1,4 +1,4 @@
-/** What somebody reads who was woken: the pages of the alerts, held against deploy/ and against a running server. */
+/** The pages of the alerts, checked against deploy/ and against a running server. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
@@ -28,7 +28,7 @@ const alerts = readFileSync(join(PROJECT_ROOT, 'deploy/prometheus/alerts.yml'), 
     runbook: /runbook_url: (\S+)/.exec(text)?.[1] ?? '',
   }));
 
-t.test('REF-20: every alert has its page, and every page its alert', (t) => {
+t.test('REF-20: every alert has its page with severity and three sections, and every page has its alert', (t) => {
   t.ok(alerts.length >= 7);
   for (const { name, severity, runbook } of alerts) {
     const page = runbook.replace(/^\/docs\//, '');
@@ -44,7 +44,7 @@ t.test('REF-20: every alert has its page, and every page its alert', (t) => {
   t.end();
 });
 
-/** The programs that a machine with a server has. */
+/** Programs that a server's machine has. */
 const PROGRAMS: ReadonlySet<string> = new Set([
   'systemctl',
   'journalctl',

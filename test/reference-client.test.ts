@@ -44,7 +44,7 @@ async function sealedFile(by: Device, name: string, content: Buffer): Promise<Se
   return sealItem(head, json, { master: by.master, devices, key, blob });
 }
 
-/** The new device joins by the words of the other. Answers the digits that each showed. */
+/** Joins the added device by the visible words of the existing one. Returns the digits that each device showed. */
 async function pairUp(
   existing: Device,
   added: Device,
@@ -63,7 +63,7 @@ async function itemsOf(device: Device): Promise<Json[]> {
   return (await device.call<{ items: Json[] }>('GET', '/items?since=0')).items;
 }
 
-t.test('REF-16: the client uses nothing of the source', (t) => {
+t.test('REF-16: the client imports nothing of the project’s source', (t) => {
   for (const name of ['client', 'cryptography', 'liar', 'replica', 'vectors']) {
     const text = readFileSync(join(PROJECT_ROOT, 'test/reference-client', `${name}.ts`), 'utf8');
     const allowed =
@@ -79,7 +79,7 @@ async function writesAndReads(t: Test, one: Device, two: Device): Promise<void> 
   const note = await sealed(two, 'text', { text: 'Grüße, 世界' });
   const version = await two.write(note, 0);
   const arrived = readItem(await first.next('item'));
-  t.same(jsonOf(arrived, one), { text: 'Grüße, 世界' }, 'written in B, read in A');
+  t.same(jsonOf(arrived, one), { text: 'Grüße, 世界' }, 'an item written in B reads in A');
   t.same(await second.next('ack'), { type: 'ack', id: note.id, version });
 
   const meta = sealMeta('{"name":"Arbeit","emoji":"🧰"}', 'work', two.master);
@@ -90,23 +90,27 @@ async function writesAndReads(t: Test, one: Device, two: Device): Promise<void> 
   const moved = { ...arrived, binId: 'work' };
   const sig = url(tag(moved, one.master));
   await one.call('POST', `/items/${note.id}/reconcile`, { binId: 'work', version, sig });
-  t.same(jsonOf(readItem(await second.next('item')), two), { text: 'Grüße, 世界' }, 'under its new tag');
+  t.same(
+    jsonOf(readItem(await second.next('item')), two),
+    { text: 'Grüße, 世界' },
+    'the moved item opens with its new tag',
+  );
 
   const later = await sealed(one, 'code', { lang: 'sql', label: 'x', text: 'SELECT 1' }, moved);
-  await t.rejects(one.write(later, version), refusal('conflict'), 'made on top of an older version');
+  await t.rejects(one.write(later, version), refusal('conflict'), 'a replacement of an outdated version is refused');
   t.equal(await one.write(later, version + 1), version + 2);
-  t.equal(await one.write(later, version + 1), version + 2, 'the same again');
+  t.equal(await one.write(later, version + 1), version + 2, 'the same write again gets the same version');
   const replaced = readItem(await second.next('item'));
   t.same(jsonOf(replaced, two), { lang: 'sql', label: 'x', text: 'SELECT 1' });
   const forged = { ...replaced, type: 'text' };
-  t.throws(() => openItem(forged, two.reader), { message: 'bad_sig' }, 'as another type');
+  t.throws(() => openItem(forged, two.reader), { message: 'bad_sig' }, 'an item whose type was changed does not open');
 
   await two.call('DELETE', `/items/${note.id}`, { sig: url(deleteTag(note.id, two.master)) });
   const { id, sig: proof } = await first.next('delete');
-  t.ok(equal(bytes(proof), deleteTag(String(id), one.master)), 'the tag of the delete');
+  t.ok(equal(bytes(proof), deleteTag(String(id), one.master)), 'the delete carries its tag');
   const revived = await sealed(two, 'text', { text: 'again' }, later);
-  await t.rejects(two.write(revived), refusal('version_conflict'), 'there is no restore');
-  t.equal(await one.write(later, version + 1), version + 3, 'the stored write again, with the version of the delete');
+  await t.rejects(two.write(revived), refusal('version_conflict'), 'a deleted item cannot be restored');
+  t.equal(await one.write(later, version + 1), version + 3, 'the stored write again gets the version of the delete');
   await two.call('DELETE', '/bins/work');
   for (const line of [first, second]) line.close();
   await Promise.all([first.closed, second.closed]);
@@ -121,7 +125,7 @@ async function recoversAndRevokes(
   const three = new Device(one.origin, 'b', 'Three');
   await t.rejects(three.recover(phrase), refusal('password_required'));
   await three.recover(phrase, await three.ticket('pässword'));
-  t.ok(equal(three.master, one.master), 'the same master key from the phrase');
+  t.ok(equal(three.master, one.master), 'the phrase gives the same master key');
 
   const line = await two.connect();
   await line.next('caught_up');
@@ -132,12 +136,15 @@ async function recoversAndRevokes(
   for (const row of await itemsOf(three)) {
     if (row['deletedAt'] !== null) continue;
     const item = await three.rewrapped(readItem(row));
-    t.ok(await three.write(item, Number(row['version'])), 'without the keys of the revoked device');
-    t.same(jsonOf({ ...item, master: null }, one), jsonOf(item, three), 'for each that is left, by its own key');
+    t.ok(
+      await three.write(item, Number(row['version'])),
+      'the item is written again without the key of the revoked device',
+    );
+    t.same(jsonOf({ ...item, master: null }, one), jsonOf(item, three), 'each remaining device opens the item');
   }
 }
 
-t.test('REF-16: a client made from the reference alone does what a device does, in both shapes', async (t) => {
+t.test('REF-16: a client made from the pages alone claims, pairs, writes and recovers, in both shapes', async (t) => {
   const { port } = await runServer(t);
   const origin = `http://127.0.0.1:${port}`;
   const [one, two] = [new Device(origin, 'a', 'One'), new Device(origin, 'b', 'Zwei ☂')];
@@ -156,7 +163,7 @@ t.test('REF-16: a client made from the reference alone does what a device does, 
   );
   const [digits, ...others] = await pairUp(one, two, line);
   t.match(digits, /^\d{6}$/);
-  t.same(others, [digits], 'the same digits on both');
+  t.same(others, [digits], 'both devices show the same digits');
   line.close();
 
   const replay = await two.connect();
@@ -164,15 +171,19 @@ t.test('REF-16: a client made from the reference alone does what a device does, 
     { service: 'x', user: 'u', secret: 's' },
     { name: 'a.pdf', size: content.length, mime: 'application/pdf' },
   ])
-    t.same(jsonOf(readItem(await replay.next('item')), two), plain, 'by the master wrap');
+    t.same(jsonOf(readItem(await replay.next('item')), two), plain, 'the new device opens the item by the master wrap');
   t.match(await replay.next('caught_up'), { itemCount: 2 });
   for (const item of [secret, file]) await one.write(await one.rewrapped(item));
   await replay.next('item');
   const item = readItem(await replay.next('item'));
   const alone = { ...item, master: null };
   const blob = await two.download(item.blob?.ref ?? '');
-  t.ok(openBlob(blob, alone, two.reader).equals(content), 'by its own key');
-  t.throws(() => openBlob(blob.subarray(0, 65_552), alone, two.reader), { message: 'bad_ct' }, 'cut off at a chunk');
+  t.ok(openBlob(blob, alone, two.reader).equals(content), 'the new device opens the blob by its own key');
+  t.throws(
+    () => openBlob(blob.subarray(0, 65_552), alone, two.reader),
+    { message: 'bad_ct' },
+    'a blob that is cut off at a chunk does not open',
+  );
   replay.close();
 
   await two.renew();

@@ -1,4 +1,4 @@
-/** What the pages show byte for byte is what comes out: the item, the claim and the pairing with fixed keys. */
+/** The item, the claim and the pairing that the pages show byte for byte are what the code produces with fixed keys. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
@@ -15,12 +15,12 @@ import { transcripts, withSection } from './vectors/transcripts.js';
 const page = (name: string): string => readFileSync(join(PROJECT_ROOT, 'src/docs', name), 'utf8');
 const HOW = 'else: node build/test/vectors/write-pages.js';
 
-/** The value that a table of the page has under a name. */
+/** The value that a table of the section has under a name. */
 const valueOf = (section: string, name: string): string =>
   new RegExp(`^\\| ${name} \\| \`(.+)\` \\|$`, 'm').exec(section)?.[1] ?? '';
 const fromHex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
 
-t.test('REF-24: the item on the page on Cryptography is made of its values, and opens by them', async (t) => {
+t.test('REF-24: the item on the page on Cryptography is built from its values and opens with them', async (t) => {
   t.equal(page('cryptography.md'), withSection(page('cryptography.md'), ITEM_SECTION), HOW);
   const { masterKey } = await keysOfPhrase(nodeSodium, valueOf(ITEM_SECTION, 'phrase'));
   t.equal(Buffer.from(masterKey).toString('hex'), valueOf(ITEM_SECTION, 'master key'));
@@ -30,11 +30,15 @@ t.test('REF-24: the item on the page on Cryptography is made of its values, and 
   if (item.deletedAt !== null) throw new Error('the item is deleted');
   const device = { id: FIRST.id, keys: { publicKey, secretKey } };
   const payload: unknown = JSON.parse(valueOf(ITEM_SECTION, 'payload'));
-  t.same(openItem(nodeSodium, { ...item, master: null }, { masterKey, device }), payload, 'by its own key');
-  t.same(openItem(nodeSodium, item, { masterKey, device: null }), payload, 'by the master wrap');
+  t.same(
+    openItem(nodeSodium, { ...item, master: null }, { masterKey, device }),
+    payload,
+    'the device opens the item by its own key',
+  );
+  t.same(openItem(nodeSodium, item, { masterKey, device: null }), payload, 'the item opens by the master wrap');
 });
 
-t.test('REF-25: the transcripts on the page on Pairing are what a server and two devices say', async (t) => {
+t.test('REF-25: the transcripts on the page on Pairing are what a server and two devices send', async (t) => {
   const { port } = await runServer(t);
   const { claim, pairing } = await transcripts(`http://127.0.0.1:${port}`);
   const text = page('pairing.md');
@@ -59,5 +63,9 @@ t.test('REF-25: the transcripts on the page on Pairing are what a server and two
     release,
     keys,
   });
-  t.equal(Buffer.from(master).toString('hex'), valueOf(ITEM_SECTION, 'master key'), 'N takes the key of the phrase');
+  t.equal(
+    Buffer.from(master).toString('hex'),
+    valueOf(ITEM_SECTION, 'master key'),
+    'N receives the master key of the phrase',
+  );
 });

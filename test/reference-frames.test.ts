@@ -1,4 +1,4 @@
-/** The frames' documents, held against what real sockets get. */
+/** The documented schemas of frames, checked against the frames that real sockets receive. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import type { ItemRowA, ItemRowB, SnakeKey } from '../src/protocol/frames.js';
@@ -9,7 +9,7 @@ import { Documented } from './support/documented.js';
 import { Scene } from './support/scene.js';
 import { SHAPES, type Json, type Shape, type Socket } from './support/wire.js';
 
-/** Compiles only while the documented rows have the keys that the encoders are held to. */
+/** Compiles only while the documented rows have the keys that the encoders must write. */
 type Fits<Documented extends Encoded, Encoded> = Documented;
 export type RowsFit = [
   Fits<LiveRowA | DeletedRowA, ItemRowA>,
@@ -17,7 +17,7 @@ export type RowsFit = [
   Fits<keyof ItemRowB, SnakeKey<keyof LiveRowB & keyof DeletedRowB>>,
 ];
 
-/** Everything that brings a frame, once; answers a socket that got them all. */
+/** Causes every kind of frame once; returns a socket that received them all. */
 async function everyFrame(scene: Scene, shape: Shape): Promise<Socket> {
   const { wire, first, second } = scene;
   const socket = await wire.connect({ token: first.token, shape });
@@ -60,7 +60,7 @@ async function everyFrame(scene: Scene, shape: Shape): Promise<Socket> {
 }
 
 for (const shape of SHAPES) {
-  t.test(`REF-10: every frame is as its document says, in ${shape}`, async (t) => {
+  t.test(`REF-10: every frame matches its documented schema, in ${shape}`, async (t) => {
     const scene = await Scene.start(t, { env: { WS_PING_INTERVAL_MS: '100' } });
     const served = await scene.wire.get(`//docs/frames-${shape}.json`);
     t.same(served.body, frameSchemas(shape));
@@ -72,11 +72,11 @@ for (const shape of SHAPES) {
     const kinds = new Set(socket.frames.map((frame) => `${String(frame['type'])}${'bin' in frame ? ' made' : ''}`));
     const all = ['item', 'delete', 'ack', 'caught_up', 'reset', 'bin made', 'bin', 'device_joined', 'device_revoked'];
     const expected = [...all, 'pair_request', 'ping', 'pong', ...(shape === 'a' ? ['error'] : [])];
-    t.same([...kinds].sort(), expected.sort(), 'all of them came');
+    t.same([...kinds].sort(), expected.sort(), 'every kind of frame was received');
     await socket.close();
   });
 
-  t.test(`REF-10: what a client may send, in ${shape}`, (t) => {
+  t.test(`REF-10: the schema accepts what a client may send and nothing else, in ${shape}`, (t) => {
     const documented = new Documented(frameSchemas(shape));
     const faults = (frame: Json): string => documented.faults(['properties', 'client'], frame);
     for (const frame of [

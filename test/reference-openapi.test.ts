@@ -1,4 +1,4 @@
-/** The OpenAPI documents, held against the route table and against what a running server really answers. */
+/** The OpenAPI documents, checked against the route table and against the replies of a running server. */
 import { createHmac, randomBytes } from 'node:crypto';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import t, { type Test } from 'tap';
@@ -28,7 +28,7 @@ import { camel, named, SHAPES, spelled, Wire, type Ask, type Reply, type Shape }
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Asks a server and holds every answer against the shape's document. */
+/** Sends requests to a server and checks every reply against the shape's document. */
 class Driver {
   constructor(
     readonly t: Test,
@@ -54,7 +54,7 @@ class Driver {
     return reply;
   }
 
-  /** As the first device. */
+  /** Sends a request as the first device. */
   async mine(method: string, path: string, expected: number, body?: unknown): Promise<Reply> {
     return this.ask(method, path, expected, { token: this.scene.first.token, body });
   }
@@ -145,7 +145,7 @@ async function binsAndDevices(driver: Driver): Promise<void> {
   await driver.ask('GET', '//', 200);
   await driver.ask('GET', '//docs', 200);
   // Another spelling of `/docs`, which the documents do not list.
-  t.equal((await scene.wire.get('//docs/')).status, 200);
+  driver.t.equal((await scene.wire.get('//docs/')).status, 200);
   const html = { accept: 'text/html' };
   const { raw: page } = await scene.wire.get('//', { headers: html });
   const [, script = ''] = / src="(\/web\/[^"]+)"/.exec(page) ?? [];
@@ -191,7 +191,7 @@ async function pairing(driver: Driver): Promise<void> {
   const body = npkBody(code);
   const held = scene.wire.post('/devices/pair-fetch-npk', body, { shape: driver.shape });
   await waitForRequest(scene.wire, scene.first);
-  // The same call by the same key takes the place of the first, which is told to go on waiting.
+  // The same call by the same key replaces the first, which is answered with 202: it is to go on waiting.
   const again = scene.wire.post('/devices/pair-fetch-npk', body, { shape: driver.shape });
   driver.check('POST', '/devices/pair-fetch-npk', 202, await held);
   await driver.mine('GET', '/devices/pair-requests', 200);
@@ -261,7 +261,7 @@ async function passwordAndRecovery(driver: Driver, seed: Uint8Array): Promise<vo
   await driver.ask('POST', '/devices/bootstrap', 200, { body: { ...body, wrappedMasterKey: randomBytes(80) } });
 }
 
-/** What multi mode answers besides, on a server of its own. */
+/** The replies that only multi mode gives, on a server of its own. */
 async function hosted(driver: Driver): Promise<void> {
   const server = await runServer(driver.t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
   const apex = new Wire(server.port, named('sync.test'));
@@ -311,7 +311,7 @@ async function hosted(driver: Driver): Promise<void> {
   );
 }
 
-t.test('REF-06: the documents have the routes of the table, each once', (t) => {
+t.test('REF-06: the documents list every route of the route table, each once', (t) => {
   const rows = documentedRows(ALL_ROWS);
   const keys = rows.map(({ method, path }) => `${method} ${path}`);
   t.same(Object.keys(ENDPOINTS).sort(), keys.sort(), 'each is described, and nothing else');
@@ -335,7 +335,7 @@ t.test('REF-07: the documents are valid OpenAPI 3.1', async (t) => {
 });
 
 for (const shape of SHAPES) {
-  t.test(`REF-08 REF-09: every endpoint answers as its document says, in ${shape}`, async (t) => {
+  t.test(`REF-08 REF-09: the replies of every endpoint match their documented schema, in ${shape}`, async (t) => {
     const seed = nodeSodium.random(32);
     const recoveryPubkey = Buffer.from(nodeSodium.signKeyPair(seed).publicKey);
     const scene = await Scene.start(t, {}, { recoveryPubkey });
@@ -359,7 +359,7 @@ for (const shape of SHAPES) {
     );
   });
 
-  t.test(`REF-09: refusals by rate are as documented, in ${shape}`, async (t) => {
+  t.test(`REF-09: refusals by rate match their documented schema, in ${shape}`, async (t) => {
     const scene = await Scene.start(t, { env: { RATE_PAIR_PER_MIN: '1' } });
     const document = openApi(shape, ALL_ROWS, '1');
     const driver = new Driver(t, scene, shape, new Documented(document));
@@ -368,7 +368,7 @@ for (const shape of SHAPES) {
   });
 }
 
-t.test('REF-08: a field that is not documented is found', (t) => {
+t.test('REF-08: the check finds an undocumented field and a missing one', (t) => {
   const documented = new Documented(openApi('a', ALL_ROWS, '1'));
   const schema = ['components', 'schemas', 'Health'];
   t.equal(documented.faults(schema, { ok: true, version: '1', commit: 'unknown' }), '');

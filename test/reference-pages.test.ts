@@ -19,7 +19,7 @@ async function searched(page: Page, words: string): Promise<string> {
   return new URL(page.url()).pathname.replace(/^.*\/(?=[^/]*$)/, '') + new URL(page.url()).hash;
 }
 
-t.test('REF-21 REF-22: the search by keyboard on a server and from a disk; a page on a phone', { skip }, async (t) => {
+t.test('REF-21 REF-22: search by keyboard on a server and from a disk; a page fits a phone', { skip }, async (t) => {
   const server = await runServer(t);
   const browser = await startBrowser(t, CHROMIUM ?? '');
   const problems: string[] = [];
@@ -33,25 +33,25 @@ t.test('REF-21 REF-22: the search by keyboard on a server and from a disk; a pag
   t.equal(
     await page.$eval('.contents', (details) => (details as HTMLDetailsElement).open),
     true,
-    'open where it is wide',
+    'on a wide screen the contents are open',
   );
   t.match(await searched(page, 'storage_unavailable'), /^error(s|-storage_unavailable)#storage_unavailable$/);
   t.same(
     asked.filter((url) => url.includes('?') || url.includes('storage_unavailable=')),
     [],
-    'what is looked for is not sent',
+    'the query is not sent to the server',
   );
   await page.keyboard.press('/');
   await page.keyboard.type('nothing has these words qqq');
   await page.waitForFunction(() => document.querySelector('.found [role=status]')?.textContent === 'Nothing found');
   await page.keyboard.press('Escape');
   t.equal(await page.$('.search.open'), null);
-  t.same(problems, [], 'the policy lets everything be that is needed');
+  t.same(problems, [], 'the policy blocks nothing that the page needs');
   const saved = await openSaved(browser, 'http');
   t.equal(
     await saved.$eval('.contents', (details) => (details as HTMLDetailsElement).open),
     false,
-    'folded on a phone',
+    'on a phone the contents are closed',
   );
   t.same(await faultsOnPhone(saved), []);
   t.match(await searched(saved, 'check-storage reason'), /^[a-z-]+\.html#/);
@@ -60,5 +60,8 @@ t.test('REF-21 REF-22: the search by keyboard on a server and from a disk; a pag
   await Promise.all([saved.waitForNavigation(), saved.click('.az-link')]);
   t.match(saved.url(), /index-a-z\.html$/);
   await saved.click('.menu');
-  t.ok(await saved.$eval('#pages', (pages) => pages.matches(':popover-open')), 'the pages are there without a script');
+  t.ok(
+    await saved.$eval('#pages', (pages) => pages.matches(':popover-open')),
+    'the list of pages opens without a script',
+  );
 });

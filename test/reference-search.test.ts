@@ -27,7 +27,7 @@ const best = (query: string): string => {
   return hit === undefined ? '' : `${hit.page}#${hit.anchor}`;
 };
 
-t.test('REF-21: what is looked for by its name comes first', (t) => {
+t.test('REF-21: an error, endpoint, variable or command that is searched by its name is found first', (t) => {
   for (const code of WIRE_CODES) t.match(best(code), new RegExp(`^(?:errors|error-${code})#${code}$`), code);
   for (const key of Object.keys(EXAMPLES)) {
     const [method = '', path = ''] = key.replaceAll(/:([a-z]+)/g, '{$1}').split(' ');
@@ -39,7 +39,7 @@ t.test('REF-21: what is looked for by its name comes first', (t) => {
   t.end();
 });
 
-t.test('REF-21: every word counts, case and accents do not, and the excerpt shows them', (t) => {
+t.test('REF-21: every word of a query must occur, case and accents do not matter, the excerpt shows the match', (t) => {
   const pages = [
     {
       name: 'p',
@@ -56,11 +56,11 @@ t.test('REF-21: every word counts, case and accents do not, and the excerpt show
     find(own, 'tea only', 9).map(({ heading }) => heading),
     ['Tea'],
   );
-  t.same(find(own, 'tea coffee', 9), [], 'each of them');
+  t.same(find(own, 'tea coffee', 9), [], 'a query finds nothing where one of its words is missing');
   t.same(find(own, '  ', 9), []);
   const [hit] = find(own, 'long_name', 9);
   t.same(hit?.excerpt, ['A ', 'long_name', ' & <more>.']);
-  // Nothing that is typed is a pattern, and a long text stays short.
+  // The query is never read as a pattern, and the excerpt of a long text is short.
   t.same(find(own, '.* (', 9), []);
   const long = built(
     indexScript([

@@ -1,4 +1,4 @@
-/** The reference: its pages, how they are served, and that they say what the code does. */
+/** The reference: its pages, how they are served, and whether they agree with the code. */
 import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
@@ -27,23 +27,26 @@ const site = await makeSite({ ...COMMON, folder: DOCS_FOLDER, made, documents: {
 const pageOf = (name: string): string => String(site.get(name) ?? '');
 const textOf = (name: string): string => sources.find((source) => source.name === name)?.markdown() ?? '';
 
-t.test('REF-01: pages that the code makes are among those of the folder, under their own titles', (t) => {
+t.test('REF-01: pages generated from the code have their own titles and are linked from their parents', (t) => {
   const codes = Object.keys(CATALOGUE).flatMap((name) => SHAPES.map((shape) => codeOf(name as ErrorName, shape)));
   const named = made.map(({ name }) => name);
   t.same(
     named.filter((name) => name.startsWith('error')).sort(),
     ['errors', ...new Set(codes.map((code) => `error-${code}`))].sort(),
   );
-  t.ok(named.includes('endpoints') && named.includes('endpoints-items'), 'and the endpoints by subject');
+  t.ok(
+    named.includes('endpoints') && named.includes('endpoints-items'),
+    'the endpoints have an overview and a page per subject',
+  );
   for (const { name, title, parent = 'index', markdown } of made) {
     t.equal(titleOf(markdown()), title);
     t.match(pageOf(name), `<title>${title}</title>`);
-    t.match(pageOf(parent), `<a href="/docs/${name}`, `${name} can be found`);
+    t.match(pageOf(parent), `<a href="/docs/${name}`, `${name} is linked from its parent`);
   }
   t.end();
 });
 
-t.test('REF-02 REF-19: every code has its place on the page that hints lead to, and a page of its own', (t) => {
+t.test('REF-02 REF-19: every code has its place at /docs/errors and a page for clients and operators', (t) => {
   const html = pageOf('errors');
   const { anchors } = render(textOf('errors'));
   for (const name of Object.keys(CATALOGUE) as ErrorName[]) {
@@ -65,7 +68,7 @@ function linksOf(markdown: string): string[] {
   return [...prose.matchAll(/\]\(([^)\s]+)\)/g)].map(([, href]) => href ?? '');
 }
 
-t.test('REF-03: every link between the pages leads somewhere', (t) => {
+t.test('REF-03: every link in the Markdown leads to an existing page, heading or file', (t) => {
   const anchors = new Map(sources.map(({ name, markdown }) => [name, render(markdown()).anchors]));
   for (const alias of ENDPOINT_ALIASES) anchors.set(alias, anchors.get('endpoints') ?? new Set());
   anchors.set(INDEX_PAGE.name, new Set());
@@ -92,7 +95,7 @@ t.test('REF-03: every link between the pages leads somewhere', (t) => {
   t.end();
 });
 
-t.test('REF-03: every address in the finished pages is there, served and saved, with its anchor', async (t) => {
+t.test('REF-03: every link in the built pages, served or saved, leads to an existing page or file', async (t) => {
   for (const [places, folder] of [
     [SERVED, 'served'],
     [SAVED, 'saved'],
@@ -120,7 +123,7 @@ t.test('REF-03: every address in the finished pages is there, served and saved, 
   }
 });
 
-t.test('REF-13: a newcomer finds every page from the start page, and what there is from the READMEs', (t) => {
+t.test('REF-13: the start page links every page, and the READMEs name the pages, scripts and commands', (t) => {
   const index = sources.find(({ name }) => name === 'index')?.markdown() ?? '';
   for (const { name, parent } of sources)
     if (name !== 'index' && parent === undefined) t.match(index, `](${name}.md)`, name);
@@ -139,7 +142,7 @@ t.test('REF-13: a newcomer finds every page from the start page, and what there 
   t.end();
 });
 
-t.test('REF-04: a page that is put into the folder is served and listed', async (t) => {
+t.test('REF-04: a Markdown file put into the folder becomes a page, listed under its heading', async (t) => {
   const folder = await temporaryFolder(t);
   await copyFile(join(DOCS_FOLDER, 'style.css'), join(folder, 'style.css'));
   const pages = { index: 'Start', zebra: 'Stripes `and` more', errors: 'Errors', aardvark: 'Ants' };
@@ -161,7 +164,7 @@ t.test('REF-04: a page that is put into the folder is served and listed', async 
   await t.rejects(makeSite({ ...COMMON, folder, made: [] }), /untitled\.md: a page begins with a heading/);
 });
 
-t.test('REF-05: pages hold no markup but what Markdown makes', (t) => {
+t.test('REF-05: pages have no markup of their own and one script, which is a file', (t) => {
   const evil =
     '# <script>x</script>\n\n<script>y</script>\n\n[a](javascript:z) [b](other.md#c) <b>c</b> ![i](http://h/i.png)\n';
   const { html } = render(evil);
@@ -177,12 +180,12 @@ t.test('REF-05: pages hold no markup but what Markdown makes', (t) => {
   for (const { name } of sources) {
     const scripts = pageOf(name).match(/<script[^>]*>/g) ?? [];
     t.same([scripts.length, / on\w+=|style="|javascript:/.test(pageOf(name))], [1, false], name);
-    t.match(scripts[0], / src="\/docs\/search\.js" /, 'one script, and none in the page');
+    t.match(scripts[0], / src="\/docs\/search\.js" /, 'the script is a file');
   }
   t.end();
 });
 
-t.test('REF-22: nothing in a text is longer than a line of a phone without a place to end it', (t) => {
+t.test('REF-22: no text outside code blocks has 45 characters without a place to break the line', (t) => {
   const long: string[] = [];
   for (const { name } of sources) {
     const [, body = ''] = pageOf(name).split('<article');
@@ -195,7 +198,7 @@ t.test('REF-22: nothing in a text is longer than a line of a phone without a pla
   t.end();
 });
 
-t.test('REF-05: how pages are served', async (t) => {
+t.test('REF-05: pages are served with policy, entity tag and content type; unknown paths are 404', async (t) => {
   const { wire } = await runServer(t);
   const index = await wire.get('//docs');
   t.equal(index.status, 200);
@@ -219,7 +222,11 @@ t.test('REF-05: how pages are served', async (t) => {
   t.equal(head.headers['content-length'], String(Buffer.byteLength(whole.raw)));
   t.equal((await wire.get('//docs/style.css')).headers['content-type'], 'text/css; charset=utf-8');
   t.equal((await wire.get('//docs/openapi.json')).at('openapi'), '3.1.0');
-  t.equal((await wire.get('//docs/endpoints-a')).raw, (await wire.get('//docs/endpoints')).raw, 'an address of before');
+  t.equal(
+    (await wire.get('//docs/endpoints-a')).raw,
+    (await wire.get('//docs/endpoints')).raw,
+    'a former address leads to its replacement',
+  );
   const script = await wire.get('//docs/search-index.js', { headers: { 'accept-encoding': 'br' } });
   t.same(
     [script.headers['content-encoding'], script.headers['content-type']],
@@ -232,16 +239,16 @@ t.test('REF-05: how pages are served', async (t) => {
   for (const path of ['//docs/nothing', '//docs/..%2fserver.ts', '//docs/a/b', '//docs/errors.md']) {
     t.equal((await wire.get(path)).outcome, '404 not_found', path);
   }
-  t.equal((await wire.get('//docs/index')).raw, index.raw, 'the start page by its file');
+  t.equal((await wire.get('//docs/index')).raw, index.raw, '/docs/index is the start page too');
   t.equal((await wire.post('//docs', {})).outcome, '405 method_not_allowed');
 });
 
-t.test('REF-05: a server that nothing was built for has no pages, and says so', async (t) => {
+t.test('REF-05: without a built reference there are no pages; a file in place of the folder fails', async (t) => {
   t.equal(await openDocs(join(await temporaryFolder(t), 'nothing')), undefined);
   await t.rejects(openDocs(join(PROJECT_ROOT, 'package.json')), { code: 'ENOTDIR' });
 });
 
-t.test('REF-21: the archive holds the pages of the disk', async (t) => {
+t.test('REF-21: the archive contains the pages that open from a disk', async (t) => {
   const folder = await temporaryFolder(t);
   await promisify(execFile)('tar', ['-xzf', join(REFERENCE_FOLDER, 'served', ARCHIVE), '-C', folder]);
   const names = readdirSync(join(folder, 'reference')).sort();
@@ -254,13 +261,13 @@ t.test('REF-21: the archive holds the pages of the disk', async (t) => {
     );
 });
 
-t.test('REF-05: pages are there whatever host is asked', async (t) => {
+t.test('REF-05: pages are served for any host, also for one without a tenant', async (t) => {
   const { wire } = await runServer(t, { resolveTenant: () => undefined });
-  t.equal((await wire.get('/me')).status, 404, 'no tenant');
+  t.equal((await wire.get('/me')).status, 404, 'the host has no tenant');
   t.equal((await wire.get('//docs/errors', { headers: { host: 'apex.example' } })).status, 200);
 });
 
-/** Rows of a Markdown table's body, cells trimmed; the table is the one whose first header is given. */
+/** Body rows of the Markdown tables with the given first header, cells trimmed. */
 function tables(markdown: string, header: string): string[][] {
   const rows = (lines: readonly string[]): string[][] =>
     lines.map((line) =>
@@ -279,20 +286,20 @@ function tables(markdown: string, header: string): string[][] {
 
 const code = (text: string): string => /^`([^`]*)`$/.exec(text)?.[1] ?? text;
 
-t.test('REF-11: every variable is described once, with its default and what it takes', (t) => {
+t.test('REF-11: every variable is described once, with its default and the values it accepts', (t) => {
   const rows = tables(textOf('configuration'), 'Variable');
   t.same(rows.map(([name]) => code(name ?? '')).sort(), CONFIG_VARIABLES.map(({ name }) => name).sort());
   for (const { name, takes, fallback, parse } of CONFIG_VARIABLES) {
     const [, written, taken] = rows.find(([first]) => code(first ?? '') === name) ?? [];
-    t.equal(taken, takes, `${name}: what it takes`);
-    // The written default, read as the variable is read, is the default.
+    t.equal(taken, takes, `${name}: the values it accepts`);
+    // The written default, parsed as the variable is parsed, is the default.
     const value = written === 'unset' ? fallback : parse(code(written ?? ''));
     t.same(value, fallback, `${name}: default ${written}`);
   }
   t.end();
 });
 
-t.test('REF-11: the table in the README agrees', (t) => {
+t.test('REF-11: the table in the README agrees with the page on configuration', (t) => {
   const readme = readFileSync(join(PROJECT_ROOT, 'README.md'), 'utf8');
   const rows = tables(textOf('configuration'), 'Variable');
   const inReadme = tables(readme, 'Variable').flatMap(([names, defaults]) => {
@@ -312,11 +319,11 @@ t.test('REF-11: the table in the README agrees', (t) => {
       t.equal(value, code(written ?? ''), name);
     }
   }
-  t.match(readme, 'src/docs/index.md', 'and it leads to the reference');
+  t.match(readme, 'src/docs/index.md', 'the README links to the reference');
   t.end();
 });
 
-t.test('REF-23: both guides begin with steps; the operator’s fill in what the compose file wants', async (t) => {
+t.test('REF-23: both guides begin with steps; the operator’s fill in what the compose file requires', async (t) => {
   t.match(textOf('web'), /^# .*\n\n1\. .*\n2\. .*\n3\. /);
   const [, commands = ''] = /\n\n((?: {4}.*\n)+)/.exec(textOf('operating')) ?? [];
   const folder = await temporaryFolder(t);
@@ -331,7 +338,7 @@ t.test('REF-23: both guides begin with steps; the operator’s fill in what the 
   t.match(env, /^DOMAIN=sync\.example\.com$/m);
 });
 
-t.test('REF-12: the pages name every content type, close code and file of vectors', (t) => {
+t.test('REF-12: the pages name every content type, close code and vector file', (t) => {
   t.same(
     tables(textOf('content-types'), 'Type')
       .map(([type]) => code(type ?? ''))

@@ -36,8 +36,8 @@ interface World {
 const nothing = (): void => undefined;
 
 /**
- * A registry on a log in memory. `meanwhile` is called in each comparison, which fails where it throws; `afterRead` when a
- * tenant was read, and that is not known yet.
+ * A registry on a log in memory. `meanwhile` is called during each comparison, which fails where it throws; `afterRead`
+ * when a tenant was read, before the registry has the result.
  */
 function registryOf(clock: TestClock, meanwhile: () => void = nothing, afterRead: () => void = nothing): World {
   const log = new MemoryLog();
@@ -85,7 +85,7 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
     if (actor === undefined) throw new Error('no such tenant');
     if (ears.length < 2 || name === names.at(-1)) ears.push(await listen(actor, 1));
   }
-  // Nobody here hears of these: the notification was lost.
+  // These writes are not announced here: the notification was lost.
   for (const tenantId of [names[0], names[1], names.at(-1)]) {
     const write = writeOf({ inline: inline('one', DEVICES) });
     log.apply([writeChange(write, { tenantId: tenantId ?? '', deviceId: deviceId(2) })]);
@@ -99,33 +99,30 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
     asked.reduce((sum, count) => sum + count, 0),
     TENANTS,
   );
-  t.ok(Math.max(...asked) < TENANTS, 'in statements of a bounded size');
+  t.ok(Math.max(...asked) < TENANTS, 'each statement compares a bounded number of tenants');
   t.same(faults, []);
 });
 
-t.test(
-  'INST-50: after a comparison that took long, the next one waits nine times as long, and then comes',
-  async (t) => {
-    const clock = new TestClock();
-    const { log, asked, registry } = registryOf(clock, () => clock.advance(2_000));
-    log.addTenant('tenant');
-    await registry.get('tenant');
-    await registry.compareHeads();
-    t.equal(asked.length, 1);
-    for (let times = 0; times < 3; times++) await registry.compareHeads();
-    t.equal(asked.length, 1, 'so soon after');
-    clock.advance(17_999);
-    t.equal(asked.length, 1);
-    clock.advance(1);
-    await until('the one that was put off', () => asked.length === 2);
-    await registry.close();
-    clock.advance(60_000);
-    await registry.compareHeads();
-    t.equal(asked.length, 2, 'not after the end');
-  },
-);
+t.test('INST-50: after a long comparison the next one waits nine times as long, and then runs', async (t) => {
+  const clock = new TestClock();
+  const { log, asked, registry } = registryOf(clock, () => clock.advance(2_000));
+  log.addTenant('tenant');
+  await registry.get('tenant');
+  await registry.compareHeads();
+  t.equal(asked.length, 1);
+  for (let times = 0; times < 3; times++) await registry.compareHeads();
+  t.equal(asked.length, 1, 'no comparison begins during the wait');
+  clock.advance(17_999);
+  t.equal(asked.length, 1);
+  clock.advance(1);
+  await until('the one that was put off', () => asked.length === 2);
+  await registry.close();
+  clock.advance(60_000);
+  await registry.compareHeads();
+  t.equal(asked.length, 2, 'a closed registry does not compare');
+});
 
-t.test('INST-50: it waits 30 s at most, and not at all after one that failed', async (t) => {
+t.test('INST-50: the next comparison waits 30 s at most, and not at all after a failed one', async (t) => {
   const clock = new TestClock();
   let away = false;
   const { log, asked, registry, faults } = registryOf(clock, () => {
@@ -153,7 +150,7 @@ t.test('INST-50: it waits 30 s at most, and not at all after one that failed', a
   await registry.close();
 });
 
-t.test('INST-54: what is told of a tenant while it is being read is not missed', async (t) => {
+t.test('INST-54: a change that is announced while the tenant is being read is not missed', async (t) => {
   const revoke = (): void => {
     if (log.tenant('tenant').generation > 1) return;
     log.tenant('tenant').generation = 2;
@@ -163,6 +160,6 @@ t.test('INST-54: what is told of a tenant while it is being read is not missed',
   log.addTenant('tenant');
   const actor = await registry.get('tenant');
   await until('it is read again', () => actor?.generation === 2);
-  t.same([asked, faults], [[], []], 'without a comparison');
+  t.same([asked, faults], [[], []], 'no comparison was needed, and nothing failed');
   await registry.close();
 });

@@ -1,4 +1,4 @@
-/** Replay: from a client's cursor to the present, whatever its length and whoever writes meanwhile. */
+/** Replay: from a client's cursor to the head, whatever its length, also with concurrent writers. */
 import t from 'tap';
 import { randomInt } from 'node:crypto';
 import { ShiftedClock } from './support/clock.js';
@@ -44,7 +44,7 @@ async function world(t: WithTeardown, options: Parameters<typeof runServer>[1] =
   return { server, wire: server.wire, writer, reader, all: [writer.id, reader.id] };
 }
 
-/** A long history quickly: new items by batches of 100. */
+/** Makes a long history quickly: writes the items in batches of 100. */
 async function fill(wire: Wire, device: TestDevice, items: readonly TestItem[]): Promise<void> {
   const batches = range(0, Math.ceil(items.length / 100) - 1).map((at) => items.slice(at * 100, at * 100 + 100));
   let next = 0;
@@ -59,7 +59,7 @@ async function fill(wire: Wire, device: TestDevice, items: readonly TestItem[]):
   await Promise.all(range(1, 4).map(work));
 }
 
-/** Without the live versions that were on their way when the hello was sent: each is above all before. */
+/** Drops the live versions that were in transit when the hello was sent: each is above all earlier ones. */
 const sinceHello = (versions: readonly number[], lastBefore: number): readonly number[] =>
   versions.slice(
     Math.max(
@@ -72,7 +72,7 @@ const caughtUpOf = (frames: readonly Json[]): Json => frames.at(-1) ?? {};
 
 t.setTimeout(600_000);
 
-t.test('a history of every kind of change', async (t) => {
+t.test('replay of a history with every kind of change', async (t) => {
   const { server, wire, writer, reader, all } = await world(t);
   const mine = { token: writer.token, shape: 'a' } as const;
   await wire.post('/bins', { id: 'other' }, mine);
@@ -100,7 +100,7 @@ t.test('a history of every kind of change', async (t) => {
   );
 
   t.test(
-    'REPLAY-01 REPLAY-02 REPLAY-03: each item once in its latest state, each delete, then caught_up',
+    'REPLAY-01 REPLAY-02 REPLAY-03: replay sends each item once in its latest state, each delete, then caught_up',
     async (t) => {
       for (const shape of SHAPES) {
         const socket = await wire.connect({ shape, token: reader.token });
@@ -123,14 +123,14 @@ t.test('a history of every kind of change', async (t) => {
         };
         const sent = spelled(shape, latest.ct);
         t.equal((shape === 'a' ? (row(1)['payloadEnc'] as Json) : row(1))['ct'], sent, 'the latest content');
-        t.equal(row(2)[shape === 'a' ? 'binId' : 'bin_id'], 'other', 'moved');
+        t.equal(row(2)[shape === 'a' ? 'binId' : 'bin_id'], 'other', 'the moved item is in its new bin');
         for (const at of [3, 4]) t.equal(changes[at]?.frame['sig'], spelled(shape, tag), 'with the tag of the delete');
         await socket.close();
       }
     },
   );
 
-  t.test('REPLAY-01: only what lies above since comes', async (t) => {
+  t.test('REPLAY-01: replay sends only versions above since', async (t) => {
     for (const since of range(0, purgedAt)) {
       const socket = await wire.connect({ token: reader.token });
       const versions = versionsOf(await socket.hello(since));
@@ -143,7 +143,7 @@ t.test('a history of every kind of change', async (t) => {
     }
   });
 
-  t.test('REPLAY-02: own changes come too, and come as items, with and without acks', async (t) => {
+  t.test('REPLAY-02: replay sends a device its own changes as items, with and without acks', async (t) => {
     for (const acks of [false, true]) {
       const socket = await wire.connect({ token: writer.token });
       const frames = await socket.hello(0, { acks });
@@ -184,14 +184,14 @@ t.test('a history of every kind of change', async (t) => {
   });
 });
 
-t.test('beside writers', async (t) => {
+t.test('replay with concurrent writers', async (t) => {
   const clock = new ShiftedClock();
   const { wire, writer, reader, all } = await world(t, { clock });
   const third = await join(wire, writer, { name: 'third' });
   const writers = { wires: [wire], devices: [writer, third], writers: 8, sealFor: [...all, third.id] };
   const acked: Acked[] = [];
 
-  t.test('REPLAY-04 REPLAY-06 REPLAY-08: hello at any moment: nothing lost or doubled, sums exact', async (t) => {
+  t.test('REPLAY-04 REPLAY-06 REPLAY-08: a hello at any moment gets every change once, with exact sums', async (t) => {
     const writing = startWriters(writers);
     await writing.until(300);
     const seen: { since: number; head: number; frames: Json[] }[] = [];
@@ -221,20 +221,20 @@ t.test('beside writers', async (t) => {
       const replayed = changesOf(frames.slice(0, at));
       const versions = versionsOf(frames);
       const label = `replay ${round} from ${since}`;
-      t.ok((version ?? 0) >= head, `${label}: not below what was committed`);
+      t.ok((version ?? 0) >= head, `${label}: caught_up is not below the committed head`);
       t.same(
         { itemCount: itemCount ?? item_count, versionSum: versionSum ?? version_sum },
         summaryAt(acked, version ?? 0),
       );
-      t.same(notRising(versions), [], `${label}: rising`);
+      t.same(notRising(versions), [], `${label}: versions rise`);
       const live = versions.filter((one) => one > (version ?? 0));
       const following = range((version ?? 0) + 1, live.at(-1) ?? version ?? 0);
-      t.equal(difference(live, following), '', `${label}: then every version`);
+      t.equal(difference(live, following), '', `${label}: every version after caught_up is pushed`);
       const below = acked.filter((change) => change.version <= (version ?? 0));
       const owed = new Map(below.sort((x, y) => x.version - y.version).map((change) => [change.id, change]));
       const expected = [...owed.values()].filter((change) => change.version > since);
       const latest = new Set(expected.map((change) => change.version));
-      // A row that changed while the pages were read may come in both states: the older one is no state at `caught_up`.
+      // A row that changed while the pages were read may be sent in both states; the older is outdated at `caught_up`.
       const states = replayed.filter((change) => owed.get(change.id)?.version === change.version);
       const found = states.map((change) => change.version);
       t.equal(
@@ -243,7 +243,7 @@ t.test('beside writers', async (t) => {
           [...latest].sort((x, y) => x - y),
         ),
         '',
-        `${label}: the state there`,
+        `${label}: the state at caught_up is complete`,
       );
       const older = replayed.filter((change) => !latest.has(change.version));
       t.same(
@@ -256,7 +256,7 @@ t.test('beside writers', async (t) => {
     t.equal(difference(made.state, new Mirror().apply(truth.changes).state), '');
   });
 
-  t.test('REPLAY-08: the same socket says hello again and again beside writers', async (t) => {
+  t.test('REPLAY-08: a socket that sends hello again and again during writes is complete every time', async (t) => {
     const writing = startWriters(writers);
     const socket = await wire.connect({ token: reader.token });
     const mirror = new Mirror();
@@ -277,7 +277,7 @@ t.test('beside writers', async (t) => {
     await socket.close();
   });
 
-  t.test('REPLAY-09: socket and HTTP lead to the same state from anywhere', async (t) => {
+  t.test('REPLAY-09: replay and paging over HTTP give the same rows from any cursor', async (t) => {
     const head = (await listAll(wire, reader.token)).head;
     for (const round of range(1, 24)) {
       const since = round === 1 ? 0 : randomInt(head + 1);
@@ -300,7 +300,7 @@ t.test('beside writers', async (t) => {
     }
   });
 
-  t.test('REPLAY-02 REPLAY-07: 20,000 items come whole, from everywhere', async (t) => {
+  t.test('REPLAY-02 REPLAY-07: a replay of 20,000 items is complete from any cursor', async (t) => {
     await fill(
       wire,
       writer,

@@ -1,4 +1,4 @@
-/** What is refused before anything else looks at it: request bodies and fields. */
+/** Validation of request bodies and fields, before anything else reads them. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';
@@ -7,7 +7,7 @@ import { publicKeyField } from '../src/protocol/device-fields.js';
 import * as requests from '../src/server/http/validators.js';
 import { base64 } from './support/accounts.js';
 
-t.test('low-order keys are those that libsodium refuses', (t) => {
+t.test('a public key of low order is refused exactly where libsodium refuses it', (t) => {
   const scalar = randomBytes(32);
   const candidates = [0, 1, 2, 8, 9].map((low) => Uint8Array.of(low, ...new Uint8Array(31)));
   for (const last of [0xec, 0xed, 0xee, 0xef])
@@ -34,7 +34,7 @@ t.test('low-order keys are those that libsodium refuses', (t) => {
   t.end();
 });
 
-t.test('ERR-05: what a validator refuses is said with path and rule, in plain words', (t) => {
+t.test('ERR-05: a validator’s refusal names the path of the field and the rule', (t) => {
   const id = ulid();
   const item = { id, binId: 'inbox', type: 'text', ts: 1_700_000_000_000, payloadEnc: { ct: '', nonce: '', keys: {} } };
   const b = { id, binId: 'inbox', type: 'text', ts: 1_700_000_000_000, nonce: '', ct: '', wrapped: [] };
@@ -75,14 +75,14 @@ t.test('ERR-05: what a validator refuses is said with path and rule, in plain wo
   for (const [check, input, path, rule] of cases) {
     try {
       check(input);
-      t.fail(`${path} was let through`);
+      t.fail(`${path}: the invalid value was accepted`);
     } catch (error) {
       t.match(error, { error: 'validation', details: { path, rule } }, path);
     }
   }
-  t.same(requests.validateItemBodyA({ ...item, unknown: 1 }), { ...item, unknown: 1 }, 'unknown keys are left alone');
+  t.same(requests.validateItemBodyA({ ...item, unknown: 1 }), { ...item, unknown: 1 }, 'unknown keys are kept');
   t.same(requests.validateBatchBody({ items: Array(100).fill(0) }).items.length, 100);
   const long = { ...item, payloadEnc: { ...item.payloadEnc, keys: { ['k'.repeat(100_000)]: 1 } } };
-  t.throws(() => requests.validateItemBodyA(long), { message: /^.{1,300}$/ }, 'a path does not echo a long key');
+  t.throws(() => requests.validateItemBodyA(long), { message: /^.{1,300}$/ }, 'the message does not repeat a long key');
   t.end();
 });

@@ -1,4 +1,4 @@
-/** Rules and tests hold each other: no rule without a test, no test for a rule that does not exist. */
+/** Every rule has a test, and no test names a rule that does not exist. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
@@ -12,7 +12,7 @@ const idsIn = (text: string): string[] =>
 const rules = idsIn(catalogue);
 const prefixes = new Set(rules.map((id) => id.split('-')[0]));
 
-/** Ids before the colon of each title; a table of cases gives its ids as strings of their own. */
+/** The ids before the colon of each title, and those that a table of cases gives as separate strings. */
 function quotedIds(): Map<string, string[]> {
   const found = new Map<string, string[]>();
   const folder = join(PROJECT_ROOT, 'test');
@@ -30,21 +30,21 @@ function quotedIds(): Map<string, string[]> {
 
 t.test('ARCH-12: every rule has a test, and every id in a title is a rule', (t) => {
   const quoted = quotedIds();
-  t.equal(new Set(rules).size, rules.length, 'no id is given twice');
+  t.equal(new Set(rules).size, rules.length, 'no id occurs twice');
   t.same(
     [...quoted.keys()].filter((id) => !rules.includes(id)),
     [],
-    'titles quote known rules only',
+    'titles name existing rules only',
   );
   t.same(
     rules.filter((id) => !quoted.has(id)),
     [],
-    'rules without a test',
+    'every rule has a test',
   );
   t.end();
 });
 
-/** Titles of the reference's pages; those of pages that are made follow from the code. */
+/** Titles of the reference's pages; `Errors` is generated from the code. */
 const pages = new Set([
   ...readdirSync(join(PROJECT_ROOT, 'src/docs'))
     .filter((name) => name.endsWith('.md'))
@@ -52,10 +52,10 @@ const pages = new Set([
   'Errors',
 ]);
 
-t.test('ARCH-12: a section stands once, has one prefix, and names pages that exist', (t) => {
+t.test('ARCH-12: each section of the rules occurs once, has one prefix, and names existing pages', (t) => {
   const [, ...sections] = catalogue.split(/^## /m);
   const titles = sections.map((section) => section.split('\n', 1)[0] ?? '');
-  t.equal(new Set(titles).size, titles.length, 'no section stands twice');
+  t.equal(new Set(titles).size, titles.length, 'no section occurs twice');
   for (const [at, section] of sections.entries()) {
     const own = new Set(idsIn(section).map((id) => id.split('-')[0]));
     t.equal(own.size, 1, `${titles[at]}: ${[...own].join(', ')}`);

@@ -1,12 +1,12 @@
 /**
- * The test runner behind `npm test`: one PostgreSQL for all test files, every file in a process of its own, some at a
- * time. The last line is always "N passed, N failed".
+ * The test runner behind `npm test`: one PostgreSQL for all test files, each file in a process of its own, several at
+ * once. The last line is always "N passed, N failed".
  *
  *   node build/test/run.js [--long] [part of a file name ...]
  *
- * `--long` takes the long files too, and gives all of them their full counts (support/long.ts).
+ * `--long` includes the long files and gives all files their full counts (support/long.ts).
  *
- * `npm test` starts it by test/start.js, with the compiler's and linter's run and the formatter's check among them.
+ * `npm test` starts it through test/start.js, which adds the runs of compiler, linter and formatter to the jobs.
  */
 import { readFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
@@ -18,9 +18,9 @@ import { fileURLToPath } from 'node:url';
 import { PROJECT_ROOT } from '../src/root.js';
 import { ensureTemplate, startTestServer } from './support/postgres.js';
 
-/** A file waits for others half of its time: with four at once two cores are busy. */
+/** A file spends half of its time waiting for other processes: four at once keep two cores busy. */
 const FILES_AT_ONCE = 4;
-/** They take longest, and begin first, so that none of them runs alone at the end. */
+/** The slowest files. They start first, so that none of them runs alone at the end. */
 const LONGEST: readonly string[] = [
   'conformance',
   'fairness-sockets',
@@ -34,7 +34,7 @@ const LONGEST: readonly string[] = [
   'web-attacks',
   'stop-under-load',
 ];
-/** So many of the slowest files are named at the end. */
+/** How many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
 const FILE_MAX_MS = 15 * 60_000;
 /** One of the long ones runs the whole suite once more, on another system. */
@@ -61,25 +61,24 @@ async function testFiles(args: readonly string[]): Promise<string[]> {
     .map((name) => join(folder, name));
 }
 
-/** What came of one file. */
 interface FileResult extends Count {
   readonly name: string;
   readonly seconds: number;
-  /** Of its process and of those which that waited for; not of the shared PostgreSQL. */
+  /** Of the file's process and of the children that it waited for; not of the shared PostgreSQL. */
   readonly cpuSeconds: number;
-  /** Tests that did not run, with why. */
+  /** Tests that did not run, with the reason. */
   readonly skipped: readonly string[];
   /** The whole report. */
   readonly text: string;
 }
 
-/** Ticks of a second in /proc: USER_HZ, the same on every Linux. */
+/** Ticks per second in /proc: USER_HZ, the same on every Linux. */
 const TICKS_PER_S = 100;
 let cpuCounted = 0;
 
 /**
- * CPU seconds of the files that ended since the last call. Linux adds a child's time to its parent's when it has ended,
- * so that a call at the end of a file has that file's alone. 0 on other systems.
+ * CPU seconds of the files that ended since the last call. Linux adds a child's time to its parent's when the child has
+ * ended, so a call at the end of a file returns the time of that file alone. 0 on other systems.
  */
 function cpuOfEnded(): number {
   if (process.platform !== 'linux') return 0;
@@ -96,7 +95,7 @@ function cpuOfEnded(): number {
   return since;
 }
 
-/** Counts assertions, as node's own summary does. A suite counts only when it failed and nothing in the run below did. */
+/** Counts assertions, as node's own summary does. A failed suite counts only if no test in the file failed. */
 async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
   const count: Count = { passed: 0, failed: 0 };
   const skipped: string[] = [];
@@ -130,9 +129,9 @@ async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
 /** One of the project's development tools, started already: it passes or fails as a whole. */
 export interface Check {
   readonly name: string;
-  /** When it began, as `performance.now` has it. */
+  /** Start time by `performance.now`. */
   readonly begun: number;
-  /** Whether it ended with 0, and all it wrote. */
+  /** Whether its exit code was 0, and its whole output. */
   readonly ended: Promise<{ readonly passed: boolean; readonly text: string }>;
 }
 
@@ -150,8 +149,8 @@ async function finishCheck({ name, begun, ended }: Check): Promise<FileResult> {
 }
 
 /**
- * A report whose positions are those of the sources. Files run without `--enable-source-maps`, which would read the map
- * of every module of every process.
+ * Translates the positions in a report to those of the sources. Files run without `--enable-source-maps`, which would
+ * read the map of every module in every process.
  */
 function inSources(text: string): string {
   return text.replace(
@@ -165,13 +164,13 @@ function inSources(text: string): string {
         const source = relative(PROJECT_ROOT, join(dirname(path), entry.originalSource));
         return `${source}:${entry.originalLine + 1}:${entry.originalColumn + 1}`;
       } catch {
-        return found; // a file without a map, as a library's
+        return found; // a file without a map, for example a library's
       }
     },
   );
 }
 
-/** One line a file; of a file with a failure its whole report. */
+/** Prints one line per file, and the whole report of a file with a failure. */
 function report({ name, passed, failed, seconds, cpuSeconds, skipped, text }: FileResult): void {
   if (failed > 0) process.stdout.write(inSources(text));
   process.stdout.write(
@@ -182,7 +181,7 @@ function report({ name, passed, failed, seconds, cpuSeconds, skipped, text }: Fi
 
 type Job = (signal: AbortSignal) => Promise<FileResult>;
 
-/** Runs all jobs, a few at once, and says which of them took longest. */
+/** Runs all jobs, a few at once, and prints which of them took longest. */
 async function runJobs(jobs: readonly Job[], signal: AbortSignal): Promise<Count> {
   const results: FileResult[] = [];
   const left = [...jobs];
@@ -205,7 +204,7 @@ async function runJobs(jobs: readonly Job[], signal: AbortSignal): Promise<Count
   return { passed: sum('passed'), failed: sum('failed') };
 }
 
-/** Runs the tests and sees the checks to their end; sets the exit code. */
+/** Runs the tests, waits for the checks to end, and sets the exit code. */
 export async function main(args: readonly string[], checks: readonly Check[] = []): Promise<void> {
   const count: Count = { passed: 0, failed: 0 };
   const interrupted = new AbortController();
@@ -230,7 +229,7 @@ export async function main(args: readonly string[], checks: readonly Check[] = [
       process.env['TAP_TIMEOUT'] ??= LIBRARY_TIMEOUT_S;
       if (args.includes('--long')) process.env['TEST_LONG'] = 'on';
       await ensureTemplate(server.adminUrl);
-      // The processes of the files are given the options of this one.
+      // The processes of the files inherit the options of this one.
       process.execArgv.push('--import', new URL('./support/no-hooks.js', import.meta.url).href);
       Object.assign(count, await runJobs(jobs, interrupted.signal));
     } finally {

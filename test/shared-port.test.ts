@@ -15,7 +15,7 @@ import { temporaryFolder } from './support/postgres.js';
 import { runSql, spawnServer, type Child } from './support/server.js';
 import { Wire, type Socket } from './support/wire.js';
 
-/** The instances that a parent has started, by their command line. */
+/** Process ids of the instances that a parent has started, recognised by their command line. */
 async function childrenOf(pid: number): Promise<number[]> {
   const text = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8');
   const pids = text.trim().split(' ').filter(Boolean).map(Number);
@@ -56,26 +56,26 @@ async function watchers(server: Child, device: TestDevice, count: number): Promi
 const idOf = (frame: Readonly<Record<string, unknown>>): unknown =>
   (frame['item'] as { id?: unknown } | undefined)?.id ?? frame['id'];
 
-t.test('INST-19: instances on one address of the machine are asked there whether they are claimed', async (t) => {
+t.test('INST-19: instances on a given address are queried there whether the server is claimed', async (t) => {
   const server = await spawnServer(t, { env: { INSTANCES: '2', HOST: '127.0.0.2', TMPDIR: '/nowhere' } });
   t.ok(
     server.output.some((line) => line.includes('no folder for links')),
-    'INST-58: without a folder for their links they start all the same',
+    'INST-58: without a folder for their links the instances start nevertheless',
   );
   await until('it is said', () => server.output.some((line) => line.includes('It is unclaimed')));
   t.ok(
     server.output.some((line) => line.includes('http://127.0.0.2:')),
-    'and the address that answers',
+    'the log names the address that answers',
   );
   t.equal(await server.end('SIGTERM'), 0);
 });
 
-t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
+t.test('INST-19 INST-20 INST-21: two instances on one port; a killed one is replaced, no write lost', async (t) => {
   const temporary = await temporaryFolder(t);
   const server = await spawnServer(t, { env: { INSTANCES: '2', TMPDIR: temporary } });
   t.equal(await up(server.databaseUrl), 2);
   const [links = ''] = (await readdir(temporary)).map((name) => pathOf(temporary, name));
-  t.equal((await stat(links)).mode & 0o777, 0o700, 'INST-59: nobody else enters the folder of their links');
+  t.equal((await stat(links)).mode & 0o777, 0o700, 'INST-59: only its owner can enter the folder of the links');
   t.equal((await readdir(links)).length, 2);
   const first = await claim(server.wire);
   const second = await join(server.wire, first);
@@ -85,7 +85,7 @@ t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
   const written = [];
   for (let n = 0; n < 20; n++) {
     const item = newItem(ids);
-    // A connection of its own for each: the system spreads connections.
+    // Each write has a connection of its own: the kernel spreads connections over the instances.
     const wire = new Wire(server.port);
     await mustWrite(wire, first, item);
     wire.close();
@@ -94,7 +94,7 @@ t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
   for (const socket of sockets) {
     const got = [];
     for (let n = 0; n < written.length; n++) got.push(idOf(await socket.next()));
-    t.same(got, written, 'every write once, in order, on every socket');
+    t.same(got, written, 'every socket receives every write once, in order');
   }
 
   const parent = server.process.pid ?? 0;
@@ -107,7 +107,7 @@ t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
   await until('another instance in its place', async () => {
     const item = newItem(ids);
     const wire = new Wire(server.port);
-    // A connection that the system gave to the dead one is cut; the client asks again.
+    // A connection that the kernel gave to the dead instance is cut; the client tries again.
     const done = await mustWrite(wire, first, item).then(
       () => true,
       () => false,
@@ -117,7 +117,7 @@ t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
     const others = (await childrenOf(parent)).filter((pid) => !before.includes(pid));
     return others.length > 0 && (await up(server.databaseUrl)) >= 2;
   });
-  t.ok(acknowledged.length > 0, 'the other one served meanwhile');
+  t.ok(acknowledged.length > 0, 'the other instance served meanwhile');
   const wire = new Wire(server.port);
   t.teardown(() => wire.close());
   const stored = new Set<unknown>();
@@ -135,13 +135,13 @@ t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
   const last = await childrenOf(parent);
   t.equal(await server.end('SIGTERM'), 0);
   t.same(last.filter(alive), [], 'no instance is left');
-  t.same(await readdir(temporary), [], 'nor a folder');
+  t.same(await readdir(temporary), [], 'the folder of the links is removed');
 });
 
-t.test('INST-21: with the embedded database, and when the parent is killed', async (t) => {
+t.test('INST-21: instances end with the embedded database on SIGTERM, and when their parent dies', async (t) => {
   const server = await spawnServer(t, { embedded: true, env: { INSTANCES: '2', TOKEN_SECRET: '' } });
   const device = await claim(server.wire);
-  // Whichever instance is asked: all sign with the same kept secret.
+  // Every instance accepts the token: all of them use the same stored secret.
   for (let n = 0; n < 8; n++) {
     const wire = new Wire(server.port);
     t.equal((await wire.get('/me', { token: device.token })).status, 200);
@@ -155,10 +155,10 @@ t.test('INST-21: with the embedded database, and when the parent is killed', asy
   const orphans = await childrenOf(again.process.pid ?? 0);
   await again.end('SIGKILL');
   await until('instances without a parent end by themselves', () => !orphans.some(alive));
-  t.same(await readdir(temporary), [], 'INST-59: nor is the folder of their links left');
+  t.same(await readdir(temporary), [], 'INST-59: the folder of the links is removed');
 });
 
-t.test('INST-22: a port that somebody else holds', async (t) => {
+t.test('INST-22: the start fails on a port that a foreign process holds, with one instance and with two', async (t) => {
   const stranger = createServer().listen(0, '127.0.0.1');
   await once(stranger, 'listening');
   t.teardown(() => stranger.close());
@@ -167,7 +167,7 @@ t.test('INST-22: a port that somebody else holds', async (t) => {
     await t.rejects(spawnServer(t, { env: { INSTANCES, PORT: String(port) } }), /in use|before it listened/);
 });
 
-t.test('INST-20: an instance whose process cannot be made is tried again', async (t) => {
+t.test('INST-20: an instance whose process cannot be started is tried again', async (t) => {
   const folder = await temporaryFolder(t);
   const program = pathOf(folder, 'instance.mjs');
   await writeFile(
@@ -214,17 +214,14 @@ t.test('INST-22: an instance that does not stop is killed, so that its parent ca
   const stopped = t.rejects(instance.stop(), /SIGKILL/);
   await told;
   mock.timers.tick(KILL_AFTER_MS - 1);
-  t.equal(child?.killed && child.signalCode, null, 'it has that long');
+  t.equal(child?.killed && child.signalCode, null, 'it is not killed before KILL_AFTER_MS');
   mock.timers.tick(1);
   await stopped;
 });
 
-t.test(
-  'INST-22: an address that is not this machine’s ends the start, and the embedded database with it',
-  async (t) => {
-    const dataDir = pathOf(await temporaryFolder(t), 'data');
-    const env = { INSTANCES: '2', HOST: '192.0.2.1', PORT: '0' };
-    await t.rejects(spawnServer(t, { embedded: true, dataDir, env }), /before it listened/);
-    t.equal(await EmbeddedPostgres.runningUrl(dataDir, ''), null);
-  },
-);
+t.test('INST-22: a start on an address that is not this machine’s fails and stops the embedded database', async (t) => {
+  const dataDir = pathOf(await temporaryFolder(t), 'data');
+  const env = { INSTANCES: '2', HOST: '192.0.2.1', PORT: '0' };
+  await t.rejects(spawnServer(t, { embedded: true, dataDir, env }), /before it listened/);
+  t.equal(await EmbeddedPostgres.runningUrl(dataDir, ''), null);
+});

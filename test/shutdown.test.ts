@@ -1,4 +1,4 @@
-/** SIGTERM while everybody writes. */
+/** SIGTERM under load. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 import { claim, join, newItem, writeBody } from './support/devices.js';
@@ -13,11 +13,11 @@ t.setTimeout(300_000);
 
 const CLIENTS = 40;
 const SOCKETS = 14;
-/** Sockets are closed over 1.5 s: in so many tenths of a second at least. A slow machine only spreads them more. */
+/** Sockets are closed over 1.5 s: in at least this many tenths of a second. A slow machine only spreads them more. */
 const TENTHS_MIN = 5;
 const THINK_MS = 5;
 
-t.test('INST-25 WS-20: an instance of two is told to end', async (t) => {
+t.test('INST-25 WS-20: one of two instances that gets SIGTERM answers every request and loses no write', async (t) => {
   const database = await testDatabase(t);
   const [one, two] = await Promise.all([spawnServer(t, { database }), spawnServer(t, { database })]);
   const first = await claim(one.wire);
@@ -32,7 +32,7 @@ t.test('INST-25 WS-20: an instance of two is told to end', async (t) => {
   const acked = new Map<number, string>();
   const begun = new Set<number>();
   const wrong: string[] = [];
-  /** Every other one has something else to do between two requests, as a user has. */
+  /** Every other client pauses between two requests, as a user does. */
   const client = async (number: number): Promise<void> => {
     const connection = await KeepAlive.open(one.port);
     for (;;) {
@@ -49,17 +49,17 @@ t.test('INST-25 WS-20: an instance of two is told to end', async (t) => {
   };
   const clients = range(1, CLIENTS).map(client);
   await elsewhere.until(100);
-  // The system takes connections before the server does: one that was never accepted ends without an answer.
+  // The kernel takes connections before the server does: one that was never accepted ends without an answer.
   await until('an answer to every client', () => begun.size === CLIENTS);
   const ended = one.end('SIGTERM');
   await soon(Promise.all(clients), 'every connection closed by an answer');
   t.same(wrong, [], 'every request was answered');
-  t.equal(await ended, 0, 'the exit code');
+  t.equal(await ended, 0, 'the exit code is 0');
   t.same(
     (await Promise.all(sockets.map(async (socket) => socket.closed))).map(({ code }) => code),
     sockets.map(() => 1012),
   );
-  // By the server's own log: what arrives here may have waited.
+  // Timed by the server's own log, because frames may arrive here late.
   const closedAt = (): number[] =>
     one.output.flatMap((line) =>
       line.includes('"socket closed"') ? [(JSON.parse(line) as { time: number }).time] : [],
@@ -70,7 +70,7 @@ t.test('INST-25 WS-20: an instance of two is told to end', async (t) => {
   await t.rejects(KeepAlive.open(one.port), 'nobody listens there any more');
 
   await elsewhere.stop();
-  t.same([elsewhere.refusals, elsewhere.errors], [[], []], 'the other goes on meanwhile');
+  t.same([elsewhere.refusals, elsewhere.errors], [[], []], 'the other instance continues meanwhile');
   for (const { version, id } of elsewhere.acked) acked.set(version, id);
   const listing = await listAll(two.wire, first.token);
   const stored = new Map(listing.changes.map(({ version, id }) => [version, id]));
@@ -79,7 +79,11 @@ t.test('INST-25 WS-20: an instance of two is told to end', async (t) => {
     [],
     `all of ${acked.size} acknowledged writes are stored`,
   );
-  t.equal(stored.size, listing.head, 'without a gap');
+  t.equal(stored.size, listing.head, 'the versions have no gap');
   await untilVersion(witness, listing.head);
-  t.equal(difference(versionsOf(witness.frames), range(1, listing.head)), '', 'and told on the other, in order');
+  t.equal(
+    difference(versionsOf(witness.frames), range(1, listing.head)),
+    '',
+    'the other instance pushed every version, in order',
+  );
 });

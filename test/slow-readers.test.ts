@@ -12,13 +12,13 @@ const MIB = 1024 * 1024;
 const ITEM_BYTES = 60_000;
 const ITEMS = 700;
 const READERS = 8;
-/** What each reader is owed; base64 makes 4 bytes of 3. */
+/** Bytes due to each reader; base64 makes 4 bytes of 3. */
 const OWED = (ITEMS * ITEM_BYTES * 4) / 3;
-/** Well below what a server would hold that buffers for its readers, and several times what this one may. */
+/** Well below what a server that buffers for its readers would hold, and several times what this one may hold. */
 const GROWTH_MAX = (READERS * OWED) / 4;
 
 const isChange = ({ type }: Summary): boolean => type === 'item' || type === 'delete' || type === 'ack';
-/** A heartbeat may come anywhere: how long a test takes is the machine's affair. */
+/** A heartbeat may come anywhere: how long the test takes depends on the machine. */
 const isNoPing = ({ type }: Summary): boolean => type !== 'ping';
 
 t.test('slow readers', async (t) => {
@@ -27,7 +27,7 @@ t.test('slow readers', async (t) => {
   const second = await join(server.wire, first, { name: 'second' });
   const memory = async (): Promise<number> => residentBytes(server.process.pid ?? 0);
 
-  t.test('WS-24 WS-25 WS-26: live sockets that do not read cost a bound, and get everything later', async (t) => {
+  t.test('WS-24 WS-25 WS-26: live sockets that do not read take bounded memory and get all later', async (t) => {
     const sockets = await openAll(server, [first, second]);
     for (const socket of sockets) socket.send({ type: 'hello', since: 0, acks: true });
     for (const socket of sockets) await socket.until(({ caughtUp }) => caughtUp !== undefined);
@@ -37,7 +37,7 @@ t.test('slow readers', async (t) => {
     await fast.until(({ caughtUp }) => caughtUp !== undefined);
 
     const work = { wires: [server.wire], devices: [first, second], bytes: ITEM_BYTES, insertsOnly: true };
-    // What the process needs for the work itself is not what its readers cost.
+    // Warmed up first: the memory that the writes themselves need is not the readers'.
     const warm = startWriters({ ...work, writers: 4, limit: 200 });
     await warm.until(200);
     await warm.stop();
@@ -54,13 +54,13 @@ t.test('slow readers', async (t) => {
     const head = Math.max(...writing.acked.map(({ version }) => version));
     await fast.until(({ summaries }) => (summaries.at(-1)?.version ?? 0) >= head);
     most = Math.max(most, await memory());
-    t.ok(most - before < GROWTH_MAX, `${mib(most - before)} MiB more, ${mib(READERS * OWED)} were owed`);
+    t.ok(most - before < GROWTH_MAX, `${mib(most - before)} MiB more, ${mib(READERS * OWED)} MiB were due`);
 
     for (const socket of sockets) socket.readAgain();
     for (const socket of [fast, ...sockets]) {
       await socket.until(({ summaries }) => (summaries.at(-1)?.version ?? 0) >= head);
       const versions = socket.summaries.filter(isChange).map(({ version }) => version);
-      t.equal(difference(versions, range(1, head)), '', 'every version once, in order, own ones as acks');
+      t.equal(difference(versions, range(1, head)), '', 'every version once, in order, own changes as acks');
       t.equal(socket.summaries.filter(({ type }) => type === 'caught_up').length, 1, 'caught_up came once');
       t.equal(socket.closedWith, undefined);
       socket.close();
@@ -76,18 +76,18 @@ t.test('slow readers', async (t) => {
     const sockets = await openAll(server, [first, second]);
     for (const socket of sockets) socket.stopReading();
     for (const socket of sockets) socket.send({ type: 'hello', since: 0 });
-    // A reader who said hello after them and has everything: they would have it too, if somebody had to hold it.
+    // When a reader that sent hello after them has everything, a server that buffers would hold it for them too.
     const last = await SlowSocket.open({ port: server.port, token: second.token });
     t.teardown(() => last.close());
     last.send({ type: 'hello', since: 0 });
     await last.until(({ caughtUp }) => caughtUp !== undefined);
     const grown = (await memory()) - before;
-    t.ok(grown < GROWTH_MAX, `${mib(grown)} MiB more, ${mib(READERS * OWED)} were owed`);
+    t.ok(grown < GROWTH_MAX, `${mib(grown)} MiB more, ${mib(READERS * OWED)} MiB were due`);
     for (const socket of sockets) {
       socket.readAgain();
       await socket.until(({ caughtUp }) => caughtUp !== undefined);
       const [found, wanted] = [socket, last].map(({ summaries }) => summaries.filter(isNoPing));
-      t.equal(difference(found ?? [], wanted ?? []), '', 'the same as the reader that did not wait');
+      t.equal(difference(found ?? [], wanted ?? []), '', 'the same frames as the reader that did not stop');
       socket.close();
     }
   });

@@ -1,4 +1,4 @@
-/** What bounds a device socket: its token, its number, its hellos, the server's state. */
+/** What bounds device sockets: their token, their number, their hellos, the server's state. */
 import { execFileSync } from 'node:child_process';
 import t from 'tap';
 import { TestClock } from './support/clock.js';
@@ -12,7 +12,7 @@ import { SHAPES, UpgradeRefused, Wire } from './support/wire.js';
 t.setTimeout(300_000);
 
 t.test('bounds', async (t) => {
-  t.test('WS-19: a socket ends with its token', async (t) => {
+  t.test('WS-19: a socket is closed with 4401 when its token expires', async (t) => {
     const clock = new TestClock();
     const env = { TOKEN_TTL_DAYS: '0.01', WS_PING_INTERVAL_MS: '3600000', WS_PONG_GRACE_MS: '10800000' };
     const { wire, first, live } = await world(t, { clock, env });
@@ -28,10 +28,10 @@ t.test('bounds', async (t) => {
     await t.rejects(wire.connect({ token: first.token }), { message: /401 expired_token/ });
   });
 
-  t.test('TOKEN-18: a socket by ticket stays, whatever memory is used while it opens', async (t) => {
+  t.test('TOKEN-18: a socket opened by ticket stays open when freed memory is reused meanwhile', async (t) => {
     const { server, wire, first } = await world(t);
-    // The library once read memory of a socket after freeing it, when the switch came later than the request. Here
-    // that memory is taken, and filled with what made it hang up, as soon as the server says that a socket is open.
+    // The library once read a socket's memory after freeing it, when the upgrade came later than the request. Here
+    // that memory is taken, and filled with bytes that made it hang up, as soon as the server logs an open socket.
     const taken: Buffer[] = [];
     Object.defineProperty(server.logs, 'push', {
       value: () => {
@@ -53,7 +53,7 @@ t.test('bounds', async (t) => {
     const { wire, first, second } = await world(t);
     const sockets = await Promise.all(range(1, 16).map(async () => wire.connect({ token: first.token })));
     const refusal = await wire.connect({ token: first.token }).catch((error: unknown) => error);
-    t.ok(refusal instanceof UpgradeRefused, 'the seventeenth is refused');
+    t.ok(refusal instanceof UpgradeRefused, 'the seventeenth socket is refused');
     if (refusal instanceof UpgradeRefused) t.equal(refusal.reply.outcome, '429 rate_limited');
     await (await wire.connect({ token: second.token })).close();
     await sockets[0]?.close();
@@ -68,7 +68,7 @@ t.test('bounds', async (t) => {
       await socket.hello();
       for (const _ of range(1, 3)) socket.send({ type: 'hello', since: 0 });
       await barrier(socket);
-      t.equal(socket.of('caught_up').length, 1, 'no second one yet');
+      t.equal(socket.of('caught_up').length, 1, 'no second caught_up within 5 s');
       t.equal((await untilVersion(socket, await put(second))).at(-1)?.kind, 'item', 'the socket stays live');
       clock.advance(5_000);
       const again = await socket.hello(0);
@@ -77,13 +77,13 @@ t.test('bounds', async (t) => {
     }
   });
 
-  t.test('INST-26: a hello while the database is away is answered when it is back', async (t) => {
+  t.test('INST-26: a hello while the database is unreachable is answered when it is back', async (t) => {
     const { server, wire, first, second, put } = await world(t);
     await put(second);
     const sockets = await Promise.all(SHAPES.map(async (shape) => wire.connect({ shape, token: first.token })));
     const up = await databaseDown(server.databaseUrl);
     for (const socket of sockets) socket.send({ type: 'hello', since: 0 });
-    // The answer comes after the attempt to read has failed, since it waits for as long.
+    // This reply comes after the sockets' reads have failed, because it waits for as long as they do.
     t.equal((await wire.get('/me', { token: first.token })).outcome, '503 unavailable');
     for (const socket of sockets) {
       await barrier(socket);
@@ -94,10 +94,10 @@ t.test('bounds', async (t) => {
       await socket.next('caught_up');
       await untilVersion(socket, await put(second));
     }
-    t.pass('nobody had to come again');
+    t.pass('no socket had to reconnect');
   });
 
-  t.test('WS-21: a hello that fails for another reason is closed with 1013', async (t) => {
+  t.test('WS-21: a socket whose hello fails for another reason is closed with 1013', async (t) => {
     const { server, wire, first, second, put } = await world(t);
     await put(second);
     const sockets = await Promise.all(SHAPES.map(async (shape) => wire.connect({ shape, token: first.token })));
@@ -107,12 +107,12 @@ t.test('bounds', async (t) => {
     await server.sql('ALTER TABLE tenants RENAME COLUMN another TO version_sum');
     const socket = await wire.connect({ token: first.token });
     await socket.hello();
-    t.pass('when the fault is gone, it is served');
+    t.pass('a hello is served once the fault is gone');
   });
 });
 
 t.test(
-  'WS-30: sockets leave descriptors for the database: a device beyond them is told when to come again',
+  'WS-30: a socket beyond the number that leaves descriptors free gets 1013 and a time to come back',
   async (t) => {
     const { port } = await frontOf(t, { socketsMax: 2 });
     const wire = new Wire(port);
@@ -129,7 +129,7 @@ t.test(
   },
 );
 
-t.test('WS-30: those that wait to be let in count too: their connections hold descriptors', async (t) => {
+t.test('WS-30: sockets that wait for admission count too, because their connections hold descriptors', async (t) => {
   const loads: (() => void)[] = [];
   const { port } = await frontOf(t, {
     socketsMax: 2,
@@ -147,13 +147,13 @@ t.test('WS-30: those that wait to be let in count too: their connections hold de
   const opening = range(1, 2).map(async () => wire.connect({ token }).catch(() => 'refused'));
   await until('two that wait', () => loads.length === 2);
   t.match(await (await wire.connect({ token })).closed, { code: 1013, reason: /^retry-after=([1-9]|10)$/ });
-  t.equal(loads.length, 2, 'the database was not asked');
+  t.equal(loads.length, 2, 'no tenant was loaded for the closed socket');
   for (const load of loads) load();
   t.same(await Promise.all(opening), ['refused', 'refused']);
   wire.close();
 });
 
-t.test('WS-30: what fits is known from the limit of the process', (t) => {
+t.test('WS-30: the number of sockets follows from the process’s limit of descriptors', (t) => {
   const script = `import('${new URL('../src/server/realtime/descriptors.js', import.meta.url).href}').then(({ socketsThatFit }) => console.log(socketsThatFit()))`;
   const fit = (limit: number): number =>
     Number(execFileSync('sh', ['-c', `ulimit -n ${limit} && exec "$0" -e "$1"`, process.execPath, script]).toString());

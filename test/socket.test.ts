@@ -1,4 +1,4 @@
-/** Device sockets: frames, their order, and what does not fit. */
+/** Device sockets: frames, their order, and malformed frames. */
 import t from 'tap';
 import { join, mustWrite, newId, newItem } from './support/devices.js';
 import {
@@ -16,7 +16,7 @@ import { SHAPES, Wire, type Json, type Socket } from './support/wire.js';
 
 t.setTimeout(300_000);
 
-/** How a frame looks to whoever reads the raw wire. */
+/** Collects the frames of a socket as they arrive, not parsed. */
 function rawFrames(socket: Socket): { text: string; binary: boolean }[] {
   const raw: { text: string; binary: boolean }[] = [];
   socket.ws.on('message', (data: Buffer, binary: boolean) => raw.push({ text: data.toString('utf8'), binary }));
@@ -45,14 +45,14 @@ t.test('frames', async (t) => {
       t.same(
         raw.filter(({ binary }) => binary),
         [],
-        'none is binary',
+        'no frame is binary',
       );
       t.ok(raw.every(({ text }) => typeof (JSON.parse(text) as Json)['type'] === 'string'));
       await socket.close();
     }
   });
 
-  t.test('WS-02 WS-03: a change goes to every socket of the other devices and to none of the writer', async (t) => {
+  t.test('WS-02 WS-03: a change is pushed to all sockets of other devices and to none of the writer’s', async (t) => {
     const others = [await live(second), await live(second), await live(second, { shape: 'b' })];
     const own = [await live(first), await live(first, { shape: 'b' })];
     const item = newItem(all);
@@ -75,7 +75,7 @@ t.test('frames', async (t) => {
       t.same(
         versionsOf(socket.frames).filter((version) => version >= written),
         [marker],
-        'the others change only',
+        'only the other device’s change',
       );
     }
     await Promise.all([...others, ...own].map(async (socket) => socket.close()));
@@ -123,7 +123,7 @@ t.test('frames', async (t) => {
         ct: std(ct),
         nonce: std(nonce),
         sig: std(sig),
-        // By device id, whatever order they were sent in.
+        // Sorted by device id, in whatever order they were sent.
         wrapped: Object.entries(keys)
           .toSorted(([one], [other]) => (one < other ? -1 : 1))
           .map(([device_id, key]) => ({ device_id, key: std(key) })),
@@ -136,7 +136,7 @@ t.test('frames', async (t) => {
     await Promise.all([a.close(), b.close()]);
   });
 
-  t.test('WS-06 WS-07 WS-08 WS-09: beside writers each socket gets every version once and in order', async (t) => {
+  t.test('WS-06 WS-07 WS-08 WS-09: during writes each socket gets every version once and in order', async (t) => {
     const third = await join(wire, first, { name: 'third' });
     const devices = [first, second, third];
     const plain = await Promise.all(SHAPES.map(async (shape) => live(first, { shape })));
@@ -155,14 +155,14 @@ t.test('frames', async (t) => {
       await untilVersion(socket, last);
       const others = range(start + 1, last).filter((version) => !byFirst.has(version));
       t.equal(difference(after(socket.frames), others), '');
-      t.same(socket.of('ack'), [], 'no ack unless asked for');
+      t.same(socket.of('ack'), [], 'no ack unless requested');
     }
     for (const socket of acking) {
       await untilVersion(socket, last);
       t.equal(
         difference(after(socket.frames), range(start + 1, last)),
         '',
-        'own changes have their place in the order',
+        'acks of own changes are in version order with the rest',
       );
       const acks = changesOf(socket.of('ack')).filter(({ version }) => version > start);
       t.equal(
@@ -175,7 +175,7 @@ t.test('frames', async (t) => {
       const ids = new Map(writing.acked.map(({ version, id }) => [version, id]));
       t.ok(
         acks.every(({ version, id }) => ids.get(version) === id),
-        'each names its item',
+        'each ack names its item',
       );
       t.strictSame(Object.keys(acks[0]?.frame ?? {}).sort(), ['id', 'type', 'version']);
     }
@@ -207,7 +207,7 @@ t.test('frames', async (t) => {
     const silent = await mine.connect({ shape: 'b', token: second.token });
     await server.stop(100);
     t.equal((await greeted.closed).code, 1012);
-    t.equal((await silent.closed).code, 1012, 'also one that never said hello');
+    t.equal((await silent.closed).code, 1012, 'also a socket that never sent hello');
   });
 });
 
@@ -237,10 +237,10 @@ const badHellos: readonly string[] = [
 ];
 const BINARY = Buffer.from('{"type":"hello","since":0}');
 
-t.test('frames that do not fit', async (t) => {
+t.test('malformed frames', async (t) => {
   const { wire, first, second, live, put } = await world(t);
 
-  t.test('WS-10 WS-15 WS-16: in A a first frame that is none of the three ends the socket', async (t) => {
+  t.test('WS-10 WS-15 WS-16: in A a malformed or unknown first frame gets error and close 4400', async (t) => {
     for (const frame of [...MALFORMED, ...badHellos, BINARY]) {
       const socket = await wire.connect({ shape: 'a', token: first.token });
       socket.send(frame);
@@ -252,7 +252,7 @@ t.test('frames that do not fit', async (t) => {
     }
   });
 
-  t.test('WS-11 WS-12: in B such a frame is ignored; ping and pong may come first', async (t) => {
+  t.test('WS-11 WS-12: in B such a first frame is ignored; ping and pong are accepted before hello', async (t) => {
     for (const frame of [...MALFORMED, ...badHellos, BINARY]) {
       const socket = await wire.connect({ shape: 'b', token: first.token });
       socket.send(frame);
@@ -270,7 +270,7 @@ t.test('frames that do not fit', async (t) => {
     }
   });
 
-  t.test('WS-13 WS-14 WS-15 WS-16: after hello A tells, B does not, and the socket stays', async (t) => {
+  t.test('WS-13 WS-14 WS-15 WS-16: after hello a malformed frame gets error in A, nothing in B', async (t) => {
     const [a, b] = [await live(second), await live(second, { shape: 'b' })];
     for (const frame of [...MALFORMED, ...badHellos, BINARY]) {
       const label = frame.toString().slice(0, 40);
@@ -282,8 +282,8 @@ t.test('frames that do not fit', async (t) => {
     }
     const version = await put(first);
     for (const socket of [a, b]) {
-      t.equal((await untilVersion(socket, version)).at(-1)?.version, version, 'still live');
-      t.equal(socket.of('caught_up').length, 1, 'no malformed hello was taken for one');
+      t.equal((await untilVersion(socket, version)).at(-1)?.version, version, 'the socket is still live');
+      t.equal(socket.of('caught_up').length, 1, 'no malformed hello was accepted');
       await socket.close();
     }
   });

@@ -1,6 +1,6 @@
 /**
- * SIGTERM at any moment, while everybody reads, writes and comes back. A clean stop is no news: nobody asks the database
- * after it is gone, so nothing is logged at warn or above, and what was acknowledged is stored.
+ * SIGTERM at any moment, while clients read, write and reconnect. Nothing queries the database after it is gone, so
+ * a clean stop logs nothing at warn or above; what was acknowledged is stored.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -17,13 +17,13 @@ import { Wire } from './support/wire.js';
 
 t.setTimeout(300_000);
 
-/** Secrets that a server would warn of, were they not set. */
+/** Secrets that a server warns of where they are not set. */
 const QUIET = { BLOB_URL_SECRET: 'blob-url-secret-of-the-tests-0123456789' };
 const WARN = 40;
 const WRITERS = 6;
 const READERS = 4;
 const RECONNECTING = 6;
-/** The moment of the signal is drawn from so long after the load is there. */
+/** The signal is sent at a random moment within this time after the load has begun. */
 const MOMENT_MS = 400;
 
 interface LogLine {
@@ -32,7 +32,7 @@ interface LogLine {
   readonly cause?: { readonly message?: string; readonly cause?: { readonly message?: string } };
 }
 
-/** What a server logged at warn or above, and what is no line of a log at all and speaks of an error; each once. */
+/** What a server logged at warn or above, and other lines of output that mention an error; each once. */
 function trouble(output: readonly string[]): string[] {
   const found = output.flatMap((line) => {
     if (!line.startsWith('{')) return /error|exception|\bat .*:\d+:\d+/i.test(line) ? [line] : [];
@@ -44,20 +44,20 @@ function trouble(output: readonly string[]): string[] {
 
 interface Load {
   readonly acked: readonly Acked[];
-  /** Resolves when so much was written, read and opened that all kinds of work are under way. */
+  /** Resolves when all kinds of work are under way: writes, reads and sockets. */
   busy(): Promise<void>;
-  /** Resolves when nobody asks any more; the server is gone by then. */
+  /** Ends the load, once the server is gone; resolves when no request is under way. */
   ended(): Promise<void>;
 }
 
-/** Everything that asks the database: writes, pages, lists, changes of devices and bins, sockets from 0 and held calls. */
+/** Everything that queries the database: writes, pages, lists, changes of devices and bins, sockets from 0. */
 function load(port: number, devices: readonly TestDevice[]): Load {
   const wires = Array.from({ length: WRITERS }, () => new Wire(port));
   const writing = startWriters({ wires, devices, writers: WRITERS });
   let gone = false;
   const done = { reads: 0, sockets: 0 };
   const loops: Promise<void>[] = [];
-  /** Over and over until the server is gone, which is all that a failure can mean here. */
+  /** Repeats the work until the server is gone, the only thing that a failure can mean here. */
   const loop = (work: (wire: Wire, device: TestDevice, turn: number) => Promise<void>, number: number): void => {
     const device = devices[number % devices.length];
     if (device === undefined) throw new Error('no device');
@@ -74,7 +74,8 @@ function load(port: number, devices: readonly TestDevice[]): Load {
       done.reads++;
       await wire.get('/items?since=0&limit=200', { token, shape: 'a' });
       await wire.get('/devices', { token });
-      // Writes are checked anew after each change of devices or bins, and refused after the sixth: so one makes them, seldom.
+      // Writes are checked anew after each change of devices or bins, and refused after the sixth: so one loop makes
+      // such changes, seldom.
       if (n > 0) return;
       if (turn % 9 === 0) await wire.patch(`/devices/${id}`, { name: `name ${turn}` }, { token, shape: 'a' });
       if (turn % 9 === 3) await wire.post('/bins', { id: (bin = newId()) }, { token, shape: 'a' });
@@ -106,7 +107,7 @@ function load(port: number, devices: readonly TestDevice[]): Load {
 
 const faultsOf = ({ logs }: Running): string[] => trouble(logs.map((line) => JSON.stringify(line)));
 
-/** One server's life: started, loaded, told to end at a drawn moment. Answers what was acknowledged. */
+/** Starts a server, puts load on it and ends it by SIGTERM at a random moment. Returns what was acknowledged. */
 async function live(
   t: Test,
   name: string,
@@ -119,7 +120,7 @@ async function live(
   await work.busy();
   const moment = Math.random() * MOMENT_MS;
   await sleep(moment);
-  t.equal(await child.end('SIGTERM'), 0, `${name}: the exit code`);
+  t.equal(await child.end('SIGTERM'), 0, `${name}: the exit code is 0`);
   await work.ended();
   t.same(
     trouble(child.output),
@@ -129,7 +130,7 @@ async function live(
   return { child, acked: [...work.acked], devices };
 }
 
-/** Every acknowledged change is stored, unless a later one of the same item took its place. */
+/** Checks that every acknowledged change is stored, unless a later one of the same item replaced it. */
 async function kept(
   t: Test,
   server: { readonly wire: Wire },
@@ -138,13 +139,13 @@ async function kept(
   const { changes } = await listAll(server.wire, devices[0]?.token ?? '');
   const stored = new Map(changes.map(({ id, version }) => [id, version]));
   const lost = acked.filter(({ id, version }) => (stored.get(id) ?? 0) < version);
-  t.same(lost, [], `all of ${acked.length} acknowledged changes are there`);
+  t.same(lost, [], `all of ${acked.length} acknowledged changes are stored`);
 }
 
-/** SIGTERM at so many drawn moments. */
+/** The number of random moments at which SIGTERM is sent. */
 const ROUNDS = inLongRun(1, 5);
 
-t.test('LOG-05 INST-25: SIGTERM under load, one process', async (t) => {
+t.test('LOG-05 INST-25: SIGTERM under load ends one process without a warning and without a lost write', async (t) => {
   for (let round = 1; round <= ROUNDS; round++) {
     const database = await testDatabase(t);
     const lived = await live(t, `round ${round}`, { database });
@@ -152,21 +153,21 @@ t.test('LOG-05 INST-25: SIGTERM under load, one process', async (t) => {
   }
 });
 
-t.test('LOG-05 INST-21: the same with two instances on one port', async (t) => {
+t.test('LOG-05 INST-21: SIGTERM under load ends two instances on one port in the same way', async (t) => {
   const database = await testDatabase(t);
   const lived = await live(t, 'two instances', { database, env: { INSTANCES: '2' } });
   await kept(t, await runServer(t, { database }), lived);
 });
 
 for (const instances of inLongRun(['2'], ['1', '2'])) {
-  t.test(`LOG-05 INST-21: the same with the embedded database, instances: ${instances}`, async (t) => {
+  t.test(`LOG-05 INST-21: SIGTERM under load with the embedded database, instances: ${instances}`, async (t) => {
     const env = { INSTANCES: instances };
     const lived = await live(t, 'embedded', { embedded: true, env });
     await kept(t, await spawnServer(t, { embedded: true, dataDir: lived.child.dataDir, env }), lived);
   });
 }
 
-/** A table that nobody reads or writes for a while: whoever asks for it waits. */
+/** A lock on a table: statements that use the table wait for a while. */
 class Jam {
   private constructor(private readonly client: pg.Client) {}
 
@@ -177,14 +178,14 @@ class Jam {
     return new Jam(client);
   }
 
-  /** Resolves when so many statements wait for it. */
+  /** Resolves when this many statements wait for a lock. */
   async holds(count: number): Promise<void> {
     const text = 'SELECT count(*)::integer AS n FROM pg_locks WHERE NOT granted';
     const waiting = async (): Promise<number> => Number((await this.client.query<{ n: number }>(text)).rows[0]?.n);
     await until('statements to wait', async () => (await waiting()) >= count);
   }
 
-  /** Stops the server without any grace, and goes on until long after its connections were cut. */
+  /** Stops the server without any grace, and holds the lock until long after its connections were cut. */
   async outlast(server: Running): Promise<void> {
     const stopped = server.stop(0);
     const refused = async (): Promise<boolean> =>
@@ -199,10 +200,10 @@ class Jam {
   }
 }
 
-/** A stop that waits for nobody has ended the pool after so long, ms; one that waits is the same however long this is. */
+/** ms after which a stop that does not wait for calls has ended the pool; for one that waits any time will do. */
 const HEADLONG_MS = 300;
 
-t.test('LOG-05: calls that are cut off when the grace is over have their database until they are done', async (t) => {
+t.test('LOG-05: calls that are cut off at the end of the grace keep the database until they are done', async (t) => {
   const database = await testDatabase(t);
   const server = await runServer(t, { database, env: QUIET });
   const device = await claim(server.wire);
@@ -213,7 +214,7 @@ t.test('LOG-05: calls that are cut off when the grace is over have their databas
   const bins = range(1, 8).map(() => newId());
   for (const id of bins) await server.wire.post('/bins', { id }, { token, shape: 'a' });
   for (const binId of bins) await mustWrite(server.wire, device, newItem([device.id, other.id], { binId }));
-  // A deletion is a row of statements, and so is what a socket is told of it.
+  // A deletion takes several statements, and so does its announcement to a socket.
   const jam = await Jam.of(t, database, 'bins');
   const deleting = bins.map((id) =>
     server.wire.ask('DELETE', `/bins/${id}`, { token, shape: 'a', body: { force: true } }),
@@ -224,5 +225,5 @@ t.test('LOG-05: calls that are cut off when the grace is over have their databas
   await answers;
   t.same(faultsOf(server), []);
   const [left] = await server.sql('SELECT count(*)::integer AS n FROM bins WHERE deleted_at IS NULL');
-  t.equal(left?.['n'], 1, 'what they had begun is done: only the inbox is left');
+  t.equal(left?.['n'], 1, 'the deletions that had begun are done: only the inbox is left');
 });

@@ -1,4 +1,4 @@
-/** What is stored is answered as done, whatever fails after it. */
+/** A change that is stored is answered as done, whatever fails afterwards. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { signRecovery } from '../src/crypto/recovery.js';
@@ -25,7 +25,7 @@ async function unreadable(t: Parameters<typeof newWorld>[0]): Promise<World> {
   return world;
 }
 
-t.test('ERR-16 BOOT-01 BOOT-07: claiming and restarting', async (t) => {
+t.test('ERR-16 BOOT-01 BOOT-07: a claim and a restart are answered as done though the reload fails', async (t) => {
   const world = await unreadable(t);
   const { a, tenantId, clock } = world;
   const device = newDevice();
@@ -36,7 +36,7 @@ t.test('ERR-16 BOOT-01 BOOT-07: claiming and restarting', async (t) => {
   t.equal(a.faults.length, 2);
 });
 
-t.test('ERR-16 DEV-04 DEV-05 BIN-04 BIN-05 BIN-12: devices and bins', async (t) => {
+t.test('ERR-16 DEV-04 DEV-05 BIN-04 BIN-05 BIN-12: changes are answered as done though the reload fails', async (t) => {
   const { a, tenantId } = await unreadable(t);
   const device = newDevice();
   await a.bootstrap.claim(tenantId, bootstrapBody(device));
@@ -52,10 +52,10 @@ t.test('ERR-16 DEV-04 DEV-05 BIN-04 BIN-05 BIN-12: devices and bins', async (t) 
   t.match((await a.bins.create(tenantId, { id: 'work' })).bin, { id: 'work', itemCount: 0 });
   t.match((await a.bins.patch(tenantId, 'work', { slug: 'w' })).bin, { id: 'work', slug: 'w' });
   t.same(await a.bins.remove(tenantId, 'work', {}), { ok: true });
-  t.equal(a.faults.length, 5, 'each is told to the log');
+  t.equal(a.faults.length, 5, 'each failure is reported as a fault');
 });
 
-t.test('ERR-16: the answer shows what was stored, and asks the database for nothing more', async (t) => {
+t.test('ERR-16: the answer shows what was stored, without another query', async (t) => {
   const { a, tenantId } = await newWorld(t);
   const device = newDevice();
   await a.bootstrap.claim(tenantId, bootstrapBody(device));
@@ -77,7 +77,7 @@ t.test('ERR-16: the answer shows what was stored, and asks the database for noth
   t.match((await back(a.devices.patch(tenantId, device.id, { name: 'Desk' }))).device, { name: 'Desk' });
 });
 
-t.test('ERR-16 PAIR-08: pairing', async (t) => {
+t.test('ERR-16 PAIR-08: every call of a pairing is answered as done though the reload fails', async (t) => {
   const { a, tenantId } = await unreadable(t);
   const first = newDevice();
   await a.bootstrap.claim(tenantId, bootstrapBody(first));
@@ -87,10 +87,10 @@ t.test('ERR-16 PAIR-08: pairing', async (t) => {
   await until('the request', async () => (await a.pairing.requests(tenantId, first.id)).requests.length > 0);
   t.same(await a.pairing.wrap(tenantId, first.id, wrapBody(code)), { ok: true });
   t.match(await joining, { token: String });
-  t.equal(a.faults.length, 4, 'claimed, opened, asked, wrapped');
+  t.equal(a.faults.length, 4, 'faults of the claim, pair-init, the request to join and pair-wrap');
 });
 
-t.test('ERR-16 RECOV-02: recovery', async (t) => {
+t.test('ERR-16 RECOV-02: a recovery is answered as done though the reload fails', async (t) => {
   const { a, tenantId } = await unreadable(t);
   const keys = nodeSodium.signKeyPair(randomBytes(32));
   await a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { recoveryPubkey: base64(keys.publicKey) }));

@@ -29,7 +29,7 @@ function publish(from: Instance, head: number, ...sizes: readonly number[]): rea
   return rows;
 }
 
-/** They have told each other which tenants have sockets there, and have nothing more to say. */
+/** Waits until the instances know each other's subscriptions and have nothing more to send. */
 async function acquainted(...all: readonly Instance[]): Promise<void> {
   for (const one of all) {
     const told = (): boolean => one.statements.all.some((text) => text.includes('"parts"'));
@@ -49,7 +49,7 @@ async function acquainted(...all: readonly Instance[]): Promise<void> {
 const frames = (rows: readonly ItemRow[]): string[] =>
   rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
 
-t.test('INST-40: who has a socket gets the change itself, who has none is told nothing', async (t) => {
+t.test('INST-40: an instance with a socket is notified of the change itself, one without is not', async (t) => {
   const { a, b, instance } = await pair(t);
   const c = instance('c');
   await c.feed.start();
@@ -62,7 +62,7 @@ t.test('INST-40: who has a socket gets the change itself, who has none is told n
   await b.changes.until(1);
   const [tenantId, generation, carried] = b.changes.all[0] ?? [];
   t.strictSame([tenantId, generation, carried?.summary], ['tenant', 1, { version: 3, itemCount: 3, versionSum: 9 }]);
-  t.strictSame(frames(carried?.rows ?? []), frames(rows), 'as it was made');
+  t.strictSame(frames(carried?.rows ?? []), frames(rows), 'the rows are those that were published');
   t.strictSame(
     carried?.rows.map(({ version, changedBy }) => [version, changedBy]),
     rows.map(({ version, changedBy }) => [version, changedBy]),
@@ -76,13 +76,13 @@ t.test('INST-40: who has a socket gets the change itself, who has none is told n
   tell(a, ['after', 1, 1]);
   await b.hints.until((all) => all.some(([tenant]) => tenant === 'after'));
   await c.hints.until((all) => all.some(([tenant]) => tenant === 'after'));
-  t.equal(b.changes.all.length, 1, 'a socket that is gone wants nothing');
+  t.equal(b.changes.all.length, 1, 'an instance whose socket is gone is not notified');
   for (const { hints, changes } of [b, c])
     t.notOk([...hints.all, ...changes.all.slice(1)].some(([id]) => id === 'tenant'));
   t.strictSame([...a.faults.all, ...b.faults.all, ...c.faults.all], []);
 });
 
-t.test('INST-40: tenants whose sockets come together are told of together, at once where it was quiet', async (t) => {
+t.test('INST-40: subscriptions that begin together are announced together, at once after a quiet time', async (t) => {
   const { a, b, instance } = await pair(t);
   const c = instance('c');
   await c.feed.start();
@@ -104,14 +104,14 @@ t.test('INST-40: tenants whose sockets come together are told of together, at on
   b.clock.advance(80);
   tell(b, ['sync', 1, 1]);
   await b.statements.until((all) => all.some((text) => text.includes('["sync",1,')));
-  t.equal(told().length, before + 1, '50 ms for each other instance');
+  t.equal(told().length, before + 1, 'the next announcement waits 50 ms for each other instance');
   b.clock.advance(COALESCE_MS);
   b.clock.advance(COALESCE_MS);
   await b.statements.until(() => told().length === before + 2);
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-52: what is published before a subscription arrives is told as a head, once', async (t) => {
+t.test('INST-52: what is published before a subscription arrives is announced as a head, once', async (t) => {
   const { a, b } = await pair(t);
   await acquainted(a, b);
   publish(a, 3, 40, 40, 40);
@@ -137,7 +137,7 @@ t.test('INST-52: what is published before a subscription arrives is told as a he
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-52: where the socket came too long ago for that, heads are compared', async (t) => {
+t.test('INST-52: heads are compared where the socket was opened too long ago for announced heads', async (t) => {
   const { a, b } = await pair(t);
   await acquainted(a, b);
   publish(a, 3, 40);
@@ -157,7 +157,7 @@ t.test('INST-52: where the socket came too long ago for that, heads are compared
 });
 
 t.test(
-  'INST-52: a socket that comes while nobody else seems to be there is told of when it turns out otherwise',
+  'INST-52: a socket opened while no other instance seems to run is announced when one turns out to run',
   async (t) => {
     const { a, b, pool } = await pair(t);
     await acquainted(a, b);
@@ -197,7 +197,7 @@ t.test('INST-52: a subscription whose statement failed is sent again', async (t)
   t.strictSame(b.hints.all, [['tenant', 3, 1]]);
 });
 
-t.test('INST-56: what no instance has signed is a hint at most, and what is sent again changes nothing', async (t) => {
+t.test('INST-56: a notification that no instance signed is a hint at most; a repeat changes nothing', async (t) => {
   const { pool, instance } = await world(t);
   const [a, b] = [instance('a'), instance('b')];
   const overheard = new Events<readonly [channel: string, payload: string]>();
@@ -248,13 +248,17 @@ t.test('INST-56: what no instance has signed is a hint at most, and what is sent
   await b.changes.until(2);
   t.notOk(
     a.statements.all.slice(answered).some((text) => text.includes('service_x')),
-    'a stranger is told nothing',
+    'a sender that is no instance is sent nothing',
   );
-  t.strictSame(a.faults.all.map(String), ['Error: a notification came that is none of ours'], 'changes in its name');
+  t.strictSame(
+    a.faults.all.map(String),
+    ['Error: a notification came that is none of ours'],
+    'forged changes in the name of b are reported',
+  );
   t.strictSame(b.faults.all, []);
 });
 
-/** Two that know each other; the first one listens through a proxy. */
+/** Two instances that know each other; the first one listens through a proxy. */
 async function listensByProxy(t: Test) {
   const { url, pool, instance } = await world(t);
   const proxy = await TcpProxy.before(t, url);
@@ -267,13 +271,13 @@ async function listensByProxy(t: Test) {
   return { a, b, proxy, pool };
 }
 
-t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one that connects anew asks', async (t) => {
+t.test('INST-53: an overdue heartbeat makes an instance announce to all; after a reconnect it queries', async (t) => {
   const { a, b, proxy, pool } = await listensByProxy(t);
   proxy.freeze();
   await subscribes(b);
   publish(a, 3, 40);
   await a.beat();
-  t.same([...b.hints.all, ...b.changes.all], [], 'a does not know of it');
+  t.same([...b.hints.all, ...b.changes.all], [], 'a does not know of the subscription');
   a.clock.advance(750);
   a.clock.advance(COALESCE_MS);
   await b.hints.until(1);
@@ -299,11 +303,11 @@ t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one tha
   const heard = b.hints.all.length;
   publish(a, 5, 40);
   await b.changes.until((all) => all.at(-1)?.[2].summary?.version === 5);
-  t.equal(b.hints.all.length, heard, 'b alone is told, with the rows');
+  t.equal(b.hints.all.length, heard, 'b is sent the rows, not a head');
   t.ok((await listeners(pool)).length >= 2);
 });
 
-t.test('INST-53: where more than a thousand heads would have to be told again, the others compare', async (t) => {
+t.test('INST-53: where more than 1,000 heads would have to be announced again, the others compare heads', async (t) => {
   const { a, b, proxy } = await listensByProxy(t);
   const overdue = async (tenants: number): Promise<void> => {
     for (let n = 0; n < tenants; n++)
@@ -324,10 +328,10 @@ t.test('INST-53: where more than a thousand heads would have to be told again, t
   await overdue(1_001);
   await beatBack(a);
   await b.gaps.until(gaps + 1);
-  t.equal(b.hints.all.length, 1_001, 'none of them is told one by one');
+  t.equal(b.hints.all.length, 1_001, 'no head is announced singly');
 });
 
-t.test('INST-41: up to the size of a notification the change is carried, beyond it the head is told', async (t) => {
+t.test('INST-41: a notification carries a change that fits, and announces the head of one that does not', async (t) => {
   const { a, b } = await pair(t);
   await subscribes(b);
   tell(b, ['sync', 1, 1]);
@@ -350,7 +354,7 @@ t.test('INST-41: up to the size of a notification the change is carried, beyond 
   t.strictSame(
     versions,
     Array.from({ length: 40 }, (_, n) => head + 1 + n),
-    'a transaction that needs several comes whole and in order',
+    'a transaction that needs several notifications arrives whole and in order',
   );
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });

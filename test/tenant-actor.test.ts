@@ -1,4 +1,4 @@
-/** The mailbox around `step`, and the registry of actors: with ports in memory (src/server/tenant/actor.ts, registry.ts). */
+/** The mailbox around `step`, and the registry of actors, with ports in memory (src/server/tenant/actor.ts). */
 import t from 'tap';
 import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
@@ -43,7 +43,7 @@ class Setting {
       hurry: () => undefined,
       reload: async (tenantId) => this.load(tenantId),
       head: (tenantId) => Promise.resolve(this.log.summary(tenantId)),
-      // As the database answers: what is not news is left out.
+      // As the database answers: tenants without news are left out.
       positions: (known) =>
         Promise.resolve(
           known.flatMap(({ tenantId, delivered, generation }) => {
@@ -70,7 +70,7 @@ class Setting {
     });
   }
 
-  /** The tenant's actor, where requests may be judged by it as it is. */
+  /** The tenant's actor, where it is current enough to judge requests. */
   peek(tenantId: string): Actor | undefined {
     const actor = this.registry.actors.get(tenantId);
     return actor?.isCurrent(this.clock.now()) === true ? actor : undefined;
@@ -79,7 +79,7 @@ class Setting {
   private load(tenantId: string): Promise<TenantUpdate | undefined> {
     if (!this.holding) return Promise.resolve(this.snapshot(tenantId));
     return new Promise((resolve, reject) => {
-      // What is read is what was true when the reading began.
+      // A read returns the state at the moment when it began.
       const snapshot = this.snapshot(tenantId);
       this.loads.push({ tenantId, answer: () => resolve(snapshot), fail: reject });
     });
@@ -117,7 +117,7 @@ class Setting {
     }
   }
 
-  /** Devices change in the database. */
+  /** A device joins in the database. */
   join(n: number, tenantId = 'tenant'): void {
     this.devices.push(n);
     this.log.tenant(tenantId).generation++;
@@ -134,7 +134,7 @@ const state = async (promise: Promise<unknown>): Promise<string> =>
     turn().then(() => 'pending'),
   ]);
 
-t.test('a lane that takes no more: the change is refused and nothing stays open', async (t) => {
+t.test('a change that the lane does not accept is refused, and the actor is idle afterwards', async (t) => {
   const lanes: CommitLanes = {
     arenaOf: () => arena,
     submit: () => {
@@ -147,7 +147,7 @@ t.test('a lane that takes no more: the change is refused and nothing stays open'
 });
 
 t.test(
-  'WS-07: a fault in a step is answered; the actor is given up, since its state may be half changed',
+  'WS-07: a fault in a step fails its calls; the actor is given up, since its state may be half changed',
   async (t) => {
     let breaks = true;
     const log = new MemoryLog();
@@ -164,13 +164,13 @@ t.test(
     const setting = new Setting({ lanes });
     const broken = await setting.actor();
     const ears = await listen(broken, 1);
-    t.strictSame(setting.attended, ['tenant'], 'with its first socket the others are told that it is wanted here');
+    t.strictSame(setting.attended, ['tenant'], 'the first socket subscribes this instance to the tenant');
     const [first, second] = [broken.reload(), broken.reload()];
     await t.rejects(write(broken, writeOf(), deviceId(1)));
     await t.rejects(second, 'who waits for a reload is told as well');
     await first;
     t.equal(setting.faults.length, 1);
-    t.equal(ears.closedWith, 1012, 'its sockets come back to a new one');
+    t.equal(ears.closedWith, 1012, 'its sockets are closed, so that they reconnect to a new actor');
     t.ok(broken.idle);
     breaks = false;
     const actor = await setting.actor();
@@ -180,7 +180,7 @@ t.test(
   },
 );
 
-t.test('INST-55: what a commit has done whose answer was lost is found, and told to all', async (t) => {
+t.test('INST-55: a commit whose answer was lost is discovered, and announced to sockets and instances', async (t) => {
   const lanes: CommitLanes = {
     arenaOf: () => arena,
     submit: (change, sink) => {
@@ -209,7 +209,7 @@ t.test('INST-55: what a commit has done whose answer was lost is found, and told
   await setting.registry.close();
 });
 
-t.test('a socket that throws takes nothing from the others', async (t) => {
+t.test('a socket that throws does not affect the others', async (t) => {
   const setting = new Setting();
   setting.devices = [1, 2, 3];
   const actor = await setting.actor();
@@ -222,7 +222,7 @@ t.test('a socket that throws takes nothing from the others', async (t) => {
   await write(actor, writeOf({ inline: inline('one', keys) }), deviceId(1));
   t.strictSame(sound.versions, [1]);
   t.match(setting.faults, [{ message: 'socket is gone' }]);
-  t.equal(broken.closedWith, 1012, 'it has missed a version, so it gets no further ones');
+  t.equal(broken.closedWith, 1012, 'a socket that has missed a version is closed');
   t.equal(actor.sessionCount, 1);
 });
 
@@ -234,14 +234,14 @@ t.test('WS-24: a socket that piles up live frames without reading is closed with
   const keys = [deviceId(1), deviceId(2)];
   deaf.send = () => BACKLOG_BYTES;
   await write(actor, writeOf({ inline: inline('one', keys) }), deviceId(1));
-  t.equal(deaf.closedWith, undefined, 'up to the bound it is only held back');
+  t.equal(deaf.closedWith, undefined, 'up to the bound the socket is only held back');
   const deafer = await listen(actor, 2);
   deafer.send = () => BACKLOG_BYTES + 1;
   await write(actor, writeOf({ id: itemId(2), inline: inline('two', keys) }), deviceId(1));
   t.equal(deafer.closedWith, 1013);
 });
 
-t.test('a tenant that is gone: sockets close, whoever waits is told, nobody comes in', async (t) => {
+t.test('a tenant that is gone: its sockets close, its pending calls fail, no socket is opened', async (t) => {
   const setting = new Setting();
   const actor = await setting.actor();
   const ears = await listen(actor, 1);
@@ -254,14 +254,14 @@ t.test('a tenant that is gone: sockets close, whoever waits is told, nobody come
   t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'tenant_not_found');
 });
 
-t.test('TOKEN-11: a reload answers only from what was read after it was asked for', async (t) => {
+t.test('TOKEN-11: a reload resolves only with a read that began after the call', async (t) => {
   const setting = new Setting();
   const actor = await setting.actor();
   setting.holding = true;
   const first = actor.reload();
   setting.join(2);
   const second = actor.reload();
-  t.equal(setting.loads.length, 1, 'one at a time');
+  t.equal(setting.loads.length, 1, 'one read at a time');
   setting.loads[0]?.answer();
   t.equal(await state(first), 'resolved');
   t.equal(await state(second), 'pending');
@@ -276,11 +276,11 @@ t.test('TOKEN-11: a reload answers only from what was read after it was asked fo
   t.strictSame([await state(third), await state(fourth)], ['rejected', 'rejected']);
   const fifth = actor.reload();
   setting.loads[3]?.answer();
-  t.equal(await state(fifth), 'resolved', 'and the next is served');
+  t.equal(await state(fifth), 'resolved', 'the next reload is served');
   t.match(setting.faults, [{ message: 'no database' }]);
 });
 
-t.test('WS-24 WS-25: a full buffer stops a socket until it has emptied', async (t) => {
+t.test('WS-24 WS-25: a socket with a full buffer is sent nothing until the buffer has emptied', async (t) => {
   const setting = new Setting();
   setting.devices = [1, 2];
   const actor = await setting.actor();
@@ -300,7 +300,7 @@ t.test('WS-24 WS-25: a full buffer stops a socket until it has emptied', async (
   t.equal(actor.sessionCount, 0);
 });
 
-t.test('the registry loads a tenant once, also for many at once, and not what is not there', async (t) => {
+t.test('the registry loads a tenant once for concurrent calls, and keeps no failure', async (t) => {
   const setting = new Setting();
   setting.log.addTenant('tenant');
   setting.holding = true;
@@ -323,11 +323,11 @@ t.test('the registry loads a tenant once, also for many at once, and not what is
   t.equal(setting.registry.size, 1);
 });
 
-t.test('TOKEN-12: a change of a tenant is told to the others, whether it is loaded, loading or not', async (t) => {
+t.test('TOKEN-12: a change of a tenant is announced, whether it is loaded, loading or neither', async (t) => {
   const setting = new Setting();
   setting.log.addTenant('tenant');
   await setting.registry.changed('tenant');
-  t.strictSame(setting.announced, [['tenant', 0, 0]], 'the database tells of the generation');
+  t.strictSame(setting.announced, [['tenant', 0, 0]], 'the database itself announces the generation');
   setting.holding = true;
   const loading = setting.registry.get('tenant');
   await turn();
@@ -335,7 +335,7 @@ t.test('TOKEN-12: a change of a tenant is told to the others, whether it is load
   const changed = setting.registry.changed('tenant');
   setting.loads[0]?.answer();
   const actor = await loading;
-  t.equal(await state(changed), 'pending', 'what is being loaded may be from before');
+  t.equal(await state(changed), 'pending', 'the load under way may be from before the change');
   setting.loads[1]?.answer();
   await changed;
   t.ok(actor?.device(deviceId(2)));
@@ -343,7 +343,7 @@ t.test('TOKEN-12: a change of a tenant is told to the others, whether it is load
 });
 
 t.test(
-  'INST-26: what a socket waits for comes once a comparison is answered, also where that has no news',
+  'INST-26: a hello whose read failed is served after the next comparison of heads, even one without news',
   async (t) => {
     let away = true;
     const setting: Setting = new Setting({
@@ -371,7 +371,7 @@ t.test(
   },
 );
 
-t.test('INST-02: what nobody knows to be lost is found within five minutes', async (t) => {
+t.test('INST-02: the unnoticed loss of a notification is repaired after five minutes', async (t) => {
   const setting = new Setting();
   setting.devices = [1, 2];
   const ears = await listen(await setting.actor(), 1);
@@ -396,45 +396,42 @@ t.test('INST-02: what nobody knows to be lost is found within five minutes', asy
   t.strictSame(ears.versions, [1]);
 });
 
-t.test(
-  'an actor that nobody uses is dropped after five minutes, one with a socket or a change under way is not',
-  async (t) => {
-    const held: (() => void)[] = [];
-    const lanes: CommitLanes = {
-      arenaOf: () => arena,
-      submit: (change, sink) =>
-        void held.push(() => {
-          sink.failed([change], new Error('late'));
-          sink.settled();
-        }),
-    };
-    const setting = new Setting({ lanes });
-    setting.registry.start();
-    t.teardown(() => setting.registry.close());
-    const [idle, listening, writing] = [
-      await setting.actor('idle'),
-      await setting.actor('listening'),
-      await setting.actor('writing'),
-    ];
-    const ears = await listen(listening, 1);
-    const asked = write(writing, writeOf(), deviceId(1));
-    setting.clock.advance(5 * MINUTE);
-    t.ok(setting.registry.actors.get('idle') === idle);
-    setting.clock.advance(5_000);
-    t.equal(setting.registry.actors.get('idle'), undefined);
-    t.ok(setting.registry.actors.get('listening') === listening);
-    t.ok(setting.registry.actors.get('writing') === writing);
-    t.equal(idle.open(new Ears(deviceId(1), 1)), 'unavailable', 'whoever still held it is sent away');
-    for (const answer of held) answer();
-    await t.rejects(asked, { message: 'late' });
-    if (ears.session !== undefined) listening.closed(ears.session);
-    setting.clock.advance(5 * MINUTE + 5_000);
-    t.equal(setting.registry.size, 0);
-  },
-);
+t.test('an unused actor is dropped after five minutes, one with a socket or a change under way is not', async (t) => {
+  const held: (() => void)[] = [];
+  const lanes: CommitLanes = {
+    arenaOf: () => arena,
+    submit: (change, sink) =>
+      void held.push(() => {
+        sink.failed([change], new Error('late'));
+        sink.settled();
+      }),
+  };
+  const setting = new Setting({ lanes });
+  setting.registry.start();
+  t.teardown(() => setting.registry.close());
+  const [idle, listening, writing] = [
+    await setting.actor('idle'),
+    await setting.actor('listening'),
+    await setting.actor('writing'),
+  ];
+  const ears = await listen(listening, 1);
+  const asked = write(writing, writeOf(), deviceId(1));
+  setting.clock.advance(5 * MINUTE);
+  t.ok(setting.registry.actors.get('idle') === idle);
+  setting.clock.advance(5_000);
+  t.equal(setting.registry.actors.get('idle'), undefined);
+  t.ok(setting.registry.actors.get('listening') === listening);
+  t.ok(setting.registry.actors.get('writing') === writing);
+  t.equal(idle.open(new Ears(deviceId(1), 1)), 'unavailable', 'a dropped actor opens no socket');
+  for (const answer of held) answer();
+  await t.rejects(asked, { message: 'late' });
+  if (ears.session !== undefined) listening.closed(ears.session);
+  setting.clock.advance(5 * MINUTE + 5_000);
+  t.equal(setting.registry.size, 0);
+});
 
 t.test(
-  'EPOCH-08: another history: every socket closes, and what was read across the change is read again',
+  'EPOCH-08: when the epoch changes every socket closes, and a load that began before is read again',
   async (t) => {
     const setting = new Setting();
     const old = await listen(await setting.actor(), 1);
@@ -454,7 +451,7 @@ t.test(
 );
 
 t.test(
-  'INST-17 INST-58: a commit that ends after its actor was given up reaches the sockets of the one in its place',
+  'INST-17 INST-58: a commit that ends after its actor was given up reaches the sockets of the next actor',
   async (t) => {
     const done: (() => void)[] = [];
     const lanes: CommitLanes = {
@@ -481,11 +478,15 @@ t.test(
     t.equal((await writing).version, 1);
     await ears.until(() => ears.versions.length > 0);
     t.strictSame(ears.versions, [1]);
-    t.strictSame(setting.published, [['tenant', 1, 0]], 'it may be of another history: others look it up too');
+    t.strictSame(
+      setting.published,
+      [['tenant', 1, 0]],
+      'without rows: it may be of another history, so other instances read it too',
+    );
   },
 );
 
-t.test('BOOT-11: a reset closes the sockets and tells the others', async (t) => {
+t.test('BOOT-11: a reset closes the sockets and is announced to the other instances', async (t) => {
   const setting = new Setting();
   const ears = await listen(await setting.actor(), 1);
   setting.devices = [];
@@ -521,6 +522,6 @@ t.test('WS-24: frames kept for short absences are bounded over all tenants', asy
   }
   t.ok(bytes > 56 * 1024 * 1024 && bytes <= 64 * 1024 * 1024, `${bytes} bytes are served from memory`);
   const [quiet, busy] = [actors[0], actors.at(-1)].map((actor) => actor?.tenantId ?? '');
-  t.ok(readFromLog.includes(quiet ?? ''), 'the one that was quiet longest gave its own up');
-  t.notOk(readFromLog.includes(busy ?? ''), 'and not the last one');
+  t.ok(readFromLog.includes(quiet ?? ''), 'the frames of the tenant that was quiet longest are dropped');
+  t.notOk(readFromLog.includes(busy ?? ''), 'the frames of the last tenant are kept');
 });

@@ -13,7 +13,7 @@ import { TestClock } from './support/clock.js';
 import { Ears, EPOCH, instances, tenantWith } from './support/instances.js';
 import { postgresLogs } from './support/logs.js';
 
-t.test('the tenant loader reads many tenants at once', async (t) => {
+t.test('the tenant loader reads many tenants in few statements', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId } = world;
   await claimedWorld(world);
@@ -36,14 +36,14 @@ t.test('the tenant loader reads many tenants at once', async (t) => {
   world.clock.advance(79);
   await nextTurn();
   await nextTurn();
-  t.equal(statements, 2, 'while a crowd comes in, the next read waits for more of it');
+  t.equal(statements, 2, 'while many requests come in, the next read waits for more of them');
   world.clock.advance(1);
   const heads = await reading;
   t.equal(statements, 3);
   t.ok(heads.every(({ version }) => version === 3));
   const straggler = a.directory.head(ulid());
   world.clock.advance(80);
-  t.equal(await refusal(straggler), 'tenant_not_found', 'after a crowd the next read waits 80 ms for more');
+  t.equal(await refusal(straggler), 'tenant_not_found', 'after many requests the next read waits 80 ms for more');
   const [[first, second], one, other] = await Promise.all([
     Promise.all([a.directory.load(others[0] ?? ''), a.directory.load(others[1] ?? '')]),
     a.directory.head(others[0] ?? ''),
@@ -64,7 +64,7 @@ t.test('the tenant loader reads many tenants at once', async (t) => {
   t.equal((again?.bins[1]?.view?.['meta'] as Uint8Array).length, 4_096);
 });
 
-t.test('ADMIT-10: after a crowd a device that asks is answered at once, and a socket waits for others', async (t) => {
+t.test('ADMIT-10: in a reconnect storm a device’s request is read at once, a socket waits for others', async (t) => {
   const logs = await postgresLogs(t);
   const clock = new TestClock(7);
   const [instance] = instances(logs, { count: 1, clock, post: () => undefined });
@@ -82,13 +82,13 @@ t.test('ADMIT-10: after a crowd a device that asks is answered at once, and a so
   let opened = false;
   const opening = Promise.resolve(callers.actorOf(socket, 'together')).then(() => (opened = true));
   for (let n = 0; n < 5; n++) await logs.pool.query('SELECT 1');
-  t.notOk(opened, 'a read would have been answered meanwhile');
-  t.equal((await callers.actorOf(device)).tenantId, device, 'no time has passed');
+  t.notOk(opened, 'a read would have been answered meanwhile: the socket waits');
+  t.equal((await callers.actorOf(device)).tenantId, device, 'the request does not wait');
   await opening;
   t.same(logs.faults, []);
 });
 
-t.test('a first load has of devices and bins what is kept of them', async (t) => {
+t.test('a first load has the fields of devices and bins that actors keep', async (t) => {
   const logs = await postgresLogs(t);
   const tenantId = await tenantWith(logs, 4);
   const loader = new PostgresTenantLoader(logs.pool, new TestClock(7));
@@ -110,44 +110,41 @@ t.test('a first load has of devices and bins what is kept of them', async (t) =>
     { id: deviceId(3), tokenEpoch: 7, revoked: true, keysPurged: true },
     { id: deviceId(4), tokenEpoch: 7, revoked: false, keysPurged: true },
   ]);
-  t.same(devicesOf(first), devicesOf(known), 'a reload says the same of them');
+  t.same(devicesOf(first), devicesOf(known), 'a reload gives the same devices');
   t.same([...binsOf(first)].sort(), [...binsOf(known)].sort());
   t.same({ ...first, devices: [], bins: [] }, { ...known, devices: [], bins: [] });
 });
 
-t.test(
-  'devices that come one by one share statements where they come fast, and a single one does not wait',
-  async (t) => {
-    const { a, clock } = await newWorld(t);
-    const id = ulid();
-    await a.pool.query('INSERT INTO tenants (id, created_at, head) VALUES ($1, 1, 3)', [id]);
-    let statements = 0;
-    const query = a.pool.query.bind(a.pool) as (...args: unknown[]) => unknown;
-    Object.assign(a.pool, { query: (...args: unknown[]) => (statements++, query(...args)) });
-    for (let n = 0; n < 40; n++) await a.directory.head(id);
-    t.equal(statements, 40, 'forty at once');
-    await a.directory.head(id);
-    await nextTurn();
-    const late = Promise.all([a.directory.head(id), nextTurn().then(async () => a.directory.head(id))]);
-    await nextTurn();
-    await nextTurn();
-    t.equal(statements, 41);
-    clock.advance(25);
-    await late;
-    t.equal(statements, 42, 'those of 25 ms share one');
-    await nextTurn();
-    clock.advance(1_000);
-    clock.advance(-3_600_000);
-    await a.directory.head(id);
-    await nextTurn();
-    const next = a.directory.head(id);
-    clock.advance(25);
-    await next;
-    t.equal(statements, 44, 'where the clock was set back no longer');
-  },
-);
+t.test('reads in quick succession share statements, and a single one does not wait', async (t) => {
+  const { a, clock } = await newWorld(t);
+  const id = ulid();
+  await a.pool.query('INSERT INTO tenants (id, created_at, head) VALUES ($1, 1, 3)', [id]);
+  let statements = 0;
+  const query = a.pool.query.bind(a.pool) as (...args: unknown[]) => unknown;
+  Object.assign(a.pool, { query: (...args: unknown[]) => (statements++, query(...args)) });
+  for (let n = 0; n < 40; n++) await a.directory.head(id);
+  t.equal(statements, 40, 'forty reads, none of which waits');
+  await a.directory.head(id);
+  await nextTurn();
+  const late = Promise.all([a.directory.head(id), nextTurn().then(async () => a.directory.head(id))]);
+  await nextTurn();
+  await nextTurn();
+  t.equal(statements, 41);
+  clock.advance(25);
+  await late;
+  t.equal(statements, 42, 'the reads of 25 ms share one statement');
+  await nextTurn();
+  clock.advance(1_000);
+  clock.advance(-3_600_000);
+  await a.directory.head(id);
+  await nextTurn();
+  const next = a.directory.head(id);
+  clock.advance(25);
+  await next;
+  t.equal(statements, 44, 'a clock that was set back makes no read wait longer');
+});
 
-t.test('INST-02: a comparison is answered with what is news, and with who is gone', async (t) => {
+t.test('INST-02: a comparison returns the tenants with news and those that are gone', async (t) => {
   const { a } = await newWorld(t);
   const [behind = '', old = '', same = '', ahead = '', gone = ''] = Array.from({ length: 5 }, () => ulid());
   await a.pool.query(
@@ -175,7 +172,7 @@ t.test('INST-02: a comparison is answered with what is news, and with who is gon
   t.same(await a.directory.positions([]), []);
 });
 
-t.test('ERR-14: a database that is away is unavailable, with the cause for the log', async (t) => {
+t.test('ERR-14: an unreachable database is reported as unavailable, with the cause for the log', async (t) => {
   const instance = new Instance({
     url: 'postgres://nobody@127.0.0.1:1/none',
     clock: new TestClock(),
@@ -187,7 +184,7 @@ t.test('ERR-14: a database that is away is unavailable, with the cause for the l
   t.match(error, { error: 'unavailable', retryAfter: 2, cause: { code: 'ECONNREFUSED' } });
 });
 
-/** Hears of bins. */
+/** Collects the frames of bins. */
 class BinEars extends Ears {
   readonly bins: unknown[] = [];
 
@@ -200,7 +197,7 @@ class BinEars extends Ears {
   }
 }
 
-t.test('BIN-06 BIN-17: the frame of a new bin has its count, also when more has changed since', async (t) => {
+t.test('BIN-06 BIN-17: the frame of a new bin has its itemCount, also when more has changed since', async (t) => {
   const logs = await postgresLogs(t);
   const tenantId = await tenantWith(logs, 1);
   const [instance] = instances(logs, { count: 1, clock: new TestClock(), post: () => undefined });
@@ -223,6 +220,6 @@ t.test('BIN-06 BIN-17: the frame of a new bin has its count, also when more has 
   const known = await loader.reload(tenantId, actor.generation);
   t.ok(
     known?.bins.every(({ view }) => view !== null && !('itemCount' in view)),
-    'what is known already is not counted',
+    'the items of known bins are not counted',
   );
 });

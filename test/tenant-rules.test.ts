@@ -16,7 +16,7 @@ const BOTH = [deviceId(1), deviceId(2)];
 const detail = ({ error }: Asked): unknown => (error as ServiceError | undefined)?.details?.['path'];
 const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
 
-/** Device 1 of a world in which device 3 is revoked asks for a write. */
+/** Device 1 requests a write in a world in which device 3 is revoked. */
 function judged(write: Partial<ItemWrite>): { asked: Asked; world: World } {
   const world = new World({ devices: 3 });
   world.database.blobs.set('ref', { state: 'ready', itemId: null });
@@ -28,7 +28,7 @@ function judged(write: Partial<ItemWrite>): { asked: Asked; world: World } {
   return { asked, world };
 }
 
-t.test('ITEM-29: a write loses the keys of revoked devices, and nothing else, whatever their order', (t) => {
+t.test('ITEM-29: a write is stored without the keys of revoked devices, in whatever order its keys are', (t) => {
   const master = { nonce: sig('n').subarray(0, 24), ct: Buffer.alloc(48, 7) };
   const given = { blob: blob('ref', BOTH), master };
   const all = [deviceId(3), deviceId(2), deviceId(1)];
@@ -39,7 +39,7 @@ t.test('ITEM-29: a write loses the keys of revoked devices, and nothing else, wh
   t.not(stored(world), undefined);
   t.equal(world.write(writeOf({ ...given, inline: inline('one', all.toReversed()) })).replies, 0);
   world.settle();
-  t.equal(world.head, 1, 'the same write in another order');
+  t.equal(world.head, 1, 'the same write with its keys in another order is a retry');
   t.end();
 });
 
@@ -57,23 +57,23 @@ t.test('ITEM-26 ITEM-27: every device that is not revoked needs a key', (t) => {
   t.end();
 });
 
-t.test('ITEM-28 ITEM-29 ITEM-30 ITEM-31: keys of unknown and of revoked devices', (t) => {
+t.test('ITEM-28 ITEM-29 ITEM-30 ITEM-31: unknown devices are refused, revoked ones only in blobKeys', (t) => {
   t.equal(detail(judged({ inline: inline('one', [...BOTH, deviceId(9)]) }).asked), `payloadEnc.keys.${deviceId(9)}`);
   t.equal(detail(judged({ inline: null, blob: blob('ref', [...BOTH, deviceId(9)]) }).asked), `blobKeys.${deviceId(9)}`);
   t.equal(detail(judged({ inline: null, blob: blob('ref', [...BOTH, deviceId(3)]) }).asked), `blobKeys.${deviceId(3)}`);
   const all = [...BOTH, deviceId(3)];
   const { world } = judged({ inline: inline('one', all), blob: blob('ref', BOTH) });
   const item = world.database.items.get(itemId(1))?.row.item;
-  t.strictSame(item?.deletedAt === null && item.inline, inline('one', BOTH), 'dropped from the inline keys');
-  t.strictSame(item?.deletedAt === null && item.blob?.keys, keysFor(BOTH, 'blob key'), 'blobKeys as they were sent');
+  t.strictSame(item?.deletedAt === null && item.inline, inline('one', BOTH), 'the key is dropped from the inline keys');
+  t.strictSame(item?.deletedAt === null && item.blob?.keys, keysFor(BOTH, 'blob key'), 'blobKeys are stored as sent');
   const again = world.write(writeOf({ inline: inline('one', all), blob: blob('ref', BOTH), ifVersion: 0 }));
   world.settle();
-  t.equal(again.version, 1, 'RETRY-01 with the key that was dropped');
+  t.equal(again.version, 1, 'RETRY-01: the same write with the dropped key is a retry');
   t.equal(world.head, 1);
   t.end();
 });
 
-t.test('ITEM-20 MOVE-07: bins that are not there', (t) => {
+t.test('ITEM-20 MOVE-07: a write and a move into an unknown bin are refused', (t) => {
   const { asked, world } = judged({ binId: 'nowhere' });
   t.equal(errorOf(asked), 'bin_not_found');
   world.write(writeOf({ inline: inline('one', BOTH) }));
@@ -103,14 +103,14 @@ t.test('ITEM-32: the first item write after a revocation starts the purge, once'
   world.compare();
   world.request({ kind: 'delete', id: itemId(1), sig: null, deviceId: deviceId(1) });
   world.settle();
-  t.strictSame(world.purged, [], 'a delete is no item write');
+  t.strictSame(world.purged, [], 'a delete starts no purge');
   write(2, BOTH);
   write(3, BOTH);
   t.strictSame(world.purged, [deviceId(3)]);
   t.end();
 });
 
-t.test('INST-26: a hello while the database is away gets what memory holds, and caught_up when it is back', (t) => {
+t.test('INST-26: a hello while the database is unreachable gets what memory holds, and caught_up later', (t) => {
   const world = new World();
   const live = world.connect(1);
   const first = world.write(writeOf({ inline: inline('one', BOTH) }));
@@ -119,7 +119,7 @@ t.test('INST-26: a hello while the database is away gets what memory holds, and 
   const [near, far] = [world.enter(1), world.enter(1)];
   world.hello(near, { since: 0 });
   world.fail(world.find('head'), true);
-  t.strictSame([near.witness.cursor, near.witness.live], [1, false], 'the version that memory holds');
+  t.strictSame([near.witness.cursor, near.witness.live], [1, false], 'the socket gets the version that memory holds');
   for (let n = 2; n < 400; n++) world.write(writeOf({ id: itemId(n), inline: inline(`text ${n}`, BOTH) }));
   world.commitAll();
   world.hello(far, { since: 0 });
@@ -128,15 +128,15 @@ t.test('INST-26: a hello while the database is away gets what memory holds, and 
   for (const { witness } of [near, far, live]) t.equal(witness.closedWith, null, 'no socket is closed');
   t.notOk(
     world.underWay.some(({ name }) => name === 'page' || name === 'head'),
-    'nothing is asked again at once',
+    'no read is repeated at once',
   );
   world.compare();
   world.settle();
-  t.strictSame([near.witness.live, far.witness.live], [true, true], 'the next comparison has them go on');
+  t.strictSame([near.witness.live, far.witness.live], [true, true], 'both continue after the next comparison');
   t.end();
 });
 
-t.test('DUR-10: hints without end cost one read, and what is committed here meanwhile is held up to a bound', (t) => {
+t.test('DUR-10: any number of hints costs one read, and rows committed meanwhile are held up to a bound', (t) => {
   const world = new World({ gapRows: 5_000, pageRows: 5_000 });
   const live = world.connect(2);
   world.remote(
@@ -156,12 +156,12 @@ t.test('DUR-10: hints without end cost one read, and what is committed here mean
   t.strictSame(
     live.witness.versions,
     Array.from({ length: 1_599 }, (_, at) => at + 1),
-    'nothing is lost by it',
+    'no version is lost',
   );
   t.end();
 });
 
-t.test('the database does not answer: who waits is told, and nothing stays stuck', (t) => {
+t.test('when the database does not answer, pending calls fail and nothing stays stuck', (t) => {
   const world = new World();
   const live = world.connect(1);
   const asked = world.write(writeOf({ inline: inline('one', BOTH) }));
@@ -174,7 +174,7 @@ t.test('the database does not answer: who waits is told, and nothing stays stuck
   world.join();
   world.compare();
   world.fail(world.find('head'));
-  t.equal(greeting.witness.closedWith, 1013, 'its cursor has not moved; it comes again');
+  t.equal(greeting.witness.closedWith, 1013, 'the socket is closed: it reconnects with the same cursor');
   world.settle();
   t.equal(
     live.witness.plain.filter(({ type }) => type === 'device_joined').length,
@@ -187,8 +187,8 @@ t.test('the database does not answer: who waits is told, and nothing stays stuck
   world.fail(world.find('commit'));
   t.match(unknown.error, { message: 'outcome unknown' });
   world.settle();
-  t.equal(world.head, 1, 'it was in');
-  t.equal(world.state.delivered, 1, 'and is found by the comparison of heads');
+  t.equal(world.head, 1, 'the write was committed');
+  t.equal(world.state.delivered, 1, 'the comparison of heads finds it');
   t.end();
 });
 
@@ -228,11 +228,14 @@ t.test(
     const heavy = new RecentFrames('a', 0, ring());
     for (let n = 1; n <= 20; n++) {
       add(heavy, rows(n, n, 65_536));
-      t.equal(heavy.covers(n - 1), true, 'the newest is there');
+      t.equal(heavy.covers(n - 1), true, 'the newest frame is kept');
       const lengths = heavy.above(0).map((place) => heavy.view(place)?.length ?? 0);
       const bytes = lengths.reduce((sum, length) => sum + length, 0);
       t.ok(bytes <= RECENT_BYTES, `${bytes} bytes`);
-      t.ok(lengths.length === n || bytes + Math.max(...lengths) > RECENT_BYTES, 'and no more than that is given up');
+      t.ok(
+        lengths.length === n || bytes + Math.max(...lengths) > RECENT_BYTES,
+        'no more frames than necessary are dropped',
+      );
     }
     heavy.forget(20);
     t.strictSame(heavy.above(0), []);
@@ -242,7 +245,7 @@ t.test(
   },
 );
 
-t.test('REPLAY-02: what memory gives is what was put in', (t) => {
+t.test('REPLAY-02: memory returns each frame as it was put in', (t) => {
   const shared = ring();
   const payloads = [
     { inline: inline('with keys', BOTH) },
@@ -273,13 +276,13 @@ t.test('REPLAY-02: what memory gives is what was put in', (t) => {
         [one.id, one.version, one.changedBy],
       );
       t.equal(Buffer.from(recent.view(place) ?? []).toString(), frameText(shape, itemOf(one)));
-      t.equal(rowTextOfBytes(shape, one), rowText(shape, itemOf(one)), 'and so it is listed');
+      t.equal(rowTextOfBytes(shape, one), rowText(shape, itemOf(one)), 'the row in a listing is the same');
     }
   }
   t.end();
 });
 
-t.test('WS-24: memory is one bound for all tenants: what is oldest goes first, and the floor rises with it', (t) => {
+t.test('WS-24: all tenants share one bound of memory: the oldest frames go first, and the floor rises', (t) => {
   const shared = new FrameRing(3 * 1024 * 1024);
   const quiet = new RecentFrames('a', 0, shared);
   const others: RecentFrames[] = [];
@@ -291,17 +294,17 @@ t.test('WS-24: memory is one bound for all tenants: what is oldest goes first, a
     }
   };
   add(quiet, rows(1, 2, 60_000));
-  // A frame is a third longer than its bytes: 13 lie in a segment.
+  // A frame is a third longer than its ciphertext: 13 fit into a segment.
   othersWrite(9);
-  t.ok(quiet.covers(0) && quiet.above(0).length === 2, 'while there is room all stays');
+  t.ok(quiet.covers(0) && quiet.above(0).length === 2, 'while there is room all frames are kept');
   othersWrite(5);
   t.notOk(quiet.covers(1));
   t.ok(quiet.covers(2));
   t.strictSame(quiet.above(0), []);
-  t.ok(shared['segments'].length <= 3, 'and no more memory is taken');
-  t.equal(others.at(-1)?.above(0).length, 3, 'the newest are there');
+  t.ok(shared['segments'].length <= 3, 'memory stays within the bound');
+  t.equal(others.at(-1)?.above(0).length, 3, 'the newest frames are kept');
   add(quiet, rows(3, 3));
-  t.ok(quiet.covers(2), 'and it is kept anew from there on');
+  t.ok(quiet.covers(2), 'new frames are kept again');
   t.end();
 });
 
@@ -309,7 +312,7 @@ t.test('WS-24: memory is one bound for all tenants: what is oldest goes first, a
 const added = fc.record({ tenant: fc.nat({ max: 3 }), item: fc.nat({ max: 20 }), kib: fc.nat({ max: 40 }) });
 
 t.test(
-  'WS-24, REPLAY-02: whatever was added to how many tenants, memory gives what a log would, or says that it cannot',
+  'WS-24, REPLAY-02: for any changes of any tenants memory returns what a log would, or reports that it cannot',
   (t) => {
     let served = 0;
     let refused = 0;
@@ -321,7 +324,7 @@ t.test(
           const { recent, log } = tenants[tenant] ?? raise();
           log.push(row(log.length + 1, 16 + kib * 1024, itemId(item)));
           add(recent, log.slice(-1));
-          // Some ask in between, which marks what is superseded.
+          // A read in between marks what is superseded.
           if (item === 0) recent.above(0);
         }
         for (const { recent, log } of tenants) {

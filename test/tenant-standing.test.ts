@@ -1,4 +1,4 @@
-/** Devices, bins, pairings and state of a tenant: who is told, who is let in, and what is checked again. */
+/** Devices, bins, pairings and state of a tenant: who is notified, who is admitted, and what is checked again. */
 import t from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
 import type { PairRequest } from '../src/server/tenant/ports.js';
@@ -12,7 +12,7 @@ const text = (n: number, label = `text ${n}`) =>
 const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
 const by = (device: number) => ({ tenantId: TENANT, deviceId: deviceId(device) });
 
-t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: joins are told; a revocation closes what is open and lets nobody in', (t) => {
+t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: a join is announced; a revocation closes sockets and admits none', (t) => {
   const world = new World();
   const [mine, theirs] = [world.connect(1), world.connect(2)];
   const silent = world.open(2);
@@ -20,7 +20,7 @@ t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: joins are told; a revocation closes wha
   world.revoke(2);
   world.compare();
   const late = world.open(2);
-  t.not(typeof late, 'string', 'nobody here knows of the revocation yet');
+  t.not(typeof late, 'string', 'this instance does not know of the revocation yet');
   world.drainOperations();
   for (const socket of [theirs, silent, late]) {
     if (typeof socket !== 'string') t.equal(socket.witness.closedWith, 4403);
@@ -28,11 +28,11 @@ t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: joins are told; a revocation closes wha
   t.strictSame(
     [...world.state.sessions].map((session) => session.deviceId),
     [deviceId(1)],
-    'already before they are closed',
+    'their sessions are gone before the sockets are closed',
   );
   world.hello(theirs);
   world.hello(silent as OpenSocket);
-  t.strictSame(world.underWay, [], 'a hello that was on its way brings nothing any more');
+  t.strictSame(world.underWay, [], 'a hello in transit causes no read');
   t.equal(world.open(2), 'device_revoked');
   t.equal(world.open(9), 'bad_token');
   t.strictSame(
@@ -43,16 +43,20 @@ t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: joins are told; a revocation closes wha
     ],
   );
   t.equal(mine.witness.closedWith, null);
-  t.equal(errorOf(world.write(text(1), 2)), 'device_revoked', 'a revoked device does not even learn what is stored');
+  t.equal(
+    errorOf(world.write(text(1), 2)),
+    'device_revoked',
+    'a revoked device does not learn whether the write is stored',
+  );
   t.equal(errorOf(world.write(text(1), 9)), 'bad_token');
   world.changeTenant((generation) => Object.assign(world.devices[2] ?? {}, { tokenEpoch: generation }));
   world.compare();
   world.drainOperations();
-  t.equal(world.open(3), 'device_revoked', 'a token from before the device was made anew');
+  t.equal(world.open(3), 'device_revoked', 'a token of an earlier token epoch is refused');
   t.end();
 });
 
-t.test('BIN-17: bins that changed are told once, closing ones when they are gone', (t) => {
+t.test('BIN-17: a changed bin is announced once, a closing one when it is deleted', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.changeTenant((generation) => world.bins.push(openBin('new', generation)));
@@ -63,7 +67,7 @@ t.test('BIN-17: bins that changed are told once, closing ones when they are gone
   world.compare();
   world.drainOperations();
   const closing = world.write({ ...text(1), binId: 'new' });
-  t.equal(closing.replies, 0, 'the commit may know it as a retry');
+  t.equal(closing.replies, 0, 'the commit may recognise it as a retry');
   world.commitAll();
   t.equal(errorOf(closing), 'bin_not_found');
   world.changeTenant((generation) => {
@@ -78,7 +82,7 @@ t.test('BIN-17: bins that changed are told once, closing ones when they are gone
   t.end();
 });
 
-t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches its device, once, whatever its socket is doing', (t) => {
+t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches each socket of its device once, in any phase', (t) => {
   const before = (world: World): void => {
     for (let n = 1; n <= 3; n++) world.remote(writeChange(text(n), by(2)));
   };
@@ -116,14 +120,14 @@ t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches its device, once, whatev
   world.settle();
   for (const { witness } of [live, behind, greeting]) t.strictSame(witness.plain, [shown]);
   t.strictSame(other.witness.plain, []);
-  t.strictSame(world.connect(1).witness.plain, [shown], 'again after each caught_up while it is pending');
-  t.strictSame(world.connect(2).witness.plain, [], 'to its own device alone');
+  t.strictSame(world.connect(1).witness.plain, [shown], 'sent again after each caught_up while it is pending');
+  t.strictSame(world.connect(2).witness.plain, [], 'sent to its own device alone');
   world.now = expiresAt;
-  t.strictSame(world.connect(1).witness.plain, [], 'not once it has expired');
+  t.strictSame(world.connect(1).witness.plain, [], 'not sent once it has expired');
   t.end();
 });
 
-t.test('what changed while the tenant was being read is read after it', (t) => {
+t.test('what changes while the tenant is being read is read once more afterwards', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.join();
@@ -136,7 +140,7 @@ t.test('what changed while the tenant was being read is read after it', (t) => {
   t.strictSame(
     world.underWay.map(({ name }) => name),
     ['reload'],
-    'once',
+    'one more reload',
   );
   world.drainOperations();
   t.strictSame(
@@ -146,7 +150,7 @@ t.test('what changed while the tenant was being read is read after it', (t) => {
   t.end();
 });
 
-t.test('INST-08 INST-11: what was checked against devices of yesterday is checked again', (t) => {
+t.test('INST-08 INST-11: a write that was checked against outdated devices is checked again', (t) => {
   const world = new World();
   const lacking = world.write(text(1));
   const blobOnly = world.write(writeOf({ id: itemId(2), inline: null, blob: blob('ref', BOTH) }));
@@ -165,11 +169,11 @@ t.test('INST-08 INST-11: what was checked against devices of yesterday is checke
     missingDevices: [deviceId(3)],
   });
   t.match((blobOnly.error as ServiceError).details, { path: 'blobKeys', missingDevices: [deviceId(3)] });
-  t.equal(complete.version, 1, 'refused by what was known here, and in by what is true');
+  t.equal(complete.version, 1, 'a write that names the new device is stored, though the known devices lacked it');
   t.end();
 });
 
-t.test('a change that is stale time after time is answered in the end', (t) => {
+t.test('a change that is stale again and again is answered with unavailable after six tries', (t) => {
   const world = new World();
   const asked = world.write(text(1));
   let rounds = 0;
@@ -195,7 +199,7 @@ t.test('RETRY-08 RETRY-09 RETRY-11: the same write again succeeds after a join, 
   ];
   for (const change of changes) {
     change();
-    // With its condition, as our clients send it: where the write is not recognised, that refuses it.
+    // Also with `ifVersion: 0`, as our clients send it: a write that is not recognised would be refused.
     for (const write of [text(1), { ...text(1), ifVersion: 0 }]) {
       const again = world.write(write);
       world.settle();
@@ -206,7 +210,7 @@ t.test('RETRY-08 RETRY-09 RETRY-11: the same write again succeeds after a join, 
   t.end();
 });
 
-t.test('a suspended tenant refuses writes, moves and deletes; an inactive one too', (t) => {
+t.test('a suspended, inactive or pending tenant refuses writes, moves and deletes', (t) => {
   for (const [standing, code] of [
     ['suspended', 'tenant_suspended'],
     ['inactive', 'payment_required'],

@@ -46,7 +46,7 @@ t.test('WS-07: a live socket gets each version, also those that are replaced at 
   t.end();
 });
 
-t.test('WS-08 WS-09: acks, in order with the rest, only where they are asked for', (t) => {
+t.test('WS-08 WS-09: acks come in version order with the rest, only where they are requested', (t) => {
   const world = new World();
   const asking = world.connect(1, { acks: true });
   const silent = world.connect(1);
@@ -59,7 +59,7 @@ t.test('WS-08 WS-09: acks, in order with the rest, only where they are asked for
   t.end();
 });
 
-t.test('pushes go out before the answer, and the answer only after the commit', (t) => {
+t.test('pushes are sent before the answer, and the answer only after the commit', (t) => {
   const world = new World();
   world.connect(2);
   const asked = world.write(text(1));
@@ -73,7 +73,7 @@ t.test('pushes go out before the answer, and the answer only after the commit', 
   t.end();
 });
 
-t.test('INST-55: what is stored already when it is written again is told anew, as a head', (t) => {
+t.test('INST-55: a retry of a stored write announces its head again', (t) => {
   const world = new World();
   world.write(text(1));
   world.commitAll();
@@ -85,7 +85,7 @@ t.test('INST-55: what is stored already when it is written again is told anew, a
   t.end();
 });
 
-t.test('INST-04: hints that come twice, late or out of order read nothing twice', (t) => {
+t.test('INST-04: hints that arrive twice, late or out of order cause no second read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   for (let n = 1; n <= 6; n++) world.remote(writeChange(text(n), by(2)));
@@ -96,13 +96,13 @@ t.test('INST-04: hints that come twice, late or out of order read nothing twice'
     'one read, whatever is hinted',
   );
   world.drainOperations();
-  t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6], 'over several pages');
+  t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6], 'every version once, over several pages');
   for (const head of [2, 6]) world.post({ kind: 'head_hint', head, generation: 1 });
   t.strictSame(world.underWay, []);
   t.end();
 });
 
-t.test('INST-43: what another instance tells is delivered where it follows, else the log is read', (t) => {
+t.test('INST-43: changes announced by another instance are delivered where they follow, else the log is read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   const reads = (): string[] => world.underWay.map(({ name }) => name);
@@ -110,11 +110,11 @@ t.test('INST-43: what another instance tells is delivered where it follows, else
   world.published(1, 2);
   world.published(1, 3, false);
   world.published(2, 2);
-  t.strictSame([witness.versions, reads()], [[1, 2, 3], []], 'twice and overlapping, without a read');
+  t.strictSame([witness.versions, reads()], [[1, 2, 3], []], 'changes that arrive twice or overlap cause no read');
   world.published(5, 5);
   t.strictSame([witness.versions, reads()], [[1, 2, 3], ['gap']], 'the fourth is missing');
   world.published(4, 4);
-  t.strictSame(witness.versions, [1, 2, 3, 4, 5], 'it came late: what was held follows it');
+  t.strictSame(witness.versions, [1, 2, 3, 4, 5], 'the late fourth is delivered, then those that were held');
   world.published(7, 8);
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -122,7 +122,7 @@ t.test('INST-43: what another instance tells is delivered where it follows, else
   t.end();
 });
 
-t.test('INST-43: what is held for a missing change is bounded by its bytes; the rest is read', (t) => {
+t.test('INST-43: rows held for a missing change are bounded by their bytes; the rest is read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   const large = (n: number): ReturnType<typeof text> => ({
@@ -142,7 +142,7 @@ t.test('INST-43: what is held for a missing change is bounded by its bytes; the 
   t.end();
 });
 
-t.test('INST-43: a tenant without sockets reads nothing, and goes on from what comes', (t) => {
+t.test('INST-43: a tenant without sockets reads nothing, and continues from what is announced', (t) => {
   const world = new World();
   for (let n = 1; n <= 4; n++) world.remote(writeChange(text(n), by(2)));
   world.compare();
@@ -151,12 +151,12 @@ t.test('INST-43: a tenant without sockets reads nothing, and goes on from what c
   world.write(text(6));
   world.commitAll();
   t.strictSame([world.underWay, world.state.delivered], [[], 6]);
-  t.strictSame(world.connect(1).witness.versions, [1, 2, 3, 4, 5, 6], 'who comes then gets all');
+  t.strictSame(world.connect(1).witness.versions, [1, 2, 3, 4, 5, 6], 'a socket that connects then gets every version');
   t.strictSame(world.connect(2, { since: 5 }).witness.versions, [6]);
   t.end();
 });
 
-t.test('INST-43: what was made under a newer generation waits for the log, and the tenant is read anew', (t) => {
+t.test('INST-43: a change under a newer generation waits for the log, and the tenant is read again', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.join();
@@ -168,7 +168,7 @@ t.test('INST-43: what was made under a newer generation waits for the log, and t
   t.end();
 });
 
-t.test('a hint higher than the truth is looked into once', (t) => {
+t.test('a hint above the actual head causes one read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.remote(writeChange(text(1), by(2)));
@@ -182,11 +182,11 @@ t.test('a hint higher than the truth is looked into once', (t) => {
   world.remote(writeChange(text(3), by(2)));
   world.compare();
   world.drainOperations();
-  t.strictSame(witness.versions, [1, 2, 3], 'what is heard while the gap is read is read after it');
+  t.strictSame(witness.versions, [1, 2, 3], 'what is announced while the gap is read is read after it');
   t.end();
 });
 
-t.test('INST-02: after a read that failed the next hint reads again', (t) => {
+t.test('INST-02: after a failed read the next comparison reads again', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.remote(writeChange(text(1), by(2)));
@@ -221,14 +221,14 @@ t.test('MOVE-02 RETRY-04 RETRY-16: moves and re-wraps are pushed as the stored i
   t.end();
 });
 
-t.test('a transaction of which not all is told here is read from the log', (t) => {
+t.test('a transaction of which this actor gets only a part is read from the log', (t) => {
   const world = new World();
   const { witness } = world.connect(2);
   for (let n = 1; n <= 3; n++) world.write(text(n));
   world.startBatch(3);
   const committed = world.find('commit').read() as Extract<Message, { kind: 'committed' }>;
   world.underWay.length = 0;
-  // Another actor of this tenant, dropped meanwhile, had asked for the second.
+  // Another actor of this tenant, dropped meanwhile, had requested the second.
   world.post({ ...committed, changes: committed.changes.filter(({ version }) => version !== 2) });
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2, 3]);
@@ -246,16 +246,16 @@ t.test(
       world.write(text(n));
       world.commitAll();
     }
-    t.strictSame(witness.versions, [1], 'what was on its way when the buffer was full');
+    t.strictSame(witness.versions, [1], 'the version that filled the buffer');
     world.drain(socket);
     t.strictSame(
       world.underWay.map(({ name }) => name),
       ['page'],
-      'too long ago for memory: by pages',
+      'memory does not reach so far back: pages are read',
     );
     witness.stalled = true;
     world.drainOperations();
-    t.strictSame(witness.versions, [1, 2, 3], 'each page only after the one before was taken');
+    t.strictSame(witness.versions, [1, 2, 3], 'a page is read only after the previous one was taken');
     world.drain(socket);
     world.drainOperations();
     t.equal(witness.versions.length, 300);
@@ -264,7 +264,7 @@ t.test(
   },
 );
 
-t.test('WS-24: a burst is cut, and goes on from memory or the log', (t) => {
+t.test('WS-24: a burst is cut off at a bound, and the socket continues by replay', (t) => {
   const world = new World();
   const socket = world.connect(2);
   const large = (n: number) => ({ ...text(n), inline: inline(`large ${n}`, BOTH, 65_536) });
@@ -293,13 +293,13 @@ t.test('WS-24: a socket whose buffer is full is not filled further by more hello
   for (let n = 0; n < 5; n++) world.hello(socket);
   world.post({ kind: 'hello', session: socket.session, since: 0, epoch: null, acks: false });
   t.strictSame(world.underWay, [], 'no page is read for it');
-  t.equal(socket.witness.unsent, unsent, 'nor is anything else sent');
+  t.equal(socket.witness.unsent, unsent, 'nothing else is sent');
   world.settle();
   t.strictSame(socket.witness.versions.slice(-9), [1, 2, 3, 4, 5, 6, 7, 8, 9], 'the last hello is served in the end');
   t.end();
 });
 
-t.test('WS-23: one hello in 5 s; A is told so', (t) => {
+t.test('WS-23: a hello within 5 s of another is not served; in A it gets rate_limited', (t) => {
   const world = new World();
   for (const shape of ['a', 'b'] as const) {
     const { session, witness } = world.connect(1, { shape });
@@ -319,7 +319,7 @@ t.test('WS-23: one hello in 5 s; A is told so', (t) => {
   t.end();
 });
 
-t.test('REPLAY-04: hello at the head asks for the head alone; what others committed meanwhile is read', (t) => {
+t.test('REPLAY-04: a hello at the head reads the head alone; what others committed meanwhile is read', (t) => {
   const world = new World();
   world.write(text(1));
   world.commitAll();
@@ -337,23 +337,23 @@ t.test('REPLAY-04: hello at the head asks for the head alone; what others commit
   t.end();
 });
 
-t.test('INST-02: whatever is heard of the database shows what was missed', (t) => {
+t.test('INST-02: any answer of the database reveals a missed change', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.remote(writeChange(text(1), by(2)));
   const asked = world.write({ ...text(1, 'other'), ts: TS });
   world.commitAll();
   world.drainOperations();
-  t.strictSame([errorOf(asked), witness.versions], ['version_conflict', [1]], 'a change that was not applied');
+  t.strictSame([errorOf(asked), witness.versions], ['version_conflict', [1]], 'the answer to a refused write');
   world.remote(writeChange(text(2), by(2)));
   world.join();
   world.post({ kind: 'head_hint', head: 0, generation: world.database.generation });
   world.drainOperations();
-  t.strictSame(witness.versions, [1, 2], 'devices read anew');
+  t.strictSame(witness.versions, [1, 2], 'the answer to a reload of the devices');
   t.end();
 });
 
-t.test('what a replay finds in the database reaches the live sockets too', (t) => {
+t.test('new changes that a replay reads from the database reach the live sockets too', (t) => {
   const world = new World({ before: (before) => before.remote(writeChange(text(1), by(2))) });
   const live = world.connect(1, { since: 1 });
   world.remote(writeChange(text(2), by(2)));
@@ -362,14 +362,14 @@ t.test('what a replay finds in the database reaches the live sockets too', (t) =
   t.strictSame(
     world.underWay.map(({ name }) => name),
     ['page'],
-    'beyond what is in memory',
+    'memory does not reach so far back',
   );
   world.drainOperations();
   t.strictSame([socket.witness.versions, live.witness.versions], [[1, 2], [2]]);
   t.end();
 });
 
-t.test('EPOCH-02 EPOCH-03 EPOCH-04 EPOCH-05: a cursor of another history starts anew', (t) => {
+t.test('EPOCH-02 EPOCH-03 EPOCH-04 EPOCH-05: a cursor of another epoch or above the head starts from 0', (t) => {
   const world = new World();
   for (let n = 1; n <= 3; n++) world.write(text(n));
   world.commitAll();
@@ -379,7 +379,7 @@ t.test('EPOCH-02 EPOCH-03 EPOCH-04 EPOCH-05: a cursor of another history starts 
   t.strictSame(world.connect(1, { since: 2 }).witness.versions, [3]);
   world.remote(writeChange(text(4), by(2)));
   const ahead = world.connect(1, { since: 4, epoch: 'epoch' });
-  t.equal(ahead.witness.caughtUp, 4, 'seen on another instance: not a reset');
+  t.equal(ahead.witness.caughtUp, 4, 'a version seen on another instance causes no reset');
   t.strictSame(ahead.witness.versions, []);
   t.end();
 });

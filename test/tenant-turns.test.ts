@@ -1,4 +1,4 @@
-/** Whose replay reads next: tenants in turn, within each its devices in turn. */
+/** The order in which replays read: tenants in turn, within each its devices in turn. */
 import t from 'tap';
 import { TurnQueue } from '../src/server/tenant/turn-queue.js';
 
@@ -22,25 +22,25 @@ class Work {
 
   async end(name: string): Promise<void> {
     this.ends.get(name)?.();
-    // The next turn is begun in the step after the one in which what was read is sent.
+    // The next turn begins in the step after the one that sends what was read.
     for (let step = 0; step < 2; step++) await new Promise((resolve) => setImmediate(resolve));
   }
 }
 
-t.test('FAIR-25: tenants read in turn, and their devices', async (t) => {
+t.test('FAIR-25: tenants read in turn, and within each its devices', async (t) => {
   const work = new Work(new TurnQueue(4));
   const results = ['a1.1', 'a1.2', 'a1.3', 'a2.1', 'a3.1', 'b1.1', 'b1.2'].map((name) => work.ask(name));
-  t.same(work.begun, ['a1.1', 'b1.1'], 'one of each tenant, however much one asks for');
+  t.same(work.begun, ['a1.1', 'b1.1'], 'one read of each tenant, however many it requests');
   for (const name of ['c', 'd', 'e', 'f']) results.push(work.ask(`${name}1.1`));
-  t.same(work.begun.slice(2), ['c1.1', 'd1.1'], 'four in all');
+  t.same(work.begun.slice(2), ['c1.1', 'd1.1'], 'four reads in all');
   await work.end('a1.1');
-  t.same(work.begun.slice(4), ['a1.2'], 'the first in the line');
+  t.same(work.begun.slice(4), ['a1.2'], 'the first in the queue');
   await work.end('a1.2');
-  t.same(work.begun.slice(5), ['e1.1'], 'then the others, but for b, which has its share');
+  t.same(work.begun.slice(5), ['e1.1'], 'then the other tenants, except b, which has its share');
   for (let at = 0; at < work.begun.length; at++) await work.end(work.begun[at] ?? '');
   t.equal((await Promise.all(results)).length, 11);
-  t.ok(work.begun.indexOf('f1.1') < work.begun.indexOf('a2.1'), 'each tenant before one has another turn');
-  t.ok(work.begun.indexOf('a3.1') < work.begun.indexOf('a1.3'), 'each device before one has another');
+  t.ok(work.begun.indexOf('f1.1') < work.begun.indexOf('a2.1'), 'each tenant has a turn before any has another');
+  t.ok(work.begun.indexOf('a3.1') < work.begun.indexOf('a1.3'), 'each device has a turn before any has another');
 });
 
 t.test('FAIR-25: work that fails gives its place to the next', async (t) => {

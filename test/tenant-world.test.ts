@@ -1,6 +1,6 @@
 /**
  * Property tests of the tenant's `step`: any order of messages, commits, reads, answers, failures and stalls, drawn by
- * fast-check. What sockets get is held against the log by their witnesses (support/witness.ts).
+ * fast-check. Witnesses check what the sockets get against the log (support/witness.ts).
  */
 import fc from 'fast-check';
 import t from 'tap';
@@ -27,7 +27,7 @@ import { TENANT, World, type OpenSocket } from './support/world.js';
 const ITEMS = 5;
 const HINT_MAX = 3;
 
-/** One thing that happens. The numbers choose among what is there at that moment. */
+/** One event. The numbers choose among what exists at that moment. */
 interface Happening {
   readonly what: keyof typeof HAPPENINGS;
   readonly a: number;
@@ -38,7 +38,7 @@ interface Happening {
 const pick = <T>(from: readonly T[], n: number): T | undefined =>
   from.length === 0 ? undefined : from[n % from.length];
 
-/** A change that fits what is stored now; late ones turn out to be conflicts, as they should. */
+/** A change that fits what is stored now; one that is committed later may be a conflict, as it should. */
 function draw(world: World, { a, b, c }: Happening): Change {
   const id = itemId(b % ITEMS);
   const by = 1 + (a % world.devices.length);
@@ -140,7 +140,7 @@ const HAPPENINGS = {
 };
 
 const names = Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[];
-/** What moves things on is drawn more often than what ends or breaks them. */
+/** Events that make progress are drawn more often than those that end or break something. */
 const OFTEN: Partial<Record<keyof typeof HAPPENINGS, number>> = {
   advance: 12,
   change: 5,
@@ -172,10 +172,10 @@ function play(script: readonly Happening[], world: World): World {
 
 t.setTimeout(300_000);
 
-/** Runs of a property: in the long run enough to find what one in a thousand orders breaks. */
+/** Runs of a property: in the long run enough to find a fault that one order in a thousand shows. */
 const RUNS = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(400, 3_000));
 
-t.test('WS-06 WS-07 REPLAY-01 REPLAY-02 REPLAY-08 INST-04: whatever happens in whatever order', (t) => {
+t.test('WS-06 WS-07 REPLAY-01 REPLAY-02 REPLAY-08 INST-04: sockets get exactly the log, in any event order', (t) => {
   let versions = 0;
   let caughtUp = 0;
   const property = fc.property(happenings(names, 120), (script) => {
@@ -197,11 +197,11 @@ t.test('WS-06 WS-07 REPLAY-01 REPLAY-02 REPLAY-08 INST-04: whatever happens in w
   });
   fc.assert(property, { numRuns: RUNS, includeErrorInReport: true });
   t.comment(`${versions} versions reached ${caughtUp} sockets that were caught up at the end`);
-  t.ok(versions > RUNS && caughtUp > RUNS / 2, 'the scripts were not idle');
+  t.ok(versions > RUNS && caughtUp > RUNS / 2, 'the scripts delivered versions and caught up');
   t.end();
 });
 
-t.test('REPLAY-04 REPLAY-06 EPOCH-04: a long history with small pages beside writers', (t) => {
+t.test('REPLAY-04 REPLAY-06 EPOCH-04: a long history in small pages is replayed exactly during writes', (t) => {
   const calm = names.filter((name) => !['fail', 'close', 'revoke', 'join'].includes(name));
   const property = fc.property(fc.nat({ max: 40 }), happenings(calm, 60), (length, script) => {
     const before = (world: World): void => {

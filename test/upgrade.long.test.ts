@@ -1,4 +1,4 @@
-/** The embedded database over a major version: the real old programs, real servers, and a kill at every step. */
+/** Upgrade of the embedded database to another major version: real old programs, real servers, a kill at every step. */
 import { readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -16,7 +16,7 @@ t.setTimeout(840_000);
 const from = oldPostgres?.major ?? 0;
 const folder = oldPostgres?.folder ?? '';
 
-t.test('OPER-22 OPER-23 OPER-25: over a major version, and back', { skip: withoutOld }, async (t) => {
+t.test('OPER-22 OPER-23 OPER-25: a major upgrade keeps all rows and can be undone', { skip: withoutOld }, async (t) => {
   const { dataDir, devices, epoch, head, rows } = await filledFolder(t);
   const [first, second] = devices as [TestDevice, TestDevice];
   await t.rejects(spawnServer(t, { embedded: true, dataDir }), { message: /upgrade-postgres/ });
@@ -41,7 +41,7 @@ t.test('OPER-22 OPER-23 OPER-25: over a major version, and back', { skip: withou
   const running = await startOld(t, dataDir);
   t.match(await call.json('upgrade-postgres'), { code: EXIT.unavailable, error: { code: 'busy' } });
   await running.stop();
-  t.equal(await majorIn(join(dataDir, 'postgres')), from, 'as it was');
+  t.equal(await majorIn(join(dataDir, 'postgres')), from, 'the database is unchanged');
 
   const done = await call.plain('upgrade-postgres');
   t.equal(done.code, EXIT.ok, done.stderr);
@@ -49,7 +49,7 @@ t.test('OPER-22 OPER-23 OPER-25: over a major version, and back', { skip: withou
   t.same(
     (await readdir(dataDir)).sort(),
     [...before, `postgres-${from}`, 'postgres.upgrade-lock'].sort(),
-    'nothing but the lock is left',
+    'only the old folder and the lock were added',
   );
   const server = await spawnServer(t, { embedded: true, dataDir });
   const me = await server.wire.get('/me', { token: first.token });
@@ -66,15 +66,15 @@ t.test('OPER-22 OPER-23 OPER-25: over a major version, and back', { skip: withou
   await rename(join(dataDir, 'postgres'), join(dataDir, 'set-aside'));
   await rename(join(dataDir, `postgres-${from}`), join(dataDir, 'postgres'));
   const old = await startOld(t, dataDir);
-  t.same(await contents(old.url), rows, 'the old one holds what it held');
+  t.same(await contents(old.url), rows, 'the old database has its rows unchanged');
   const back = await runServer(t, { database: { url: old.url } });
   const other = await back.wire.get('/me', { token: first.token });
-  t.equal(other.number('headVersion'), head, 'and would give the next version again');
-  t.not(other.text('epoch'), epoch, 'under another name');
+  t.equal(other.number('headVersion'), head, 'the old database would assign the next version again');
+  t.not(other.text('epoch'), epoch, 'the old database announces another epoch');
   await back.stop();
   await old.stop();
 });
 
-t.test('OPER-24: killed at any step, and once more', { skip: withoutOld, timeout: 600_000 }, async (t) => {
+t.test('OPER-24: an upgrade killed at any step finishes later', { skip: withoutOld, timeout: 600_000 }, async (t) => {
   await killedBefore(t, [...UPGRADE_STEPS, 'middle']);
 });

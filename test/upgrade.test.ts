@@ -1,4 +1,4 @@
-/** An embedded database of another major version. The long test upgrades one by the real old programs. */
+/** An embedded database of another major version. The long test upgrades one with the real old programs. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -9,7 +9,7 @@ import { admin } from './support/admin.js';
 import { preparedFolder } from './support/postgres.js';
 import { spawnServer } from './support/server.js';
 
-t.test('OPER-21: a database of another major version is refused with what to do', async (t) => {
+t.test('OPER-21: a database of another major version is refused, and the error says what to do', async (t) => {
   const dataDir = await preparedFolder(t);
   const password = await keptSecret(dataDir, 'database-password');
   const start = (): Promise<EmbeddedPostgres> => EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined });

@@ -12,12 +12,12 @@ const LINUX = { skip: process.platform !== 'linux', timeout: 900_000 };
 t.setTimeout(3 * LINUX.timeout);
 
 t.test(
-  'CBLOB-46 CBLOB-47: a file of 1 GiB that is cut ten times each way, and whose program is killed, arrives once',
+  'CBLOB-46 CBLOB-47: a file of 1 GiB that is cut off ten times in each direction, its program killed, arrives once',
   LINUX,
   (t) => cutTransfers(t, { size: 1024 * MIB, mostMib: 160 }),
 );
 
-t.test('CBLOB-46 CBLOB-47 OBJ-24: the same with 512 MiB and a bucket of Google', LINUX, async (t) => {
+t.test('CBLOB-46 CBLOB-47 OBJ-24: a cut transfer of 512 MiB arrives once in a bucket of Google', LINUX, async (t) => {
   const account = await newServiceAccount(t);
   const credentials = { GOOGLE_APPLICATION_CREDENTIALS: account.keyFile };
   Object.assign(process.env, credentials);
@@ -27,7 +27,7 @@ t.test('CBLOB-46 CBLOB-47 OBJ-24: the same with 512 MiB and a bucket of Google',
 });
 
 t.test(
-  "CBLOB-46 CBLOB-47 OBJ-24: the same with 512 MiB and a bucket of Ceph's gateway",
+  "CBLOB-46 CBLOB-47 OBJ-24: a cut transfer of 512 MiB arrives once in a bucket of Ceph's gateway",
   { ...LINUX, skip: cephMissing },
   async (t) => {
     const ceph = await Ceph.start(t);

@@ -1,9 +1,9 @@
-/** Files over bad networks, by programs that are killed. The size of the issue is in the long test. */
+/** Files over bad networks, by programs that are killed. The long test has files of the full size. */
 import t from 'tap';
 import { cutTransfers } from './support/cut-transfers.js';
 
 t.test(
-  'CBLOB-46 CBLOB-47: a file that is cut ten times each way, and whose program is killed, arrives once',
+  'CBLOB-46 CBLOB-47: a file that is cut off ten times in each direction, its program killed, arrives once',
   { skip: process.platform !== 'linux' },
   (t) => cutTransfers(t, { size: 64 * 1024 * 1024, mostMib: 160 }),
 );

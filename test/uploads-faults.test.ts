@@ -1,4 +1,4 @@
-/** Uploads that go on after what goes wrong: killed servers, full disks, a death between two steps, the nightly job. */
+/** Uploads that continue after faults: killed servers, full disks, a crash between two steps, the nightly job. */
 import { randomBytes } from 'node:crypto';
 import { appendFile, link, mkdir, readdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ const partOf = (at: Standing, index = 0): Part => {
   return part;
 };
 
-t.test('BLOB-60: a server that is killed again and again loses no byte that it told as kept', async (t) => {
+t.test('BLOB-60: a server that is killed again and again loses no byte that it reported as kept', async (t) => {
   const database = await testDatabase(t);
   const dataDir = join(await temporaryFolder(t), 'data');
   const uploads = join(dataDir, 'blobs', 'uploads');
@@ -33,7 +33,7 @@ t.test('BLOB-60: a server that is killed again and again loses no byte that it t
   let sentBytes = 0;
   for (let round = 0; round < 3; round++) {
     const now = await standing(child.wire, device, blobRef);
-    t.equal(now.offset, told, `round ${round}: what was told is there`);
+    t.equal(now.offset, told, `round ${round}: the reported bytes are kept`);
     t.equal((await put(partOf(now), whole)).outcome, '200');
     told += PART;
     // In the middle of the next part.
@@ -63,7 +63,7 @@ async function half(stage: Stage, whole: Buffer): Promise<{ readonly at: Standin
   return { at, path: join(stage.folder, '..', 'uploads', `${stage.scene.server.tenantId}.${at.blobRef}.part`) };
 }
 
-t.test('BLOB-60: a server may die between any two steps of a part', async (t) => {
+t.test('BLOB-60: a server that dies between any two steps of a part loses nothing and leaves nothing', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, server } = stage.scene;
   const whole = randomBytes(2 * PART);
@@ -75,7 +75,7 @@ t.test('BLOB-60: a server may die between any two steps of a part', async (t) =>
   const now = await standing(wire, first, written.at.blobRef);
   t.equal(now.offset, PART, 'bytes in the file that the row does not count are sent again');
   await sendRest(wire, first, now, whole);
-  t.ok((await fetched(written.at.blobRef)).equals(whole), 'and replaced');
+  t.ok((await fetched(written.at.blobRef)).equals(whole), 'the uncounted bytes are replaced');
 
   const kept = async (): Promise<Standing> => {
     const { at, path } = await half(stage, whole);
@@ -87,33 +87,49 @@ t.test('BLOB-60: a server may die between any two steps of a part', async (t) =>
   t.match(
     await standing(wire, first, asked.blobRef),
     { offset: whole.length, parts: [] },
-    'kept, and not named: asked',
+    'all bytes kept, blob not linked: a query completes the upload',
   );
   t.ok((await fetched(asked.blobRef)).equals(whole));
   const moved = await half(stage, whole);
   await appendFile(moved.path, whole.subarray(PART));
   await rename(moved.path, `${moved.path}.whole`);
   await server.sql('UPDATE blobs SET kept = size WHERE ref = $1', [moved.at.blobRef]);
-  t.match(await standing(wire, first, moved.at.blobRef), { offset: whole.length }, 'moved away from who writes');
+  t.match(
+    await standing(wire, first, moved.at.blobRef),
+    { offset: whole.length },
+    'the file is moved aside, not linked: a query completes the upload',
+  );
   t.ok((await fetched(moved.at.blobRef)).equals(whole));
   const given = await half(stage, whole);
   await rename(given.path, `${given.path}.whole`);
   await wire.delete(`/uploads/${given.at.blobRef}`, stage.scene.as('a'));
-  await t.rejects(stat(`${given.path}.whole`), { code: 'ENOENT' }, 'and given up');
+  await t.rejects(
+    stat(`${given.path}.whole`),
+    { code: 'ENOENT' },
+    'a file that is moved aside is removed when its upload is given up',
+  );
   const named = await kept();
   const item = blobItem('a', stage.scene.ids, named.blobRef);
-  t.equal((await wire.post('/items', item, stage.scene.as('a'))).status, 200, 'kept, and not named: written');
+  t.equal(
+    (await wire.post('/items', item, stage.scene.as('a'))).status,
+    200,
+    'all bytes kept, blob not linked: the item completes the upload',
+  );
 
   const { at, path } = await half(stage, whole);
   await appendFile(path, whole.subarray(PART));
   await mkdir(stage.folder, { recursive: true });
   await link(path, join(stage.folder, at.blobRef));
-  t.match(await standing(wire, first, at.blobRef), { offset: whole.length }, 'named, and the row does not say so');
+  t.match(
+    await standing(wire, first, at.blobRef),
+    { offset: whole.length },
+    'the blob is linked, the row does not say so: a query completes the upload',
+  );
   t.ok((await fetched(at.blobRef)).equals(whole));
   await stage.sound();
 });
 
-t.test('BLOB-62: an upload goes on when a full disk has room again', async (t) => {
+t.test('BLOB-62: an upload continues when a full disk has room again', async (t) => {
   const dataDir = await smallDisk(t, '12m');
   if (dataDir === undefined) return t.comment('skipped: no file system can be mounted here');
   const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
@@ -130,14 +146,15 @@ t.test('BLOB-62: an upload goes on when a full disk has room again', async (t) =
   t.ok((await send('GET', await downloadUrl(wire, first, at.blobRef))).bytes.equals(whole));
 });
 
-t.test('BLOB-58: the nightly job leaves a part alone that is on its way', async (t) => {
+t.test('BLOB-58: the nightly job removes no upload of which a part is being sent', async (t) => {
   const stage = await stageOf(t);
   const { wire, first } = stage.scene;
   const whole = randomBytes(2 * PART);
   const { at } = await half(stage, whole);
   stage.clock.advance(24 * HOUR_MS - 60_000);
   const last = partOf(at, 1);
-  // Its URL has expired: a part is asked for anew, which continues the upload. Without that only the lease holds it.
+  // Its URL has expired: the part is requested anew, which continues the upload. The updates undo that: only the lease
+  // holds the upload.
   const fresh = partOf(await standing(wire, first, at.blobRef));
   await stage.scene.server.sql('UPDATE blobs SET expires_at = $2 WHERE ref = $1', [
     at.blobRef,
@@ -174,7 +191,7 @@ async function raceOfEnds(t: Test, stage: Stage): Promise<void> {
   }
 }
 
-t.test('BLOB-58: the nightly job and the item that names a late upload: one is first, and all fits', async (t) => {
+t.test('BLOB-58: of the nightly job and an item that race for a late upload one wins, consistently', async (t) => {
   const stage = await stageOf(t);
   for (let round = 0; round < 8; round++) await raceOfEnds(t, stage);
   await stage.sound();

@@ -1,4 +1,4 @@
-/** Uploads that go on where they stopped, through the local store. */
+/** Uploads that continue where they stopped, through the local store. */
 import { createHash, randomBytes } from 'node:crypto';
 import { readdir, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -45,13 +45,13 @@ async function cutAfter(part: Part, whole: Buffer, bytes: number): Promise<void>
 }
 
 for (const shape of SHAPES) {
-  t.test(`BLOB-53: an upload goes part by part, and an item names it (${shape})`, async (t) => {
+  t.test(`BLOB-53: an upload is sent part by part, and an item names it (${shape})`, async (t) => {
     const whole = randomBytes(12 * MIB + 5);
     const now = Date.now();
     const at = standingIn(await askBegin(wire, first, whole.length, shape));
     t.match(at.blobRef, /^[0-7][0-9A-HJKMNP-TV-Z]{25}\.bin$/);
     t.match(at, { size: whole.length, offset: 0 });
-    t.ok(at.expiresAt >= now + 900_000 && at.expiresAt <= Date.now() + 900_000, 'URLs for 15 minutes');
+    t.ok(at.expiresAt >= now + 900_000 && at.expiresAt <= Date.now() + 900_000, 'the URLs are valid for 15 minutes');
     t.strictSame(
       at.parts.map(({ from, size }) => [from, size]),
       [
@@ -64,12 +64,12 @@ for (const shape of SHAPES) {
     t.equal((await wire.post('/items', blobItem(shape, scene.ids, at.blobRef), scene.as(shape))).status, 200);
     t.equal(await fetched(at.blobRef), sha(whole));
     const end = standingIn(await askStanding(wire, second, at.blobRef, shape));
-    t.match(end, { offset: whole.length, size: whole.length, parts: [] }, 'another device may ask too');
+    t.match(end, { offset: whole.length, size: whole.length, parts: [] }, 'another device may query the upload');
     t.strictSame(await parts(), []);
     await stage.sound();
   });
 
-  t.test(`BLOB-54: of what is not open nothing is told (${shape})`, async (t) => {
+  t.test(`BLOB-54: nothing is revealed about an upload that is not open (${shape})`, async (t) => {
     for (const ref of ['01ARZ3NDEKTSV4RRFFQ69G5FB1.bin', 'x', '%2e%2e', 'uploads']) {
       t.equal((await askStanding(wire, first, ref, shape)).outcome, '404 blob_not_found', ref);
       t.equal((await wire.delete(`/uploads/${ref}`, scene.as(shape))).outcome, '404 blob_not_found', ref);
@@ -81,7 +81,7 @@ for (const shape of SHAPES) {
   });
 }
 
-t.test('BLOB-53: what fits in one part is one plain PUT, and may be asked for again', async (t) => {
+t.test('BLOB-53: a blob that fits in one part is one plain PUT, which may be requested again', async (t) => {
   for (const size of [1, PART]) {
     const whole = randomBytes(size);
     const at = await begun(wire, first, size);
@@ -91,12 +91,16 @@ t.test('BLOB-53: what fits in one part is one plain PUT, and may be asked for ag
     t.match(again, { offset: 0, parts: [{ from: 0, size }] });
     t.equal((await put(firstPart(again), whole)).outcome, '200');
     t.match(await standing(wire, first, at.blobRef), { offset: size, parts: [] });
-    t.equal((await put(firstPart(at), whole)).outcome, '403 url_invalid', 'it is used up');
+    t.equal(
+      (await put(firstPart(at), whole)).outcome,
+      '403 url_invalid',
+      'a URL is refused once the upload is complete',
+    );
     t.equal(await fetched(at.blobRef), sha(whole));
   }
 });
 
-t.test('BLOB-55: a part that was cut off counts as far as it came, and the upload goes on from there', async (t) => {
+t.test('BLOB-55: a part that was cut off counts as far as it arrived; the upload continues from there', async (t) => {
   const whole = randomBytes(16 * MIB);
   const at = await begun(wire, first, whole.length);
   await put(firstPart(at), whole);
@@ -107,17 +111,17 @@ t.test('BLOB-55: a part that was cut off counts as far as it came, and the uploa
   while (now.offset === PART) now = await standing(wire, first, at.blobRef);
   t.ok(now.offset > PART && now.offset <= PART + 3 * MIB, String(now.offset));
   t.strictSame([firstPart(now).from, firstPart(now).from + firstPart(now).size], [now.offset, 2 * PART]);
-  t.equal((await put(cut, whole)).outcome, '409 upload_offset', 'the old position');
+  t.equal((await put(cut, whole)).outcome, '409 upload_offset', 'a part at the old offset is refused');
   await sendRest(wire, first, now, whole);
   t.equal(await fetched(at.blobRef), sha(whole));
 });
 
-t.test('BLOB-56: a part is taken where the upload stands, once, and in its size only', async (t) => {
+t.test('BLOB-56: a part is accepted at the current offset, once, and in its own size only', async (t) => {
   const whole = randomBytes(11 * MIB);
   const at = await begun(wire, first, whole.length);
   const [one, two] = at.parts;
   if (one === undefined || two === undefined) throw new Error('no parts');
-  t.equal((await put(two, whole)).outcome, '409 upload_offset', 'before its turn');
+  t.equal((await put(two, whole)).outcome, '409 upload_offset', 'the second part before the first');
   const short = { ...one.headers, 'content-length': '10' };
   t.equal((await send('PUT', one.url, { headers: short, body: whole.subarray(0, 10) })).outcome, '403 url_invalid');
   for (const url of [
@@ -133,14 +137,14 @@ t.test('BLOB-56: a part is taken where the upload stands, once, and in its size 
     );
   }
   t.equal((await put(one, whole)).outcome, '200');
-  t.equal((await put(one, whole)).outcome, '409 upload_offset', 'again');
+  t.equal((await put(one, whole)).outcome, '409 upload_offset', 'the first part again');
   await sendRest(wire, first, await standing(wire, first, at.blobRef), whole);
-  t.equal((await put(two, whole)).outcome, '403 url_invalid', 'after its end');
+  t.equal((await put(two, whole)).outcome, '403 url_invalid', 'a part after the end of the upload');
   t.equal(await fetched(at.blobRef), sha(whole));
   await stage.sound();
 });
 
-t.test('BLOB-56: of many PUTs of one part at once one counts, and the bytes are right', async (t) => {
+t.test('BLOB-56: of concurrent PUTs of one part at most one succeeds, and the bytes are right', async (t) => {
   const whole = randomBytes(6 * MIB);
   const at = await begun(wire, first, whole.length);
   const settled = await Promise.allSettled(Array.from({ length: 8 }, () => put(firstPart(at), whole)));
@@ -150,7 +154,7 @@ t.test('BLOB-56: of many PUTs of one part at once one counts, and the bytes are 
   t.equal(await fetched(at.blobRef), sha(whole));
 });
 
-t.test('BLOB-57: what is given up frees its room at once, and a blob that is ready stays', async (t) => {
+t.test('BLOB-57: an upload that is given up frees its room at once, and a complete blob stays', async (t) => {
   const before = await stage.used();
   const whole = randomBytes(7 * MIB);
   const at = await begun(wire, first, whole.length);
@@ -169,7 +173,7 @@ t.test('BLOB-57: what is given up frees its room at once, and a blob that is rea
   await stage.sound();
 });
 
-t.test('BLOB-57: given up while a part is on its way nothing of it stays', async (t) => {
+t.test('BLOB-57: an upload that is given up while a part is being sent leaves nothing', async (t) => {
   const before = await stage.used();
   const whole = randomBytes(6 * MIB);
   const at = await begun(wire, first, whole.length);
@@ -183,7 +187,7 @@ t.test('BLOB-57: given up while a part is on its way nothing of it stays', async
   t.equal(await stage.used(), before);
 });
 
-t.test('BLOB-58: an upload lives a day after it was continued, and seven days at most', async (t) => {
+t.test('BLOB-58: an upload is open for a day after it was last continued, and for seven days at most', async (t) => {
   const whole = randomBytes(6 * MIB);
   const at = await begun(wire, first, whole.length);
   await put(firstPart(at), whole);
@@ -205,7 +209,7 @@ t.test('BLOB-58: an upload lives a day after it was continued, and seven days at
   await stage.sound();
 });
 
-t.test('BLOB-59: an item has a day to name a blob, from its last part on', async (t) => {
+t.test('BLOB-59: an item may name a blob for a day after the last part', async (t) => {
   const whole = randomBytes(6 * MIB);
   const at = await begun(wire, first, whole.length);
   await put(firstPart(at), whole);
@@ -217,7 +221,7 @@ t.test('BLOB-59: an item has a day to name a blob, from its last part on', async
   t.equal(await fetched(at.blobRef), sha(whole));
 });
 
-t.test('BLOB-60: what the disk does not have any more does not count', async (t) => {
+t.test('BLOB-60: bytes that the disk no longer has do not count', async (t) => {
   const whole = randomBytes(11 * MIB);
   const at = await begun(wire, first, whole.length);
   await put(firstPart(at), whole);
@@ -233,21 +237,21 @@ t.test('BLOB-60: what the disk does not have any more does not count', async (t)
   t.equal(await fetched(at.blobRef), sha(whole));
 });
 
-t.test('BLOB-61: an upload is refused as an upload URL is', async (t) => {
+t.test('BLOB-61: an upload is refused in the same cases as an upload URL', async (t) => {
   t.equal((await askBegin(wire, first, 1024 * MIB + 1)).outcome, '413 blob_too_large');
   const room = 1024 * MIB - (await stage.used());
   t.equal((await askBegin(wire, first, room + 1)).outcome, '413 storage_cap_exceeded');
   for (const size of [0, -1, 1.5, 2 ** 53]) t.equal((await askBegin(wire, first, size)).outcome, '400 validation');
   const open = await begun(wire, first, room);
-  t.equal((await askBegin(wire, first, 1)).outcome, '413 storage_cap_exceeded', 'what is open counts');
+  t.equal((await askBegin(wire, first, 1)).outcome, '413 storage_cap_exceeded', 'open uploads count');
   t.equal(open.parts.length, 16, 'at most 16 parts at once');
   stage.clock.advance(DAY_MS + 1);
   await drop((await begun(wire, first, 1)).blobRef);
-  t.ok(true, 'what has expired makes room');
+  t.ok(true, 'expired uploads make room');
 });
 
-t.test('BLOB-61: a thousand uploads may be open', async (t) => {
-  // All but one by hand, for time's sake; without bytes, so that what the tenant holds stays right.
+t.test('BLOB-61: a tenant may have a thousand open uploads, and no more', async (t) => {
+  // All but one are inserted by hand, to save time; without bytes, so that the tenant's usage stays right.
   await scene.server.sql(
     `INSERT INTO blobs (tenant_id, ref, size, state, created_at, expires_at)
       SELECT $1, lpad(n::text, 26, '0') || '.bin', 0, 'reserved', $2, $3 FROM generate_series(1, 999) n`,

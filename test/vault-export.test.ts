@@ -18,7 +18,7 @@ const parts = async (folder: string): Promise<string[]> =>
   (await readdir(folder)).filter((name) => name.endsWith('.part'));
 
 t.test(
-  'ARCHIVE-05 ARCHIVE-07 ARCHIVE-14: an archive is made under the words that were asked for, unseen',
+  'ARCHIVE-05 ARCHIVE-07 ARCHIVE-14: an archive is encrypted under words that are typed without being shown',
   async (t) => {
     const { world: at, folder, context } = await filled(t);
     const file = join(folder, 'vault.archive');
@@ -34,14 +34,17 @@ t.test(
       const words = phrase.split(' ');
       for (const [n, word] of words.entries()) {
         t.notOk(word.length > 4 && bytes.includes(word));
-        t.notOk(n > 0 && terminal.all().includes(`${words[n - 1] ?? ''} ${word}`), 'not said either');
+        t.notOk(
+          n > 0 && terminal.all().includes(`${words[n - 1] ?? ''} ${word}`),
+          'no two adjacent words of a phrase are printed',
+        );
       }
     }
     t.same(await parts(folder), []);
   },
 );
 
-t.test('ARCHIVE-05: wrong words write nothing, and without a person nobody is asked for ever', async (t) => {
+t.test('ARCHIVE-05: wrong words write no file, and are asked for three times at most', async (t) => {
   const { world: at, folder, context } = await filled(t);
   const file = join(folder, 'vault.archive');
   const wrong = [1, 2, 3, 4].map(() => drawPhrase(nodeSodium));
@@ -56,10 +59,10 @@ t.test('ARCHIVE-05: wrong words write nothing, and without a person nobody is as
   t.equal(await exportVault(context(right), { file, phraseStdin: true }), EXIT.ok);
 });
 
-t.test('ARCHIVE-06: bins with names and all items that verify are exported; what is left out is said', async (t) => {
+t.test('ARCHIVE-06: bins with names and all items that verify are exported; the rest is reported', async (t) => {
   const { world: at, folder, client, ids } = await filled(t);
   const file = join(folder, 'vault.json');
-  // Another program with the same device, which has nothing yet and gets one item with a tag that does not hold.
+  // Another program with the same device, which has no item yet and gets one whose tag is invalid.
   await at.server.sql(`UPDATE items SET sig = decode(repeat('00', 32), 'hex') WHERE id = $1`, [ids[1]]);
   const terminal = fakeTerminal({ json: true });
   const store = new MemoryStore();
@@ -80,7 +83,7 @@ t.test('ARCHIVE-06: bins with names and all items that verify are exported; what
   ]);
 });
 
-t.test('ARCHIVE-06: what a server says of bins does not make an export that no import takes', async (t) => {
+t.test('ARCHIVE-06: false bins of a server do not lead to an export that no import accepts', async (t) => {
   const tap = wiretap();
   const truth = tap.platform.fetch;
   const row = { meta: null, createdAt: 1, updatedAt: 1, itemCount: 0 };
@@ -105,18 +108,18 @@ t.test('ARCHIVE-06: what a server says of bins does not make an export that no i
     const survey = await surveyOf(source.records(tap.platform.sodium, seed, () => undefined));
     await source.close();
     t.equal(survey.items, 2);
-    t.ok(survey.bins.get('garden') && survey.bins.get('inbox'), 'with the bins that items lie in');
+    t.ok(survey.bins.get('garden') && survey.bins.get('inbox'), 'the bins that have items are included');
     t.equal(survey.bins.size, 1_000);
   }
 });
 
-t.test('ARCHIVE-07: a file of that name stays unless told, and an export that fails leaves nothing', async (t) => {
+t.test('ARCHIVE-07: an existing file is replaced only with --force, and a failed export leaves nothing', async (t) => {
   const { world: at, folder, context } = await filled(t);
   const file = join(folder, 'vault.archive');
   await writeFile(file, 'something else');
   const asked = fakeTerminal({ answers: [at.phrase] });
   t.match(await refusal(exportVault(context(asked), { file })), { exitCode: EXIT.usage, hint: /--force/ });
-  t.equal(asked.asked.length, 0, 'told before the words are asked for');
+  t.equal(asked.asked.length, 0, 'refused before the words are asked for');
   t.equal(await readFile(file, 'utf8'), 'something else');
   t.equal(await exportVault(context(fakeTerminal({ answers: [at.phrase] })), { file, force: true }), EXIT.ok);
   t.not(await readFile(file, 'utf8'), 'something else');
@@ -133,7 +136,7 @@ t.test('ARCHIVE-07: a file of that name stays unless told, and an export that fa
   t.same((await readdir(folder)).sort(), ['a folder', 'default', 'vault.archive']);
 });
 
-t.test('ARCHIVE-08: plain JSON is warned of, closed to others, and not written to a screen', async (t) => {
+t.test('ARCHIVE-08: plain JSON is written with a warning, with mode 0600, and not to a screen', async (t) => {
   const { folder, context, ids } = await filled(t);
   const file = join(folder, 'vault.json');
   const terminal = fakeTerminal();
@@ -150,7 +153,7 @@ t.test('ARCHIVE-08: plain JSON is warned of, closed to others, and not written t
 });
 
 t.test(
-  'ARCHIVE-09: what is not whole, not of this vault or no export is refused before anything is written',
+  'ARCHIVE-09: a file that is damaged, of another vault or no export is refused before anything is written',
   async (t) => {
     const { world: at, folder, context, client } = await filled(t);
     const { device, tap } = client;

@@ -1,4 +1,4 @@
-/** `import` as a command: what comes back, what stays, and what an interruption leaves to the next run. */
+/** `import` as a command: what is restored, what is kept, and what an interruption leaves to the next run. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -32,7 +32,7 @@ interface Plain {
   readonly items: PlainItem[];
 }
 
-/** What this vault would export, changed as a test likes it, as a file. */
+/** Writes what this vault exports, changed by the test, to a file. */
 async function plainFile(at: Place, change: (document: Plain) => unknown): Promise<string> {
   const file = join(at.folder, 'plain.json');
   await exportVault(at.context(fakeTerminal()), { file, plain: true, force: true });
@@ -72,11 +72,11 @@ t.test('ARCHIVE-10: an empty vault gets bins, names, items, ids and times', asyn
 
   const second = await to.world.open(to.client.identity());
   await second.device.pull();
-  t.same(shown(await second.device.list()), shown(await from.client.device.list()), 'the server has them');
+  t.same(shown(await second.device.list()), shown(await from.client.device.list()), 'the server has the items');
 });
 
 t.test(
-  'ARCHIVE-11: the same is skipped, the newer stays unless --overwrite, the deleted gets a new id each time alike',
+  'ARCHIVE-11: the same is skipped, the newer stays unless --overwrite, the deleted returns under one new id',
   async (t) => {
     const at = await filled(t);
     const { device } = at.client;
@@ -106,7 +106,7 @@ t.test(
   },
 );
 
-t.test('ARCHIVE-11: what is older here is replaced', async (t) => {
+t.test('ARCHIVE-11: an item of the vault that is older than the export’s is replaced', async (t) => {
   const at = await filled(t);
   const [first] = at.ids;
   const file = await plainFile(at, (document) => ({
@@ -121,7 +121,7 @@ t.test('ARCHIVE-11: what is older here is replaced', async (t) => {
   t.match((await at.client.device.get(first))?.payload, { text: 'later' });
 });
 
-t.test('ARCHIVE-13: an import goes out in batches, and files without content are left out', async (t) => {
+t.test('ARCHIVE-13: an import is sent in batches, and files without content are left out', async (t) => {
   const at = await place(t);
   const blob = { ...many(1)[0], type: 'file', payload: { name: 'plan.pdf' }, blob: true };
   const file = await plainFile(at, (document) => ({ ...document, items: [...many(450), blob] }));
@@ -136,7 +136,7 @@ t.test('ARCHIVE-13: an import goes out in batches, and files without content are
   t.equal((await at.client.device.list()).length, 450);
 });
 
-t.test('ARCHIVE-12: an import that was interrupted goes on when it is run again', async (t) => {
+t.test('ARCHIVE-12: an interrupted import resumes when it is run again', async (t) => {
   const at = await place(t);
   const file = await plainFile(at, (document) => ({ ...document, items: many(700) }));
   const stop = new AbortController();
@@ -146,15 +146,15 @@ t.test('ARCHIVE-12: an import that was interrupted goes on when it is run again'
   };
   t.match(await refusal(importVault(at.context(terminal), { file })), { exitCode: EXIT.interrupted });
   const there = (await at.client.device.list()).length;
-  t.ok(there >= 300 && there < 700, `${there} are there`);
+  t.ok(there >= 300 && there < 700, `${there} items were imported`);
   t.match(terminal.notes.join('\n'), /Running it again continues/);
   const again = fakeTerminal({ json: true });
   t.equal(await importVault(at.context(again), { file }), EXIT.ok);
   t.match(again.documents, [{ written: 700 - there, same: there }]);
-  t.equal((await at.client.device.list()).length, 700, 'and nothing is there twice');
+  t.equal((await at.client.device.list()).length, 700, 'no item exists twice');
 });
 
-t.test('ARCHIVE-13: what the server refuses is counted by code, and the rest goes in', async (t) => {
+t.test('ARCHIVE-13: items that the server refuses are counted by code, and the rest is imported', async (t) => {
   const at = await place(t);
   const items = many(3);
   const file = await plainFile(at, (document) => ({ ...document, items }));
@@ -172,7 +172,7 @@ t.test('ARCHIVE-13: what the server refuses is counted by code, and the rest goe
   t.match(terminal.notes.join('\n'), /1 items were refused: unknown_type/);
 });
 
-t.test('ARCHIVE-13 CLI-14: a code that the server made up does not steer the terminal', async (t) => {
+t.test('ARCHIVE-13 CLI-14: a code that the server made up does not control the terminal', async (t) => {
   const at = await place(t);
   const file = await plainFile(at, (document) => ({ ...document, items: many(1) }));
   const context = at.context(fakeTerminal());
@@ -186,13 +186,13 @@ t.test('ARCHIVE-13 CLI-14: a code that the server made up does not steer the ter
   t.notMatch(notes.join('\n'), /\u001b/);
 });
 
-/** Waits before repeats are short; the limits of requests stay. */
+/** Shortens the waits before retries; the time limits of requests stay. */
 const hurried: Clock = {
   now: () => Date.now(),
   setTimer: (ms, fn) => systemClock.setTimer(ms < 10_000 ? ms / 50 : ms, fn),
 };
 
-t.test('ARCHIVE-13: without a server the items wait here, unless their bin is not known', async (t) => {
+t.test('ARCHIVE-13: without a server the items wait in the outbox, unless their bin is unknown', async (t) => {
   const at = await place(t);
   const file = await plainFile(at, (document) => ({ ...document, items: many(5) }));
   const elsewhere = join(at.folder, 'elsewhere.json');
@@ -214,7 +214,7 @@ t.test('ARCHIVE-13: without a server the items wait here, unless their bin is no
   const terminal = fakeTerminal({ json: true });
   t.equal(await importVault(await context(terminal), { file }), EXIT.unavailable);
   t.match(terminal.documents, [{ written: 0, waiting: 5 }]);
-  t.equal((await store.pending()).length, 5, 'kept');
+  t.equal((await store.pending()).length, 5, 'the items are in the outbox');
   const sent = next(client, 'sent');
   proxy.refuse(false);
   await sent;
@@ -224,8 +224,8 @@ t.test('ARCHIVE-13: without a server the items wait here, unless their bin is no
   t.equal((await at.client.device.list()).length, 5);
 });
 
-t.test('ARCHIVE-13: a server that is rate-limiting for ever gets it once', async (t) => {
-  // The two minutes of a stall, too, are over soon; requests keep their fifteen seconds.
+t.test('ARCHIVE-13: a server that never stops rate-limiting is reported once, and the items wait', async (t) => {
+  // The two minutes of a stall are shortened too; requests keep their fifteen seconds.
   const stall = 120_000;
   const tap = wiretap({ ...hurried, setTimer: (ms, fn) => hurried.setTimer(ms === stall ? ms / 50 : ms, fn) });
   const truth = tap.platform.fetch;
@@ -244,7 +244,7 @@ t.test('ARCHIVE-13: a server that is rate-limiting for ever gets it once', async
   t.equal(terminal.notes.filter((note) => note.includes('is rate-limiting')).length, 1);
 });
 
-t.test('ARCHIVE-13: a server that is rate-limiting gets it', async (t) => {
+t.test('ARCHIVE-13: an import waits for a server that is overloaded, and then completes', async (t) => {
   const tap = wiretap(hurried);
   const { platform } = tap;
   const truth = platform.fetch;

@@ -1,4 +1,4 @@
-/** The web app on real servers, in a real browser: what was refused is kept, the archive goes out and in, words recover. */
+/** The web app on real servers, in a real browser: refused changes, the archive written and read, recovery by words. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
@@ -54,7 +54,7 @@ const imported = (app: App, archive: string, phrase: string): Promise<unknown> =
     phrase,
   );
 
-/** The bytes of a file item, as the page's reader gets them: their number, and whether each is the one that was sent. */
+/** Reads a file item in the page: the number of its bytes, and whether each is the one that was sent. */
 const contentOf = (app: App, id: string): Promise<{ readonly bytes: number; readonly same: boolean }> =>
   app.page.evaluate(async (item) => {
     const { link } = (globalThis as unknown as Probe).probe;
@@ -75,7 +75,7 @@ const upload = (app: App, binId: string): Promise<unknown> =>
     FILE_BYTES,
   );
 
-/** A fresh server, and a browser's tab of its own with its app. */
+/** A fresh server, and a tab with its app in a browser context of its own. */
 async function scene(t: WithTeardown) {
   const server = await runServer(t);
   const proxy = await TcpProxy.before(t, `http://127.0.0.1:${server.port}`);
@@ -85,7 +85,7 @@ async function scene(t: WithTeardown) {
 }
 
 t.test(
-  'WEB-82: a refused change is kept with its content until it is written again or dismissed, also through a closed tab',
+  'WEB-82: a refused change is kept with its content until it is written again or dismissed, also after a reload',
   { skip },
   async (t) => {
     const { app, proxy } = await scene(t);
@@ -100,14 +100,14 @@ t.test(
     proxy.refuse(false);
     await app.call('reconnect');
     const refused = await app.shows('notices', (notices) => notices.filter(({ canResend }) => canResend).length === 2);
-    t.same(refused.map(({ title }) => title).sort(), ['the first', 'the second'], 'each is told by itself');
+    t.same(refused.map(({ title }) => title).sort(), ['the first', 'the second'], 'each is reported separately');
     t.match(refused[0], { kind: 'rejected', problem: { code: 'bin_not_found' } });
     await app.reload();
     const again = await app.shows('notices', (notices) => notices.length === 2);
-    t.same(again.map(({ title }) => title).sort(), ['the first', 'the second'], 'and after a reload');
+    t.same(again.map(({ title }) => title).sort(), ['the first', 'the second'], 'both are kept after a reload');
     const [first, second] = again;
     t.same(await app.call('resend', { noticeId: first?.id ?? '', how: 'copy' }), { failed: 'bin_not_found' });
-    t.equal((await app.value('notices'))?.length, 2, 'what is refused again stays');
+    t.equal((await app.value('notices'))?.length, 2, 'a change that is refused again is kept');
     await app.call('dismiss', first?.id ?? '');
     await app.reload();
     t.match(await app.shows('notices', (notices) => notices.length === 1), [{ title: second?.title ?? '' }]);
@@ -116,7 +116,7 @@ t.test(
 );
 
 t.test(
-  'WEB-83: the archive of a browser is read by another one, with files, bins and their names, and twice adds nothing',
+  'WEB-83: a browser’s archive is read by another one, with files, bins and names; a second time adds nothing',
   { skip },
   async (t) => {
     const { app } = await scene(t);
@@ -160,7 +160,7 @@ t.test(
   },
 );
 
-t.test('WEB-85: an import says how far it is, and goes on after it was stopped', { skip }, async (t) => {
+t.test('WEB-85: an import shows its progress, can be stopped, and resumes where it stopped', { skip }, async (t) => {
   const { app } = await scene(t);
   const phrase = (await app.claim()).join(' ');
   const bytes: Uint8Array[] = [];
@@ -178,7 +178,7 @@ t.test('WEB-85: an import says how far it is, and goes on after it was stopped',
   const first = imported(app, archive, phrase);
   const seen = await app.shows('importing', (importing) => (importing?.done ?? 0) > 100);
   t.equal(seen?.total, ITEMS);
-  t.match(await imported(app, archive, phrase), { failed: 'too_many' }, 'one at a time');
+  t.match(await imported(app, archive, phrase), { failed: 'too_many' }, 'a second import at the same time is refused');
   await app.call('importStop');
   const stopped = (await first) as { readonly written: number; readonly stopped: boolean };
   t.ok(stopped.stopped && stopped.written > 100 && stopped.written < ITEMS, String(stopped.written));
@@ -190,7 +190,7 @@ t.test('WEB-85: an import says how far it is, and goes on after it was stopped',
   t.same(app.faults, []);
 });
 
-t.test('WEB-84: twelve words make a browser a device of the vault, which reads what is there', { skip }, async (t) => {
+t.test('WEB-84: twelve words make a browser a device that reads the existing content', { skip }, async (t) => {
   const { app, open } = await scene(t);
   const words = await app.claim();
   await app.call('put', { id: newId(), binId: 'inbox', type: 'text', payload: { text: 'before' } });

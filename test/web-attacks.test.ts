@@ -1,4 +1,4 @@
-/** Attacks on the web app: pages of others, other tabs that fail, what a server or an item may say, races of the lock. */
+/** Attacks on the web app: foreign pages, faulty tabs, hostile items and addresses, races of the lock. */
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -26,7 +26,7 @@ async function scene(t: Test) {
   return { url, browser, app };
 }
 
-t.test('WEB-61: what a failing tab sends ends no engine, and no other tab sees it', { skip }, async (t) => {
+t.test('WEB-61: an invalid message from a tab ends no engine, and no other tab sees it', { skip }, async (t) => {
   const { app, browser, url } = await scene(t);
   await app.claim();
   const second = await App.open(browser, url);
@@ -72,7 +72,7 @@ t.test('WEB-61: what a failing tab sends ends no engine, and no other tab sees i
   t.same(
     answers.sort(([a], [b]) => a - b),
     [1, 2, 3, 4, 5, 6, 7, 8].map((id) => [id, 'failed']),
-    'each is refused',
+    'each message is refused',
   );
   await app.call('unlock', { passphrase: 'correct horse' });
   for (const tab of [app, second]) await tab.shows('phase', ({ phase }) => phase === 'open');
@@ -80,13 +80,13 @@ t.test('WEB-61: what a failing tab sends ends no engine, and no other tab sees i
   t.same([...app.faults, ...second.faults], []);
 });
 
-t.test("WEB-62: a form of another's page is shared into nothing before a person says so", { skip }, async (t) => {
+t.test("WEB-62: what another site's form shares is put only when a person confirms it", { skip }, async (t) => {
   const { app, browser, url } = await scene(t);
   await app.claim();
   await app.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
   const evil = createServer((request, response) => {
     response.setHeader('content-type', 'text/html');
-    // A site that hides its origin sends what the system itself sends.
+    // A site that hides its origin sends the same as the system itself.
     if (request.url !== '/open') response.setHeader('referrer-policy', 'no-referrer');
     response.end(`<form method=post enctype=multipart/form-data action="${url}web/share">
       <input name=text value="pay to this account"></form><script>document.forms[0].submit()</script>`);
@@ -97,7 +97,7 @@ t.test("WEB-62: a form of another's page is shared into nothing before a person 
   const from = `http://localhost:${(evil.address() as AddressInfo).port}`;
   await other.goto(`${from}/open`);
   await other.waitForFunction(() => document.querySelector('.toasts')?.textContent?.includes('website') === true);
-  t.equal(await other.evaluate(() => location.hash), '#/', 'said once, not at each reload');
+  t.equal(await other.evaluate(() => location.hash), '#/', 'the refusal is shown once, not at each reload');
   for (const page of ['once', 'twice']) {
     await other.goto(`${from}/${page}`);
     await other.waitForFunction(() => location.hash === '#/shared');
@@ -108,7 +108,11 @@ t.test("WEB-62: a form of another's page is shared into nothing before a person 
   const [first = '', second = ''] = waiting.next.map(({ id }) => id);
   await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
   await app.call('lock');
-  t.same((await app.shows('shared', ({ next }) => next.length === 0)).count, 2, 'locked, only their number is told');
+  t.same(
+    (await app.shows('shared', ({ next }) => next.length === 0)).count,
+    2,
+    'while locked only their number is shown',
+  );
   t.match(await app.call('sharedTake', { ids: [first], how: 'put' }), { failed: 'closed' });
   await app.call('unlock', { passphrase: 'correct horse' });
   await app.call('sharedTake', { ids: [second], how: 'drop' });
@@ -129,7 +133,7 @@ t.test('WEB-63: an unlocking that was under way does not open what was locked af
     await Promise.allSettled([link.call('unlock', opener), link.call('unlock', opener), link.call('lock')]);
   });
   await app.shows('phase', ({ phase }) => phase === 'locked', 5_000);
-  // The answer comes after whatever was still under way.
+  // This answer comes after everything that was still under way.
   t.match(await app.call('unlock', { passphrase: 'battery staple' }), { failed: 'bad_identity' });
   t.match(await app.value('phase'), { phase: 'locked' });
   t.match(await app.call('copyText', 'x'), { failed: 'closed' });
@@ -139,7 +143,7 @@ t.test('WEB-64: no text of an item breaks the page, and no field makes a row lon
   const { app } = await scene(t);
   await app.claim();
   const half = item('contact', { name: 'Half' });
-  // Made in the page: on the way to it half a character would become another one.
+  // Made in the page: in transit to it half a character would be replaced by another one.
   await app.page.evaluate((given) => {
     const [high, low] = [String.fromCharCode(0xd800), String.fromCharCode(0xdc00)];
     const payload = { name: `Half ${high}`, email: `${low}@example.org`, phone: high };
@@ -159,7 +163,7 @@ t.test('WEB-64: no text of an item breaks the page, and no field makes a row lon
   for (const row of rows) t.ok(JSON.stringify(row).length < 10_000, row.type);
 });
 
-t.test('WEB-65: a link that is opened beside the app leaves the address too, and does nothing', { skip }, async (t) => {
+t.test('WEB-65: a link opened in the app’s tab is removed from the address and starts nothing', { skip }, async (t) => {
   const { app, url } = await scene(t);
   await app.shows('phase', ({ phase }) => phase === 'empty');
   await app.page.evaluate(() => void (location.hash = '#claim=token-of-somebody'));
@@ -167,15 +171,15 @@ t.test('WEB-65: a link that is opened beside the app leaves the address too, and
   await app.page.waitForFunction(() =>
     [...document.querySelectorAll('input')].some(({ value }) => value === 'token-of-somebody'),
   );
-  t.match(await app.value('enrolment'), { step: 'idle' }, 'nothing began');
-  t.ok(await app.page.evaluate(() => document.body.innerText.includes(location.host)), 'and the server is named');
+  t.match(await app.value('enrolment'), { step: 'idle' }, 'no enrolment began');
+  t.ok(await app.page.evaluate(() => document.body.innerText.includes(location.host)), 'the screen names the server');
   await app.claim();
   await app.page.evaluate(() => void (location.hash = '#pair=one-two-three-four-five-six'));
   await app.page.waitForFunction(() => location.hash === '');
   t.equal(app.page.url(), url);
 });
 
-t.test('WEB-66: what the service worker refuses cannot run, and is no other type', { skip }, async (t) => {
+t.test('WEB-66: what the service worker refuses is plain text that cannot run', { skip }, async (t) => {
   const { app } = await scene(t);
   await app.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
   await app.page.waitForFunction(() => navigator.serviceWorker.controller !== null);
@@ -193,7 +197,7 @@ t.test('WEB-66: what the service worker refuses cannot run, and is no other type
     });
 });
 
-t.test('WEB-67: who comes after the time of the lock is over finds it locked, also after a sleep', async (t) => {
+t.test('WEB-67: a user who returns after the lock’s timeout finds the app locked, also after a sleep', async (t) => {
   let now = 0;
   // Asleep: time passes, and no timer runs.
   const clock = { now: () => now, setTimer: () => ({ cancel: () => undefined }) };
@@ -211,7 +215,7 @@ t.test('WEB-67: who comes after the time of the lock is over finds it locked, al
   await engine.touched();
   now += 9 * 60_000;
   await engine.touched();
-  t.equal(closed, 0, 'in time');
+  t.equal(closed, 0, 'use within the timeout keeps it open');
   now += 10 * 60_000;
   await engine.touched();
   t.match(engine.phase.value, { phase: 'locked', kind: 'passphrase' });

@@ -1,4 +1,4 @@
-/** The web app where it begins: words as people type them, the picture of the digits, what a browser must have. */
+/** The start of the web app: words as people type them, the picture of the digits, what a browser must have. */
 import t from 'tap';
 import { encode } from 'uqr';
 import { encodeWords } from '../src/crypto/words.js';
@@ -15,7 +15,7 @@ const ORIGIN = 'https://sync.example.org';
 const words = encodeWords(nodeSodium, Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8])).split(' ');
 
 t.test(
-  'WEB-30: six words are the same as typed, pasted from a numbered list, with hyphens, or in the link',
+  'WEB-30: six words are read alike when typed, pasted from a numbered list, with hyphens, or in the link',
   async (t) => {
     const forms = [
       words.join(' '),
@@ -31,7 +31,7 @@ t.test(
   },
 );
 
-t.test('WEB-30: the link of another server is told as such, and names no page that is not http', async (t) => {
+t.test('WEB-30: the link of another server is reported as such, where its address is http or https', async (t) => {
   const of = (address: string): string | null => readJoin(`${address}/#pair=${words.join('-')}`, ORIGIN).elsewhere;
   t.equal(of('https://other.example.org'), 'https://other.example.org');
   t.equal(of('http://sync.example.org'), 'http://sync.example.org');
@@ -40,29 +40,26 @@ t.test('WEB-30: the link of another server is told as such, and names no page th
   t.equal(of('see here'), null);
 });
 
-t.test(
-  'WEB-31: words and token leave the address before anything else is done, any other fragment stays',
-  async (t) => {
-    const visit = (hash: string): string[] => {
-      const replaced: string[] = [];
-      t.intercept(globalThis, 'location', { value: { hash, pathname: '/', search: '?a=1' } as never });
-      t.intercept(globalThis, 'history', {
-        value: { replaceState: (...[, , url]: unknown[]) => replaced.push(String(url)) } as never,
-      });
-      takeFragment();
-      return replaced;
-    };
-    t.same(visit(`#pair=${words.join('-')}`), ['/?a=1']);
-    t.same(visit('#claim=sb_claim_abc'), ['/?a=1']);
-    t.same(visit('#/devices'), []);
-    t.same(visit(''), []);
-    t.same(readFragment(`#pair=${words.join('-')}`), { words: words.join(' ') });
-    t.same(readFragment('#claim=a%2Bb'), { token: 'a+b' });
-    t.same(readFragment('#claim=%zz'), { token: '%zz' });
-  },
-);
+t.test('WEB-31: words and a claim token are removed from the address, any other fragment stays', async (t) => {
+  const visit = (hash: string): string[] => {
+    const replaced: string[] = [];
+    t.intercept(globalThis, 'location', { value: { hash, pathname: '/', search: '?a=1' } as never });
+    t.intercept(globalThis, 'history', {
+      value: { replaceState: (...[, , url]: unknown[]) => replaced.push(String(url)) } as never,
+    });
+    takeFragment();
+    return replaced;
+  };
+  t.same(visit(`#pair=${words.join('-')}`), ['/?a=1']);
+  t.same(visit('#claim=sb_claim_abc'), ['/?a=1']);
+  t.same(visit('#/devices'), []);
+  t.same(visit(''), []);
+  t.same(readFragment(`#pair=${words.join('-')}`), { words: words.join(' ') });
+  t.same(readFragment('#claim=a%2Bb'), { token: 'a+b' });
+  t.same(readFragment('#claim=%zz'), { token: '%zz' });
+});
 
-t.test('WEB-32: every six digits have a picture of their own, the same at each time', async (t) => {
+t.test('WEB-32: all six digits have a picture of their own, and the next digits a dissimilar one', async (t) => {
   const seen = new Set<number>();
   let far = 0;
   const numberOf = (digits: number): number[] =>
@@ -76,11 +73,15 @@ t.test('WEB-32: every six digits have a picture of their own, the same at each t
   }
   t.equal(seen.size, 1_000_000);
   t.ok(far / 1_000_000 > 4, 'the next digits differ in most of the picture');
-  t.same(pictureOf('048213'), ['house', 'umbrella', 'fish', 'anchor', 'house', 'bell'], 'and stays so');
+  t.same(
+    pictureOf('048213'),
+    ['house', 'umbrella', 'fish', 'anchor', 'house', 'bell'],
+    'the picture of these digits never changes',
+  );
   for (const wrong of ['', '12345', '1234567', '12a456']) t.throws(() => pictureOf(wrong), RangeError);
 });
 
-t.test('WEB-33: two different words of the twelve are asked back, each pair can come', async (t) => {
+t.test('WEB-33: two different ones of the twelve words are asked for, and every pair occurs', async (t) => {
   const pairs = new Set<string>();
   for (let one = 0; one < 12; one++) {
     for (let other = 0; other < 11; other++) {
@@ -93,7 +94,7 @@ t.test('WEB-33: two different words of the twelve are asked back, each pair can 
   t.equal(pairs.size, (12 * 11) / 2);
 });
 
-t.test('WEB-34: the proposed name says browser and platform', async (t) => {
+t.test('WEB-34: the proposed name contains browser and platform', async (t) => {
   const name = (userAgent: string, more: Partial<BrowserSelf> = {}): string =>
     browserOf({ userAgent, maxTouchPoints: 0, ...more }).join('|');
   const webkit = 'AppleWebKit/537.36 (KHTML, like Gecko)';
@@ -143,7 +144,7 @@ t.test('WEB-35: what a browser lacks is named, and a page without https lacks on
 });
 
 t.test(
-  'WEB-36: the way to https fits the address: an own authority at home, a known one for a public name',
+  'WEB-36: the suggested route to https fits the address: an own authority at home, a known one otherwise',
   async (t) => {
     const home = wayToHttps({ hostname: '192.168.1.20', port: '8080' });
     t.equal(home.proxy, 'sudo caddy reverse-proxy --from https://192.168.1.20 --to :8080 --internal-certs');
@@ -163,11 +164,11 @@ t.test(
       certificateUrl: null,
       address: 'https://sync.example.org',
     });
-    t.equal(wayToHttps({ hostname: 'nas', port: '' }).proxy, null, 'a proxy is there already');
+    t.equal(wayToHttps({ hostname: 'nas', port: '' }).proxy, null, 'no proxy is suggested where one exists');
   },
 );
 
-t.test('WEB-37: the code of the link has the modules of the QR code, and white around it', async (t) => {
+t.test('WEB-37: the drawn QR code has the modules that the encoder gives, and a white border', async (t) => {
   const link = offerText(ORIGIN, words.join(' '));
   const { size, path } = qrPath(link);
   const drawn = Array.from({ length: size }, () => new Array<boolean>(size).fill(false));
@@ -181,7 +182,7 @@ t.test('WEB-37: the code of the link has the modules of the QR code, and white a
   t.notOk(edge.some((at) => drawn[at]?.includes(true) === true || drawn.some((row) => row[at] === true)));
 });
 
-t.test('WEB-38: a saved stream is whole, and one that fails or is stopped leaves no file', async (t) => {
+t.test('WEB-38: a saved file is complete; a stream that fails or is stopped leaves none', async (t) => {
   const target = () => {
     const did: (string | number)[] = [];
     const say = (what: string) => () => Promise.resolve(void did.push(what));
@@ -226,5 +227,5 @@ t.test('WEB-38: a saved stream is whole, and one that fails or is stopped leaves
       { onBytes: () => undefined, stop: late.signal },
     ),
   );
-  t.same(last.did, [3, 4, 'abort'], 'a stop at the end too');
+  t.same(last.did, [3, 4, 'abort'], 'a stop at the end leaves no file either');
 });

@@ -25,10 +25,10 @@ const folder = await temporaryFolder(t);
 const { release, sizes, inputs } = await buildWeb(folder);
 const read = async (path: string): Promise<string> => readFile(join(folder, webFileName({ path })), 'utf8');
 
-t.test('WEB-11: the same sources give the same bytes, and names of files follow from them', async (t) => {
+t.test('WEB-11: the same sources give the same files, and names under /web/ derive from their hash', async (t) => {
   const first = await filesIn(folder);
-  t.same(first, await filesIn(WEB_FOLDER), 'what npm run build has made');
-  t.same(await buildWeb(folder), { release, sizes, inputs }, 'again, over what is there');
+  t.same(first, await filesIn(WEB_FOLDER), 'the same files as those of npm run build');
+  t.same(await buildWeb(folder), { release, sizes, inputs }, 'a second build into the same folder');
   t.same(await filesIn(folder), first);
   for (const { path, sha256, bytes } of release.assets) {
     const file = await readFile(join(folder, webFileName({ path })));
@@ -42,7 +42,7 @@ t.test('WEB-11: the same sources give the same bytes, and names of files follow 
     const name = webFileName({ path });
     return path.endsWith('.png') ? [name] : [name, `${name}.br`, `${name}.gz`];
   });
-  t.same([...first.keys()].sort(), ['assets.json', ...expected].sort(), 'nothing else, and nothing of earlier builds');
+  t.same([...first.keys()].sort(), ['assets.json', ...expected].sort(), 'no other file, and none of earlier builds');
 });
 
 t.test('WEB-12: the first view has at most 60 KB after gzip, all of it 350 KB', (t) => {
@@ -53,7 +53,7 @@ t.test('WEB-12: the first view has at most 60 KB after gzip, all of it 350 KB', 
   t.end();
 });
 
-t.test('WEB-13: secrets are the engine’s: page and service worker have none of its code', async (t) => {
+t.test('WEB-13: page and service worker have no code of client, cryptography or libsodium', async (t) => {
   /** Of the client library only what describes data, and computes nothing with keys. */
   const pure = /^build\/src\/(web|protocol)\/|^build\/src\/sdk\/(payloads\/shapes|query|reasons|ulid)\.js$/;
   const interface_ = /node_modules\/(preact|@preact\/signals(-core)?|lucide-preact|uqr)\//;
@@ -66,8 +66,8 @@ t.test('WEB-13: secrets are the engine’s: page and service worker have none of
     'the engine has libsodium',
   );
   const sodium = release.assets.find(({ path }) => /^\/web\/sodium\.[\w-]{20}\.wasm$/.test(path));
-  t.ok(sodium, 'whose WebAssembly is a file of its own');
-  t.ok((await read('/sw.js')).includes(sodium?.path ?? '?'), 'which is there without a network');
+  t.ok(sodium, 'the WebAssembly of libsodium is a file of its own');
+  t.ok((await read('/sw.js')).includes(sodium?.path ?? '?'), 'the service worker keeps it for use without a network');
   const engine = release.assets.find(({ path }) => path.startsWith('/web/engine.'))?.path ?? '';
   t.ok((await read(engine)).includes(`fetch("${sodium?.path ?? ''}")`));
   t.same(
@@ -78,7 +78,7 @@ t.test('WEB-13: secrets are the engine’s: page and service worker have none of
   );
 });
 
-t.test('WEB-14: page, manifest and shell refer to files of the build, and to nothing elsewhere', async (t) => {
+t.test('WEB-14: page, manifest and shell refer to files of the build, and to nothing external', async (t) => {
   const paths = new Set(release.assets.map(({ path }) => path));
   const index = await read('/');
   const referred = [...index.matchAll(/(?:src|href|content)="(\/[^"]*)"/g)].map(([, path = '']) => path);
@@ -109,5 +109,5 @@ t.test('WEB-14: page, manifest and shell refer to files of the build, and to not
   const manifestOfPackage = JSON.parse(await readFile(join(PROJECT_ROOT, 'src/server/package.json'), 'utf8')) as {
     readonly files: readonly string[];
   };
-  t.ok(manifestOfPackage.files.includes('build/web'), 'and the package has them');
+  t.ok(manifestOfPackage.files.includes('build/web'), 'the package of the server has the files');
 });

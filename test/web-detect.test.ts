@@ -1,10 +1,10 @@
-/** What a typed text becomes (src/web/ui/detect.ts). */
+/** The item that a typed text becomes (src/web/ui/detect.ts). */
 import t, { type Test } from 'tap';
 import { convert, detect, strength, textOf, type TextKind } from '../src/web/ui/detect.js';
 import { signedLanguage } from '../src/web/ui/detect-code.js';
 import { shapedPayload } from '../src/sdk/payloads/shapes.js';
 
-/** `expected`: fields that must be as they are here. */
+/** `expected`: fields that the payload must have. */
 type Case = readonly [text: string, type: TextKind, expected?: Readonly<Record<string, unknown>>];
 
 const LINKS: readonly Case[] = [
@@ -130,7 +130,7 @@ const check = (cases: readonly Case[]) => (t: Test) => {
     t.equal(found.type, type, JSON.stringify(given));
     t.match(found.payload, expected, JSON.stringify(given));
     if (given.trim() !== '')
-      t.doesNotThrow(() => shapedPayload(found.type, found.payload), `${given}: its fields can be put`);
+      t.doesNotThrow(() => shapedPayload(found.type, found.payload), `${given}: the client accepts its fields`);
   }
   t.end();
 };
@@ -142,7 +142,7 @@ t.test('WEB-23: coordinates and links to maps become a location', check(PLACES))
 t.test('WEB-24: fenced, structured and typical source becomes code of its language', check(CODES));
 t.test('WEB-25: everything else stays a text, unchanged', check(TEXTS));
 
-t.test('WEB-26: a kind chosen by hand gets what the text gives, and nothing of the text is lost', (t) => {
+t.test('WEB-26: a type chosen by hand gets its fields from the text, and nothing of the text is lost', (t) => {
   const kinds: readonly TextKind[] = ['password', 'link', 'text', 'code', 'contact', 'location'];
   for (const [given] of [...LINKS, ...SECRETS, ...CONTACTS, ...TEXTS].filter(([one]) => one.trim() !== ''))
     for (const kind of kinds) {
@@ -157,7 +157,7 @@ t.test('WEB-26: a kind chosen by hand gets what the text gives, and nothing of t
   t.end();
 });
 
-/** What goes wrong in patterns that go back: runs of one sign, and beginnings that never end. */
+/** Texts that make a backtracking pattern slow: runs of one sign, and beginnings without an end. */
 const HOSTILE = [
   ...['a', 'A1!', '0 ', ' ', '\t', '\n', '\r', ' \n', '\u2028', '(', '[', '{', '<', '`', '/', '@', 'a@', '-', '=', '#'],
   ...[':', 'a: ', 'a:\n', '"a": ', '; ', '};', ')\n', '[a]\n', 'a{b:', 'a{b: \n', '<a ', '<a>', '</a>', '<a></a> '],
@@ -184,8 +184,8 @@ const HOSTILE = [
   ...['function a(\n', 'async ', 'if :', 'a = ', 'using a\n', '--- a\n', 'FROM a\n', 'curl -', 'npm i\n', '```\n'],
 ];
 
-t.test('WEB-27: steps grow no faster than the text, whatever is in it', (t) => {
-  // A pattern whose steps grow with the square of the length takes minutes to hours here, and the test fails by its time-out.
+t.test('WEB-27: the steps to analyze a text grow no faster than its length, whatever its content', (t) => {
+  // A pattern whose steps grow with the square of the length takes minutes to hours here: the test would time out.
   for (const piece of HOSTILE) {
     const run = piece.repeat(1_000_000 / piece.length);
     for (const text of [run, `a:${run}x`]) {

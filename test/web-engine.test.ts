@@ -1,4 +1,4 @@
-/** The web app's engine without a browser: the sealed identity, deletions that can be taken back, uploads that wait. */
+/** The web app's engine without a browser: the sealed identity, deletions that can be undone, uploads that wait. */
 import { setImmediate } from 'node:timers/promises';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -31,7 +31,7 @@ class Records {
   }
 
   put(key: string, value: unknown): Promise<void> {
-    // Node's `File` is no structured clone; a browser keeps it as it is.
+    // Node's `File` cannot be cloned; a browser keeps it as it is.
     this.kept.set(key, key.startsWith('upload:') ? value : structuredClone(value));
     return Promise.resolve();
   }
@@ -62,7 +62,7 @@ function dumped(value: unknown): string {
 }
 
 t.test(
-  'WEB-50: what lies in the browser holds no key as text, and no script can read the key that opens it',
+  'WEB-50: browser storage holds no key as text, and no script can read the key that opens the identity',
   async (t) => {
     const records = new Records();
     const vault = new Vault(records, nodeSodium);
@@ -74,7 +74,7 @@ t.test(
     const { key } = records.kept.get('lock') as { key: CryptoKey };
     t.equal(key.extractable, false);
     await t.rejects(crypto.subtle.exportKey('raw', key));
-    t.same((await new Vault(records, nodeSodium).open()).toJSON(), saved, 'and it opens at the next start');
+    t.same((await new Vault(records, nodeSodium).open()).toJSON(), saved, 'the identity opens at the next start');
   },
 );
 
@@ -85,14 +85,14 @@ t.test('WEB-51: a passphrase opens what it locked, and nothing else does', async
   await vault.setLock({ kind: 'passphrase', passphrase: 'correct horse' });
   t.match(await vault.locked(), { kind: 'passphrase' });
   vault.close();
-  await t.rejects(vault.remember([]), { code: 'bad_identity' }, 'a locked vault takes nothing');
+  await t.rejects(vault.remember([]), { code: 'bad_identity' }, 'a locked vault accepts nothing');
   const next = new Vault(records, nodeSodium);
   const secret = new Uint8Array(32);
   for (const opener of [undefined, { passphrase: 'correct horsf' }, { passphrase: '' }, { secret }])
     await t.rejects(next.open(opener), { code: 'bad_identity' });
   t.same((await next.open({ passphrase: 'correct horse' })).toJSON(), identity.toJSON());
   await next.setLock({ kind: 'none' });
-  t.same((await new Vault(records, nodeSodium).open()).toJSON(), identity.toJSON(), 'the lock can be taken off');
+  t.same((await new Vault(records, nodeSodium).open()).toJSON(), identity.toJSON(), 'the lock can be removed');
 });
 
 t.test('WEB-51: a passkey opens what it locked, and another does not', async (t) => {
@@ -109,7 +109,7 @@ t.test('WEB-51: a passkey opens what it locked, and another does not', async (t)
   t.same((await next.open({ secret })).toJSON(), identity.toJSON());
 });
 
-t.test('WEB-57: a server that is away is asked whether it is claimed by one question at a time', async (t) => {
+t.test('WEB-57: an unreachable server is queried by one request at a time whether it is claimed', async (t) => {
   const clock = new TestClock();
   const fetch = () => Promise.reject(new TypeError('no server'));
   const platform = { clock, fetch, sodium: nodeSodium, random: () => 0 };
@@ -121,7 +121,7 @@ t.test('WEB-57: a server that is away is asked whether it is claimed by one ques
     await setImmediate();
   }
   t.match(engine.phase.value, { phase: 'empty', claimed: null, problem: { code: 'network' } });
-  t.equal(clock.waiting, 2, 'beside the timer of the lock one waits');
+  t.equal(clock.waiting, 2, 'one timer waits in addition to that of the lock');
 });
 
 function removals(records: Records, clock: TestClock) {
@@ -136,7 +136,7 @@ function removals(records: Records, clock: TestClock) {
   return { made, removed };
 }
 
-t.test('WEB-52: a deletion can be taken back for eight seconds, and nothing is sent before', async (t) => {
+t.test('WEB-52: a deletion can be undone for eight seconds, in which nothing is sent', async (t) => {
   const records = new Records();
   const clock = new TestClock();
   const { made, removed } = removals(records, clock);
@@ -151,7 +151,7 @@ t.test('WEB-52: a deletion can be taken back for eight seconds, and nothing is s
   await until('nothing waits', () => records.kept.size === 0);
 });
 
-t.test('WEB-52: a deletion is carried out also where the tab was closed meanwhile', async (t) => {
+t.test('WEB-52: a deletion is carried out even where the tab was closed meanwhile', async (t) => {
   const records = new Records();
   const clock = new TestClock();
   const first = removals(records, clock);
@@ -168,10 +168,10 @@ t.test('WEB-52: a deletion is carried out also where the tab was closed meanwhil
   const later = removals(past, clock);
   await later.made.load();
   clock.advance(UNDO_MS);
-  t.same(later.removed, ['three'], 'a clock that was set back delays it by no more than that');
+  t.same(later.removed, ['three'], 'a clock that was set back delays a deletion by no more than the eight seconds');
 });
 
-/** Uploads with a device whose answers are the test's; `begun`: what it has of earlier uploads. */
+/** Uploads with a device whose answers the test gives; `begun`: its earlier uploads. */
 function uploading(
   records: Records,
   put: (request: PutRequest) => Promise<unknown>,
@@ -206,7 +206,7 @@ function uploading(
 const file = (name: string, type: string): File => new File([new Uint8Array(10)], name, { type });
 
 t.test(
-  'WEB-53: a file waits in the browser until its item is written, and goes on after a crash under the same id',
+  'WEB-53: a file waits in the browser until its item is written, and resumes after a crash under the same id',
   async (t) => {
     const records = new Records();
     const first = uploading(records, () => new Promise(() => undefined));
@@ -222,7 +222,7 @@ t.test(
         { id: 'id-1', type: 'file', payload: { name: 'a.pdf', size: 10, mime: 'application/pdf' } },
         { id: 'id-2', type: 'file', payload: { name: 'b.svg', size: 10, mime: 'image/svg+xml' } },
       ],
-      'a drawing is a file: it may hold a program',
+      'an SVG is a file, because it may contain a script',
     );
     await until('nothing waits', () => records.kept.size === 0);
     t.same([...first.problems, ...next.problems], []);
@@ -264,9 +264,9 @@ t.test('WEB-93: an upload that was cancelled without a server is given up when t
   first.made.resume();
   await setImmediate();
   first.made.resume();
-  t.same(first.givenUp, ['id-1', 'id-1', 'id-1'], 'once it is given up');
+  t.same(first.givenUp, ['id-1', 'id-1', 'id-1'], 'nothing is sent once the upload was given up');
   first.made.close();
-  // The tab was closed before the server was back: nothing of the browser can go on with it.
+  // The tab was closed before the server was back: the browser has nothing to continue the upload with.
   const begun = [
     { id: 'id-1', sent: 4 },
     { id: 'id-2', sent: 5 },
@@ -279,7 +279,7 @@ t.test('WEB-93: an upload that was cancelled without a server is given up when t
 });
 
 t.test(
-  'WEB-53: an upload that met no server is tried again when the line is back; a cancelled one is gone',
+  'WEB-53: an upload that found no server is tried again when the server is back; a cancelled one is gone',
   async (t) => {
     const records = new Records();
     let away = true;
@@ -289,7 +289,7 @@ t.test(
     await made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
     await until('both have failed', () => made.list.value.every(({ state }) => state === 'failed'));
     t.match(made.list.value[0], { name: 'a.bin', size: 10, problem: { code: 'network' } });
-    t.equal(records.kept.size, 2, 'and are kept');
+    t.equal(records.kept.size, 2, 'both files are kept');
     await made.cancel('id-2');
     away = false;
     clock.advance(60_000);
@@ -302,7 +302,7 @@ t.test(
   },
 );
 
-t.test('WEB-53: an upload that met a proxy in trouble is tried again, one that was refused is not', async (t) => {
+t.test('WEB-53: an upload that got 502 from a proxy is tried again, one that was refused is not', async (t) => {
   const proxy = new ApiError({ code: 'bad_reply', status: 502, message: 'a page of the proxy' });
   const refusal = new ApiError({ code: 'blob_too_large', status: 413, message: 'too large' });
   const { made, requests, clock } = uploading(new Records(), ({ id }) =>
@@ -320,7 +320,7 @@ t.test('WEB-53: an upload that met a proxy in trouble is tried again, one that w
 });
 
 t.test(
-  'WEB-82: a file whose item waits is kept until that is written, and sent again where it is refused',
+  'WEB-82: a file whose item waits is kept until the item is written, and sent again where it is refused',
   async (t) => {
     const records = new Records();
     const { made, requests } = uploading(records, () =>
@@ -338,7 +338,7 @@ t.test(
   },
 );
 
-t.test('WEB-82: refused changes are kept encrypted, each by itself, until written or dismissed', async (t) => {
+t.test('WEB-82: refused changes are kept encrypted, each separately, until written or dismissed', async (t) => {
   const records = new Records();
   const vault = new Vault(records, nodeSodium);
   await vault.create(identity);
@@ -358,9 +358,13 @@ t.test('WEB-82: refused changes are kept encrypted, each by itself, until writte
     await made.refused({ id: words, binId: 'inbox', type: 'text', payload: { text: words } }, { title: 'same', error });
   made.add('reset');
   made.add('reset');
-  t.equal(made.list.value.length, 3, 'the same without content is told once');
+  t.equal(made.list.value.length, 3, 'equal notices without content are listed once');
   for (let at = 0; at < 150; at++) made.add('problem', Object.assign(new Error('x'), { code: `code_${at}` }));
-  t.equal(made.list.value.filter(({ canResend }) => canResend).length, 2, 'and a flood pushes no content out');
+  t.equal(
+    made.list.value.filter(({ canResend }) => canResend).length,
+    2,
+    'many notices displace none that has content',
+  );
   t.ok(made.list.value.length <= 102);
   t.notOk([...records.kept.values()].map(dumped).join(' ').includes('"text"'));
   const stranger = new Vault(new Records(), nodeSodium);
@@ -371,7 +375,7 @@ t.test('WEB-82: refused changes are kept encrypted, each by itself, until writte
   t.same(
     hurt.list.value.map(({ kind }) => kind).sort(),
     ['problem', 'rejected', 'rejected'],
-    'one that is damaged is told, and the others are there',
+    'a damaged record is reported, and the others are listed',
   );
   await records.remove('refused:damaged');
   const next = new Notices(ports);
@@ -388,7 +392,7 @@ t.test('WEB-82: refused changes are kept encrypted, each by itself, until writte
   t.same([next.list.value.length, [...records.kept.keys()].filter((key) => key.startsWith('refused:')).length], [0, 0]);
 });
 
-t.test('WEB-53: where the browser has no room, none of the files is taken', async (t) => {
+t.test('WEB-53: where the browser has no room, none of the files is accepted', async (t) => {
   const records = new Records();
   const put = records.put.bind(records);
   records.put = (key, value) =>
@@ -413,7 +417,7 @@ t.test('WEB-54: a row of a list holds no secret, and no address but http and htt
   t.equal(safeHref('https://example.org/a'), 'https://example.org/a');
   t.equal(rowOf(view('link', { url: 'javascript:alert(1)' }), null).href, null);
   const long = rowOf(view('text', { text: `${'x'.repeat(50_000)}\n${'y'.repeat(50_000)}` }), null);
-  t.ok(JSON.stringify(long).length < 2_000, 'nor a long text');
+  t.ok(JSON.stringify(long).length < 2_000, 'a row holds no long text');
   t.match(rowOf(view('file', { name: 7, size: -1, mime: {} }), null), { file: { mime: '', size: null } });
   t.equal(typeOfFile('text/html'), 'file');
   t.end();

@@ -35,7 +35,7 @@ async function hashOf(path: string): Promise<string> {
   return hash.digest('hex');
 }
 
-/** A claimed server behind a proxy, and a tab of a browser that nobody listens to: its tools keep what it sends. */
+/** A claimed server behind a proxy, and a tab whose network is not watched: the tools would keep what it sends. */
 async function scene(t: Test) {
   const server = await spawnServer(t, { env: { LOG_LEVEL: 'info' } });
   const proxy = await CuttingProxy.before(t, server.port);
@@ -48,7 +48,7 @@ async function scene(t: Test) {
   const app = await App.open(browser, url);
   await app.claim();
   await app.page.evaluate(() => navigator.serviceWorker.ready);
-  // From the first on a page is in the service worker's charge.
+  // From the first reload on the service worker controls the page.
   await app.reload();
   await app.ready();
   const downloads = join(folder, 'downloads');
@@ -66,16 +66,16 @@ async function pick({ page }: App, path: string): Promise<void> {
   await found?.uploadFile(path);
 }
 
-/** Waits for the item of a file, which is there once. */
+/** Waits for the item of a file, which must exist once. */
 async function itemOf(t: Test, app: App, name: string): Promise<string> {
   const isThere = ({ title, pending }: { readonly title: string; readonly pending: boolean }): boolean =>
     title === name && !pending;
   const { items } = await app.shows('list', ({ items }) => items.some(isThere), LATE_MS);
-  t.equal(items.filter(({ title }) => title === name).length, 1, 'it is there once');
+  t.equal(items.filter(({ title }) => title === name).length, 1, 'the item exists once');
   return items.find(({ title }) => title === name)?.id ?? '';
 }
 
-/** Saves a file to the disk, and gives where it is. */
+/** Saves a file to the disk; returns its path. */
 async function save(app: App, id: string, to: { readonly folder: string; readonly name: string }): Promise<string> {
   await app.page.evaluate((src) => {
     document.body.append(Object.assign(document.createElement('iframe'), { hidden: true, src }));
@@ -84,7 +84,7 @@ async function save(app: App, id: string, to: { readonly folder: string; readonl
   return join(to.folder, to.name);
 }
 
-/** What the browser held beyond what it has when nothing goes on, bytes. */
+/** The most bytes that the browser held during the work beyond its idle memory. */
 async function heldWhile(browser: Browser, work: () => Promise<unknown>): Promise<number> {
   const pid = browser.process()?.pid ?? 0;
   const idle = await memoryOf(pid);
@@ -99,11 +99,11 @@ async function heldWhile(browser: Browser, work: () => Promise<unknown>): Promis
   return peak - idle;
 }
 
-t.test('WEB-94: of a file of 256 MiB that is sent and saved the browser holds a bounded part', { skip }, async (t) => {
+t.test('WEB-94: the browser holds a bounded part of a file of 256 MiB that it sends and saves', { skip }, async (t) => {
   const { folder, browser, app, downloads } = await scene(t);
   const first = await randomFile(folder, 'first.bin', 12 * MIB);
   await pick(app, first);
-  // What the way itself needs, once, is not what the size costs.
+  // A small file first: the memory that sending and saving need once is not counted.
   await save(app, await itemOf(t, app, 'first.bin'), { folder: downloads, name: 'first.bin' });
   const path = await randomFile(folder, 'large.bin', 256 * MIB);
   let id = '';
@@ -120,7 +120,7 @@ t.test('WEB-94: of a file of 256 MiB that is sent and saved the browser holds a 
   t.equal(await hashOf(copy), await hashOf(path));
 });
 
-t.test('WEB-92 CBLOB-41: a file whose tab dies in the middle of a part goes on in another', { skip }, async (t) => {
+t.test('WEB-92 CBLOB-41: an upload whose tab dies within a part continues in another tab', { skip }, async (t) => {
   const { folder, proxy, url, browser, app, downloads } = await scene(t);
   const size = 40 * MIB;
   const path = await randomFile(folder, 'film.bin', size);
@@ -132,12 +132,12 @@ t.test('WEB-92 CBLOB-41: a file whose tab dies in the middle of a part goes on i
   proxy.count([3.5 * PART], () => died());
   await pick(app, path);
   await dead;
-  // Not a farewell, as closing a tab is: its process ends.
+  // The tab's process ends, without the events that closing a tab has.
   await app.page.goto('chrome://crash').catch(() => undefined);
   await next.page.bringToFront();
   const id = await itemOf(t, next, 'film.bin');
   await next.shows('uploads', (uploads) => uploads.length === 0);
-  t.ok(proxy.up < 1.05 * size + PART, `${(proxy.up / size).toFixed(4)} of its bytes`);
+  t.ok(proxy.up < 1.05 * size + PART, `${(proxy.up / size).toFixed(4)} of its bytes were sent`);
   const copy = await save(next, id, { folder: downloads, name: 'film.bin' });
   t.equal(await hashOf(copy), await hashOf(path));
 });

@@ -1,4 +1,4 @@
-/** Very many items in the web app: what is bounded is held, and what takes time is told for people to read. */
+/** Very many items in the web app: bounds are asserted, and durations are printed for people to read. */
 import t from 'tap';
 import type { Page } from 'puppeteer-core';
 import { Device } from '../src/sdk/device.js';
@@ -12,7 +12,7 @@ t.setTimeout(900_000);
 
 const ITEMS = Number(process.env['WEB_ITEMS'] ?? 20_000);
 const AT_ONCE = 400;
-/** Elements of the page, whatever the list has. */
+/** Elements of the page, however long the list is. */
 const ELEMENTS_MAX = 2_000;
 const HEAP_MAX = 150 * 1024 * 1024;
 
@@ -40,7 +40,7 @@ async function fill(app: App, serverUrl: string): Promise<void> {
   await app.shows('list', ({ total }) => total === ITEMS, 600_000);
 }
 
-/** Notes every task of the main thread that takes more than 50 ms. */
+/** Records every task of the main thread that takes more than 50 ms. */
 const watchTasks = (page: Page) =>
   page.evaluateOnNewDocument(() => {
     const tasks: number[] = [];
@@ -91,7 +91,7 @@ t.test(
       wanted,
     );
     t.comment(`tasks over 50 ms while it was searched: ${(await tasksOf(page)).join(' ')}`);
-    t.ok((await page.$$('*')).length < ELEMENTS_MAX, 'the page holds what is seen');
+    t.ok((await page.$$('*')).length < ELEMENTS_MAX, 'the page holds only what is visible');
     const session = await page.createCDPSession();
     const heaps = [await session.send('Runtime.getHeapUsage')];
     for (const worker of page.workers()) heaps.push(await worker.client.send('Runtime.getHeapUsage'));

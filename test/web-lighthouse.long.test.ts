@@ -1,4 +1,4 @@
-/** The web app as Lighthouse sees it. Lighthouse comes from the registry when this runs: it has hundreds of packages of its own. */
+/** The web app's scores by Lighthouse, which npx installs when this runs: it has hundreds of packages of its own. */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';

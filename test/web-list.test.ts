@@ -12,7 +12,7 @@ const ROW = 68;
 const HEIGHT = 700;
 const TOTAL = 20_000;
 
-t.test('WEB-28: of a long list few rows are in the page, and one question has all of them', (t) => {
+t.test('WEB-28: of a long list few rows are in the page, and one request covers all of them', (t) => {
   for (let top = 0; top <= TOTAL * ROW; top += 997) {
     const range = visibleRows({ top, height: HEIGHT, row: ROW, total: TOTAL });
     const offset = pageOffset(range);
@@ -27,35 +27,39 @@ t.test('WEB-28: of a long list few rows are in the page, and one question has al
     { first: 0, end: 0 },
     'the list became empty',
   );
-  t.same(visibleRows({ top: 9_000, height: HEIGHT, row: ROW, total: 3 }), { first: 0, end: 3 }, 'it became short');
+  t.same(
+    visibleRows({ top: 9_000, height: HEIGHT, row: ROW, total: 3 }),
+    { first: 0, end: 3 },
+    'the list became short',
+  );
   const near = visibleRows({ top: 50_000, height: HEIGHT, row: ROW, total: TOTAL });
   const next = visibleRows({ top: 50_000 + ROW, height: HEIGHT, row: ROW, total: TOTAL });
-  t.equal(pageOffset(near), pageOffset(next), 'a small move asks for the same');
+  t.equal(pageOffset(near), pageOffset(next), 'a small scroll requests the same rows');
   t.end();
 });
 
-t.test('WEB-28: what is looked at stays where it is when rows above it come or go', (t) => {
+t.test('WEB-28: what the user looks at stays in place when rows above it are added or removed', (t) => {
   const page = (offset: number, ...ids: string[]) => ({ offset, items: ids.map((id) => ({ id })) });
   const view = { top: 3 * ROW, row: ROW };
   const anchor = { id: 'd', at: 3 };
   t.equal(shiftOf(anchor, page(0, 'a', 'b', 'c', 'd'), view), 0);
-  t.equal(shiftOf(anchor, page(0, 'x', 'y', 'a', 'b', 'c', 'd'), view), 2 * ROW, 'two came');
-  t.equal(shiftOf(anchor, page(0, 'a', 'd'), view), -2 * ROW, 'two went');
+  t.equal(shiftOf(anchor, page(0, 'x', 'y', 'a', 'b', 'c', 'd'), view), 2 * ROW, 'two rows were added');
+  t.equal(shiftOf(anchor, page(0, 'a', 'd'), view), -2 * ROW, 'two rows were removed');
   t.equal(shiftOf(anchor, page(2, 'c', 'd', 'e'), view), 0, 'another part of the same list');
-  t.equal(shiftOf(anchor, page(0, 'a', 'b', 'c', 'e'), view), 0, 'it went itself');
-  t.equal(shiftOf({ id: 'a', at: 0 }, page(0, 'x', 'a'), { top: 0, row: ROW }), 0, 'at the top what is new is seen');
+  t.equal(shiftOf(anchor, page(0, 'a', 'b', 'c', 'e'), view), 0, 'the row itself was removed');
+  t.equal(shiftOf({ id: 'a', at: 0 }, page(0, 'x', 'a'), { top: 0, row: ROW }), 0, 'at the top new rows are shown');
   t.equal(shiftOf(null, page(0, 'x'), view), 0);
   t.end();
 });
 
-t.test('WEB-29: a name cannot turn its direction, so that its ending is seen', (t) => {
+t.test('WEB-29: a name cannot change its text direction to disguise its ending', (t) => {
   t.equal(honest('photo\u202egnp.exe'), 'photo\ufffdgnp.exe');
   t.equal(honest('\u2066a\u2069\u0000\u001b[2J'), '\ufffda\ufffd\ufffd\ufffd[2J');
   for (const plain of ['שלום עולם', 'two\nlines\r\n\tand a tab', '👩‍👩‍👧', 'a\u200fb']) t.equal(honest(plain), plain);
   t.end();
 });
 
-t.test('WEB-72: a code or picture that a server names is looked up among our own only', (t) => {
+t.test('WEB-72: an error code or icon that a server names is looked up only among our own', (t) => {
   const { problem } = text;
   t.equal(problem({ name: 'ApiError', code: 'conflict', message: '' }), 'Another device changed it meanwhile.');
   for (const code of ['constructor', 'toString', '__proto__']) {
@@ -77,7 +81,7 @@ t.test('WEB-29: editing changes the fields that are edited and keeps all others'
   t.end();
 });
 
-t.test('WEB-29: what the fields take, the device takes; what it refuses is said at the field', (t) => {
+t.test('WEB-29: the device accepts what the fields accept; what it would refuse is reported at the field', (t) => {
   const values = [
     '',
     'x',
@@ -109,7 +113,7 @@ t.test('WEB-29: what the fields take, the device takes; what it refuses is said 
   t.end();
 });
 
-t.test('WEB-29: an address of the page leads where it was taken, whatever an id holds', (t) => {
+t.test('WEB-29: an address made for a place leads back to that place, whatever its ids contain', (t) => {
   for (const binId of [null, 'inbox', 'a/b', '%', '#?&', 'ü'])
     for (const itemId of [null, '01ABC', 'x/item/y', '%2F'])
       t.same(readPlace(hashOf({ binId, itemId })), { page: null, binId, itemId }, `${binId} ${itemId}`);

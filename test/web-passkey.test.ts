@@ -1,4 +1,4 @@
-/** Passkeys that give a secret, in a real browser with an authenticator of its own. */
+/** Passkeys that give a secret, in a real browser with a virtual authenticator. */
 import type { Page } from 'puppeteer-core';
 import t from 'tap';
 import { bundled, CHROMIUM, servePage, freshContext } from './support/browser.js';
@@ -9,7 +9,7 @@ t.setTimeout(300_000);
 
 const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 
-/** A page at `localhost`, as an address of numbers can have no passkey. */
+/** A page at `localhost`, because an IP address can have no passkey. */
 async function scene(t: WithTeardown) {
   const origin = await servePage(t, (await bundled(new URL('../src/web/ui/passkey.js', import.meta.url))).code);
   const browser = await freshContext(t);
@@ -17,7 +17,7 @@ async function scene(t: WithTeardown) {
   await page.goto(origin.replace('127.0.0.1', 'localhost'));
   const protocol = await page.createCDPSession();
   await protocol.send('WebAuthn.enable');
-  /** Another authenticator in the place of the one before. */
+  /** The authenticator that the next one replaces. */
   let before: string | undefined;
   const plug = async (more: { readonly hasPrf: boolean; readonly isUserVerified: boolean }): Promise<void> => {
     if (before !== undefined) await protocol.send('WebAuthn.removeVirtualAuthenticator', { authenticatorId: before });
@@ -30,7 +30,7 @@ async function scene(t: WithTeardown) {
   return { page, plug, origin };
 }
 
-/** Makes a passkey, and asks it twice: its secrets in hex, or the code of the failure. */
+/** Makes a passkey and uses it twice; returns its secrets in hex, or the code of the failure. */
 const secrets = (page: Page): Promise<readonly string[] | string> =>
   page.evaluate(async () => {
     const script = '/page.js';
@@ -51,7 +51,7 @@ const work = (page: Page): Promise<boolean> =>
     return passkeysWork();
   });
 
-t.test('WEB-39: a passkey gives the same 32 bytes at each time, others for another salt', { skip }, async (t) => {
+t.test('WEB-39: a passkey gives the same 32 bytes each time, others for another salt', { skip }, async (t) => {
   const { page, plug } = await scene(t);
   await plug({ hasPrf: true, isUserVerified: true });
   t.equal(await work(page), true);
@@ -60,15 +60,15 @@ t.test('WEB-39: a passkey gives the same 32 bytes at each time, others for anoth
   t.equal(asked, made);
   t.match(salted, /^[0-9a-f]{64}$/);
   t.not(salted, made);
-  t.not((await secrets(page))[0], made, 'another passkey, another secret');
+  t.not((await secrets(page))[0], made, 'another passkey gives another secret');
 });
 
-t.test('WEB-39: one without secrets, or whose owner says no, is told as that', { skip }, async (t) => {
+t.test('WEB-39: a passkey without secrets, and an owner who declines, are reported as such', { skip }, async (t) => {
   const { page, plug, origin } = await scene(t);
   await plug({ hasPrf: false, isUserVerified: true });
   t.equal(await secrets(page), 'unsupported');
   await plug({ hasPrf: true, isUserVerified: false });
   t.equal(await secrets(page), 'cancelled');
   await page.goto(origin);
-  t.equal(await work(page), false, 'an address of numbers has no passkeys');
+  t.equal(await work(page), false, 'an IP address has no passkeys');
 });

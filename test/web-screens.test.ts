@@ -1,4 +1,4 @@
-/** The screens on which a browser becomes a device and lets another one in, on a real server, as a person uses them. */
+/** The screens on which a browser becomes a device and admits another one, on a real server, as a person uses them. */
 import { randomBytes } from 'node:crypto';
 import type { Page } from 'puppeteer-core';
 import t from 'tap';
@@ -17,11 +17,11 @@ const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 const { begin } = text;
 const { pair, settings } = pagesText;
 
-/** Waits until the page says it. */
+/** Waits until the page shows these words. */
 const says = (page: Page, words: string): Promise<unknown> =>
   page.waitForFunction((wanted) => document.body.innerText.includes(wanted), {}, words);
 
-/** Presses the button of this name as soon as it is there: the last one, which a dialog has. */
+/** Presses the button of this name as soon as it is there: of several the last one, which is the dialog's. */
 const press = (page: Page, name: string): Promise<unknown> =>
   page.waitForFunction(
     (wanted) => {
@@ -43,7 +43,7 @@ const compared = async (page: Page): Promise<readonly (string | null)[]> => {
   return page.$$eval('.digits .sr, .picture', (parts) => parts.map((part) => part.ariaLabel ?? part.textContent));
 };
 
-/** Types the words that are asked back; `change`: of the first one. */
+/** Types the words that are asked for; `change` alters the first one. */
 async function answer(page: Page, words: readonly string[], change = (word: string) => word): Promise<void> {
   const places = (await all(page, 'label')).map((label) => Number(/\d+/.exec(label)?.[0]) - 1);
   const fields = await page.$$('input');
@@ -55,7 +55,7 @@ async function answer(page: Page, words: readonly string[], change = (word: stri
   await press(page, begin.ask.go);
 }
 
-/** A claimed server and the browser that claimed it by the screens. */
+/** A server, and a browser that shows the phrase of its claim; nothing is registered yet. */
 async function scene(t: WithTeardown) {
   const server = await runServer(t);
   const url = `http://localhost:${server.port}/`;
@@ -67,7 +67,7 @@ async function scene(t: WithTeardown) {
   return { server, url, first, words, devices };
 }
 
-/** A browser that has claimed a server of its own, past the screens. */
+/** A browser that has claimed a server of its own, without the screens. */
 async function claimedApp(t: WithTeardown): Promise<App> {
   const server = await runServer(t);
   const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
@@ -75,15 +75,15 @@ async function claimedApp(t: WithTeardown): Promise<App> {
   return app;
 }
 
-t.test('WEB-33: two of the twelve words are asked back before anything is registered', { skip }, async (t) => {
+t.test('WEB-33: two of the twelve words are asked for before anything is registered', { skip }, async (t) => {
   const { first, words, devices } = await scene(t);
   const { page } = first;
   t.equal(words.length, 12);
   await press(page, begin.phrase.written);
   await says(page, begin.ask.title);
   await answer(page, words, (word) => `${word}x`);
-  t.equal((await all(page, '.field .error')).length, 1, 'the wrong one is named');
-  t.same(await devices(), [], 'and nothing is registered');
+  t.equal((await all(page, '.field .error')).length, 1, 'the wrong word is reported');
+  t.same(await devices(), [], 'nothing is registered');
   await answer(page, words);
   await first.ready();
   t.match(await devices(), [{ name: 'Chrome on Linux', active: true }]);
@@ -91,7 +91,7 @@ t.test('WEB-33: two of the twelve words are asked back before anything is regist
 });
 
 t.test(
-  'WEB-75: what is typed and not saved is there again, and is discarded only where a person says so',
+  'WEB-75: unsaved input is there when the item is opened again, and is discarded only on request',
   { skip },
   async (t) => {
     const app = await claimedApp(t);
@@ -124,7 +124,7 @@ t.test(
       });
     });
     await page.evaluate(() => location.reload());
-    t.equal(await soon(left, 'a question of the browser'), 'beforeunload', 'it asks before the page goes');
+    t.equal(await soon(left, 'a question of the browser'), 'beforeunload', 'the browser asks before the page is left');
     await typed();
     await page.keyboard.press('Escape');
     await press(page, text.kit.discard);
@@ -136,7 +136,7 @@ t.test(
 );
 
 t.test(
-  'WEB-76 WEB-87: going back closes a dialog; the inbox cannot be removed, and an emoji is one',
+  'WEB-76 WEB-87: going back closes a dialog; the inbox stays; a bin has one emoji; focus skips the close button',
   { skip },
   async (t) => {
     const app = await claimedApp(t);
@@ -152,7 +152,7 @@ t.test(
     const closed = (): Promise<unknown> => page.waitForFunction(() => document.querySelector('dialog') === null);
     await page.evaluate(() => location.assign('#/bin/inbox'));
     await edit(text.list.defaultBin);
-    t.notOk((await all(page, 'dialog button')).includes(text.bins.remove), 'the inbox stays');
+    t.notOk((await all(page, 'dialog button')).includes(text.bins.remove), 'the inbox has no button that removes it');
     await page.goBack();
     await closed();
     await edit('Work');
@@ -172,14 +172,14 @@ t.test(
     t.equal(
       await page.evaluate(() => document.activeElement?.closest('dialog .dialog-body') !== null),
       true,
-      'the focus',
+      'the focus is in the body of the dialog',
     );
     t.same(app.faults, []);
   },
 );
 
 t.test(
-  'WEB-31 WEB-32 WEB-86: a link lets a browser in, once both screens were found to be the same',
+  'WEB-31 WEB-32 WEB-86: a link admits a browser once a person confirms that both screens are the same',
   { skip },
   async (t) => {
     const { first, words, url, devices } = await scene(t);
@@ -197,12 +197,12 @@ t.test(
     const second = await App.open(await freshContext(t), `${url}#pair=${await offered()}`);
     await says(second.page, begin.join.title);
     t.equal(second.page.url(), url, 'the words are not in the address');
-    t.equal(await second.page.evaluate(() => JSON.stringify(history.state)), 'null', 'nor beside it');
+    t.equal(await second.page.evaluate(() => JSON.stringify(history.state)), 'null', 'nor in the history');
     await press(second.page, begin.join.go);
     t.same(await compared(first.page), await compared(second.page));
     await press(first.page, pair.differ);
     await says(second.page, begin.failed);
-    t.equal((await devices()).length, 1, 'they differ: nobody is let in');
+    t.equal((await devices()).length, 1, 'where the screens differ no browser is admitted');
 
     await press(first.page, pair.again);
     const words2 = await offered();
@@ -215,7 +215,7 @@ t.test(
     await says(first.page, pair.joinedTitle);
     await second.ready();
     t.equal((await devices()).length, 2);
-    // It joined before it connected, and nothing is sent to the others when it does.
+    // It joined before it connected, and the other devices are not notified when it connects.
     await first.goto(`${url}#/settings`);
     await first.goto(`${url}#/devices`);
     await first.shows('devices', (all) => all.filter(({ online }) => online).length === 2);
@@ -225,11 +225,11 @@ t.test(
     await says(second.page, settings.leave.dialog);
     await press(second.page, settings.leave.title);
     await says(second.page, begin.join.title);
-    t.match(await devices(), [{ active: true }, { active: false }], 'signed out: revoked');
+    t.match(await devices(), [{ active: true }, { active: false }], 'signing out revokes the device');
     const left = await second.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));
     t.notOk(
       left.some((name) => name?.startsWith('service-device-')),
-      'and nothing of it is left',
+      'nothing of the device is left',
     );
     t.same([...first.faults, ...second.faults], []);
   },

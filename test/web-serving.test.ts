@@ -46,7 +46,7 @@ async function serving(t: WithTeardown, blobOrigin?: string): Promise<number> {
   return (await frontOf(t, { services: { web } })).port;
 }
 
-t.test('WEB-01: the address shows the web app to browsers, and lines of text to others', async (t) => {
+t.test('WEB-01: GET / is the web app for browsers, and a few lines of text for other clients', async (t) => {
   const port = await serving(t);
   const page = await get(port, '/', HTML);
   t.same([page.status, page.headers['content-type']], [200, 'text/html; charset=utf-8']);
@@ -62,7 +62,7 @@ t.test('WEB-01: the address shows the web app to browsers, and lines of text to 
   }
 });
 
-t.test('WEB-02: each file comes whole in every encoding that a client takes, with a tag of its own', async (t) => {
+t.test('WEB-02: each file is served whole in each accepted encoding, with an entity tag for each', async (t) => {
   const port = await serving(t);
   for (const asset of release.assets) {
     const { path } = asset;
@@ -92,7 +92,7 @@ t.test('WEB-02: each file comes whole in every encoding that a client takes, wit
   }
 });
 
-t.test('WEB-02: a file is whole also where its connection is closed behind it', async (t) => {
+t.test('WEB-02: a file is complete even where its connection is closed after it', async (t) => {
   const port = await serving(t);
   const file = await readFile(join(WEB_FOLDER, 'sw.js'), 'latin1');
   const connection = await raw(
@@ -104,7 +104,7 @@ t.test('WEB-02: a file is whole also where its connection is closed behind it', 
   t.equal(connection.got.slice(connection.got.indexOf('\r\n\r\n') + 4), file);
 });
 
-t.test('WEB-03: what has a hash in its name is cached for a year, the rest is asked for again', async (t) => {
+t.test('WEB-03: files with a hash in their names are cached for a year, the rest is revalidated', async (t) => {
   const port = await serving(t);
   for (const { path, bytes } of release.assets) {
     const whole = await get(port, path, HTML);
@@ -116,7 +116,7 @@ t.test('WEB-03: what has a hash in its name is cached for a year, the rest is as
     t.same([again.headers.etag, again.headers.vary], [whole.headers.etag, whole.headers.vary]);
     if (!path.endsWith('.png')) {
       const other = await get(port, path, { ...tag, 'accept-encoding': 'br' });
-      t.equal(other.status, 200, 'the tag of another encoding');
+      t.equal(other.status, 200, 'the tag of another encoding does not match');
     }
     const head = await get(port, path, HTML, 'HEAD');
     t.same([head.status, head.headers['content-length'], head.bytes.length], [200, String(bytes), 0], path);
@@ -125,7 +125,7 @@ t.test('WEB-03: what has a hash in its name is cached for a year, the rest is as
     t.equal((await get(port, path, HTML)).status, 404, path);
 });
 
-t.test('WEB-04: the policy allows nothing from elsewhere but the sockets of the host and the bucket', async (t) => {
+t.test('WEB-04: the policy allows nothing external but the sockets of the host and the bucket', async (t) => {
   const local = await serving(t);
   const bucket = await serving(t, 'https://blobs.example');
   const policy = async (port: number, path: string, host: string): Promise<string> =>
@@ -157,7 +157,7 @@ t.test('WEB-04: the policy allows nothing from elsewhere but the sockets of the 
     t.same((await policy(local, '/', host)).split('; '), parts(''), host);
 });
 
-t.test('WEB-05: the web app is not framed, shares nothing, and has of the browser what it uses', async (t) => {
+t.test('WEB-05: the web app’s files are restricted to their origin and name the features they use', async (t) => {
   const port = await serving(t);
   for (const { path } of release.assets) {
     const { headers } = await get(port, path, HTML);
@@ -183,7 +183,7 @@ t.test('WEB-06: a share that reaches the server is refused, and its body is not 
   t.match(connection.got, /\r\nallow: GET, HEAD\r\n/i);
 });
 
-t.test('WEB-07: with WEB_APP=off there are the lines of text, and no file', async (t) => {
+t.test('WEB-07: with WEB_APP=off GET / is lines of text, and no file of the web app is served', async (t) => {
   const off = await runServer(t, { env: { WEB_APP: 'off' } });
   const text = await get(off.port, '/', HTML);
   t.same([text.status, text.headers['content-type']], [200, 'text/plain; charset=utf-8']);
@@ -191,11 +191,11 @@ t.test('WEB-07: with WEB_APP=off there are the lines of text, and no file', asyn
   for (const { path } of release.assets) if (path !== '/') t.equal((await get(off.port, path, HTML)).status, 404, path);
   const on = await runServer(t);
   t.match((await get(on.port, '/', HTML)).headers['content-type'], 'text/html');
-  t.equal(await openWebApp(await temporaryFolder(t), undefined), undefined, 'nothing was built');
+  t.equal(await openWebApp(await temporaryFolder(t), undefined), undefined, 'without a build there is no web app');
 });
 
 t.test(
-  'WEB-08: a hosted service has signup at its apex, in the style of the web app, which is at any other host',
+  'WEB-08: a hosted service has signup at its apex, in the web app’s style, and the web app at other hosts',
   async (t) => {
     const server = await billed(t);
     const at = (host: string, path = '/'): Promise<Got> => get(server.port, path, { ...HTML, host });
@@ -256,7 +256,7 @@ t.test('WEB-09: the origin of a bucket is that of its signed URLs', async (t) =>
   t.equal(await origin({ ...google, gcsEndpoint: 'https://gcs.example/' }), 'https://gcs.example');
 });
 
-t.test('WEB-10: whoever takes nothing of a file is charged for it, and cut off after half a minute', async (t) => {
+t.test('WEB-10: a client that does not read a file is charged for it, and cut off after half a minute', async (t) => {
   const bytes = Buffer.alloc(24 * MIB);
   const big: WebApp = {
     file: () => ({ type: 'text/javascript', hash: 'x', cache: 'no-cache', bytes }),
@@ -276,7 +276,7 @@ t.test('WEB-10: whoever takes nothing of a file is charged for it, and cut off a
 });
 
 t.test(
-  'WEB-04 WEB-14: a browser loads the page without a complaint, keeps it, and finds that it can be installed',
+  'WEB-04 WEB-14: a browser loads the page without an error, caches it, and finds that it can be installed',
   { skip: CHROMIUM === undefined && 'this machine has no Chromium' },
   async (t) => {
     const { port } = await runServer(t);
@@ -300,7 +300,7 @@ t.test(
     const shell = release.assets.map(({ path }) => path).filter((path) => /^\/$|\.(js|css|wasm|svg)$/.test(path));
     const missing = new Set(shell.filter((path) => path !== '/sw.js'));
     for (const path of await kept()) missing.delete(path);
-    t.same([...missing], [], 'the service worker has kept what the app is made of');
-    t.same(said, [], 'nothing in the console');
+    t.same([...missing], [], 'the service worker has cached all files of the app');
+    t.same(said, [], 'nothing is in the console');
   },
 );

@@ -1,4 +1,4 @@
-/** The web app from its first page to its last, as people use it, beside other clients and with what they may write. */
+/** The web app from its first page to its last, as people use it, with other clients and whatever they may write. */
 import type { Browser, Page } from 'puppeteer-core';
 import t, { type Test } from 'tap';
 import { sealBinMeta } from '../src/crypto/bin-meta.js';
@@ -80,7 +80,7 @@ async function putsAndFinds(t: Test, app: App, keys: Keyboard): Promise<void> {
   await keys.says(text.item.bin);
   await keys.press('c');
   await keys.says(list.clearNow);
-  t.notOk((await app.page.content()).includes(SECRET), 'it is not in the page');
+  t.notOk((await app.page.content()).includes(SECRET), 'the secret is not in the page');
   await keys.press('n');
   await app.page.keyboard.press('KeyV', { commands: ['Paste'] });
   await app.page.waitForFunction(
@@ -92,7 +92,7 @@ async function putsAndFinds(t: Test, app: App, keys: Keyboard): Promise<void> {
   await keys.press('Backspace', 'Escape');
 }
 
-/** Edits the item that is open, leaves it, deletes it and takes that back. */
+/** Edits the open item, leaves it, deletes it and undoes the deletion. */
 async function edits(t: Test, app: App, keys: Keyboard): Promise<void> {
   await keys.press('e');
   await keys.on('form input');
@@ -116,7 +116,7 @@ async function edits(t: Test, app: App, keys: Keyboard): Promise<void> {
   t.equal((await app.value('list'))?.total, 2);
 }
 
-/** Lets another browser in, both by keys, and gives it another name. */
+/** Admits another browser, both by keyboard, and renames it. */
 async function pairs(t: Test, { app, keys, other }: { app: App; keys: Keyboard; other: App }): Promise<void> {
   const there = new Keyboard(other.page);
   await app.page.bringToFront();
@@ -183,7 +183,7 @@ async function locks(app: App, keys: Keyboard): Promise<void> {
   await app.ready();
 }
 
-t.test('WEB-70: the whole of it goes by keyboard alone, and the focus is never lost', { skip }, async (t) => {
+t.test('WEB-70: every task works by keyboard alone, and the focus is never lost', { skip }, async (t) => {
   const { url, browser } = await fresh(t);
   const context = await browser.createBrowserContext();
   await context.setPermission(url, { permission: { name: 'clipboard-write' }, state: 'granted' });
@@ -213,7 +213,7 @@ const documents = (printed: string): Json[] =>
     .filter((line) => line.startsWith('{'))
     .map((line) => JSON.parse(line) as Json);
 
-t.test('WEB-71: a browser lets a terminal in, and each shows what the other puts', { skip }, async (t) => {
+t.test('WEB-71: a browser admits a terminal, and each shows what the other puts', { skip }, async (t) => {
   const { url, browser } = await fresh(t);
   const app = await App.open(browser, url);
   await app.claim();
@@ -235,13 +235,13 @@ t.test('WEB-71: a browser lets a terminal in, and each shows what the other puts
   await titles(app, 'from the terminal');
 });
 
-t.test('WEB-71: a terminal lets a browser in, and each shows what the other puts', { skip }, async (t) => {
+t.test('WEB-71: a terminal admits a browser, and each shows what the other puts', { skip }, async (t) => {
   const { url, browser } = await fresh(t);
   const home = await temporaryFolder(t);
   const claimed = await spawnCli(t, ['claim', url, '--json', '--show-phrase', '--name', 'Desk'], { home }).ended;
   t.equal(claimed.code, 0, claimed.stderr);
   t.equal((await spawnCli(t, ['put', 'from the terminal'], { home }).ended).code, 0);
-  // The program reads to the end of its input, which a line is here.
+  // The program reads its input to the end, which comes after one line here.
   const argv = [process.execPath, BINARY, 'pair', '--json', '--yes', '--digits', '-'];
   const pairing = spawnCli(t, ['-c', 'head -n 1 | "$0" "$@"', ...argv], { home, through: ['sh'] });
   const [printed] = await pairing.seen(/\{.*"offer".*\}/);
@@ -264,7 +264,7 @@ t.test('WEB-71: a terminal lets a browser in, and each shows what the other puts
 
 const HIT = 'globalThis.hit = 1';
 const deep = (levels: number): JsonObject => (levels === 0 ? {} : { a: [deep(levels - 1)] });
-/** What a field may hold that another client wrote. */
+/** Values that another client may write into a field. */
 const HOSTILE: readonly unknown[] = [
   `<img src=x onerror="${HIT}"><script>${HIT}</script><svg onload="${HIT}">`,
   `javascript:${HIT}`,
@@ -296,7 +296,7 @@ async function hostileClient(t: Test, app: App, url: string): Promise<{ device: 
   return { device, identity };
 }
 
-/** As many bins as the server takes, half of them with names that no client of ours writes. */
+/** As many bins as the server accepts, half of them with names that no client of ours writes. */
 async function fillBins(url: string, { masterKey, token }: Identity): Promise<void> {
   const ids = Array.from({ length: BINS - 1 }, (_, at) => `b${at}`);
   const make = async (binId: string, at: number): Promise<void> => {
@@ -314,7 +314,7 @@ async function fillBins(url: string, { masterKey, token }: Identity): Promise<vo
     await Promise.all(ids.slice(from, from + 20).map((id, at) => make(id, from + at)));
 }
 
-/** What is wider than the window, or ran. */
+/** What is wider than the window, what ran, and what the policy refused. */
 const harm = (page: Page): Promise<readonly string[]> =>
   page.evaluate(() => {
     const trapped = globalThis as unknown as { hit?: number; refused: readonly string[] };
@@ -341,7 +341,7 @@ const openItem = (page: Page, id: string): Promise<unknown> =>
     }
   }, id);
 
-t.test('WEB-72: whatever another client writes is text: nothing runs, nothing is too wide', { skip }, async (t) => {
+t.test('WEB-72: what another client writes is shown as text: nothing runs or is too wide', { skip }, async (t) => {
   const { url, browser } = await fresh(t);
   const app = await App.open(browser, url);
   const { page } = app;
@@ -371,7 +371,7 @@ t.test('WEB-72: whatever another client writes is text: nothing runs, nothing is
   t.same(await harm(page), [], 'the list');
   await page.$eval('.list-box', (box) => box.scrollTo(0, 1e6));
   await page.waitForSelector(`.row-open[data-id="${ids[0]}"]`);
-  t.same(await harm(page), [], 'its end');
+  t.same(await harm(page), [], 'the end of the list');
   for (const id of ids) {
     await openItem(page, id);
     const found = await harm(page);
@@ -387,7 +387,7 @@ t.test('WEB-72: whatever another client writes is text: nothing runs, nothing is
   t.same(app.faults, []);
 });
 
-t.test('WEB-73: what a restored server lost is offered to be written again, and is', { skip }, async (t) => {
+t.test('WEB-73: items that a restored server lost are offered again, and written', { skip }, async (t) => {
   const database = await testDatabase(t);
   const first = await runServer(t, { database });
   const proxy = await TcpProxy.before(t, `http://127.0.0.1:${first.port}`);
@@ -423,7 +423,7 @@ t.test('WEB-73: what a restored server lost is offered to be written again, and 
   t.equal(await count(), 1);
   await keys.choose(text.notices.republish);
   await app.shows('info', (info) => info?.orphaned === 0 && info.waiting.count === 0);
-  t.equal(await count(), 3, 'everything is there again');
+  t.equal(await count(), 3, 'the lost items are stored again');
   for (const title of ['kept', 'lost 2', 'lost 3']) await titles(app, title);
   t.same(app.faults, []);
 });
@@ -441,7 +441,7 @@ const share = (page: Page, fields: Readonly<Record<string, string>>): Promise<vo
   }, fields);
 
 t.test(
-  'WEB-74: what is shared while it is locked waits, is said to, and is put when a person says so',
+  'WEB-74: what is shared while locked waits, is announced, and is put once when a person confirms it',
   { skip },
   async (t) => {
     const { url, browser } = await fresh(t);
@@ -461,11 +461,11 @@ t.test(
     await app.page.waitForFunction((said) => document.body.innerText.includes(said), {}, text.lock.shared(1));
     await app.call('unlock', { passphrase: 'a long passphrase' });
     const { next } = await app.shows('shared', (waiting) => waiting.next.length === 1);
-    t.equal((await app.value('list'))?.total, 0, 'nothing is put before a person says so');
+    t.equal((await app.value('list'))?.total, 0, 'nothing is put before a person confirms it');
     await app.call('sharedTake', { ids: next.map(({ id }) => id), how: 'put' });
     const { items } = await app.shows('list', ({ items }) => items.some(({ pending }) => !pending));
     t.match(items, [{ type: 'link', binId: 'inbox', title: 'A page', href: 'https://example.org/shared' }]);
-    t.equal(items.length, 1, 'once');
+    t.equal(items.length, 1, 'the item is put once');
     await app.shows('shared', ({ count }) => count === 0);
     t.same(app.faults, []);
   },

@@ -28,28 +28,23 @@ async function scene(t: Test, env: Readonly<Record<string, string>> = {}) {
   return { server, proxy, url, browser, app, versions };
 }
 
-t.test(
-  'WEB-55: all tabs are one device with one socket, and go on when the leading one is closed',
-  { skip },
-  async (t) => {
-    const { app, browser, url, server } = await scene(t);
-    const second = await App.open(browser, url);
-    const third = await App.open(browser, url);
-    await Promise.all([second.ready(), third.ready()]);
-    const [row] = await server.sql('SELECT count(*)::int AS n FROM devices');
-    t.equal(row?.['n'], 1, 'one device');
-    await second.call('put', text('from the second tab'));
-    for (const tab of [app, third])
-      await tab.shows('list', ({ items }) => titles(items).includes('from the second tab'));
-    await app.page.close();
-    await second.call('put', text('after the first was closed'));
-    for (const tab of [second, third])
-      await tab.shows('list', ({ items }) => items.some(({ title, pending }) => title.startsWith('after') && !pending));
-    await third.ready();
-    t.equal((await server.sql('SELECT count(*)::int AS n FROM devices'))[0]?.['n'], 1);
-    t.same([...second.faults, ...third.faults], []);
-  },
-);
+t.test('WEB-55: all tabs are one device, and continue when the leading tab is closed', { skip }, async (t) => {
+  const { app, browser, url, server } = await scene(t);
+  const second = await App.open(browser, url);
+  const third = await App.open(browser, url);
+  await Promise.all([second.ready(), third.ready()]);
+  const [row] = await server.sql('SELECT count(*)::int AS n FROM devices');
+  t.equal(row?.['n'], 1, 'one device');
+  await second.call('put', text('from the second tab'));
+  for (const tab of [app, third]) await tab.shows('list', ({ items }) => titles(items).includes('from the second tab'));
+  await app.page.close();
+  await second.call('put', text('after the first was closed'));
+  for (const tab of [second, third])
+    await tab.shows('list', ({ items }) => items.some(({ title, pending }) => title.startsWith('after') && !pending));
+  await third.ready();
+  t.equal((await server.sql('SELECT count(*)::int AS n FROM devices'))[0]?.['n'], 1);
+  t.same([...second.faults, ...third.faults], []);
+});
 
 t.test('WEB-56: a tab that dies in the middle of an upload loses nothing', { skip }, async (t) => {
   const { app, browser, url, proxy, versions } = await scene(t);
@@ -62,16 +57,16 @@ t.test('WEB-56: a tab that dies in the middle of an upload loses nothing', { ski
     return link.call('upload', { binId: 'inbox', files: [new File([new Uint8Array(700_000)], 'film.bin')] });
   });
   await second.shows('uploads', (uploads) => uploads[0]?.state === 'sending');
-  // Not a farewell, as closing a tab is: its process ends.
+  // The tab's process ends, without the events that closing a tab has.
   await app.page.goto('chrome://crash').catch(() => undefined);
   proxy.swallow(false);
   await second.shows('list', ({ items }) => items.some(({ title, pending }) => title === 'film.bin' && !pending));
   await second.shows('uploads', (uploads) => uploads.length === 0);
-  t.equal(await versions(), 1, 'and it is there once');
+  t.equal(await versions(), 1, 'the file exists once');
 });
 
 t.test(
-  'WEB-57: without a server it opens, shows what it has, takes changes, and sends them once',
+  'WEB-57: without a server the app opens, shows its items, accepts changes, and sends them once',
   { skip },
   async (t) => {
     const { app, proxy, versions } = await scene(t);
@@ -92,15 +87,15 @@ t.test(
         (await app.value('bins'))?.some(({ name }) => name === 'Home'),
         `${how}: bins have their names`,
       );
-      t.match(await app.call('put', text(how)), { id: /^\w{26}$/ }, `${how}: a change is taken`);
+      t.match(await app.call('put', text(how)), { id: /^\w{26}$/ }, `${how}: a change is accepted`);
       const info = await app.shows('info', (info) => info?.waiting.count === 1);
-      t.type(info?.waiting.since, 'number', 'and said to wait since then');
+      t.type(info?.waiting.since, 'number', 'the app reports since when it waits');
       await app.reload();
       await app.shows('list', ({ items }) => items.some(({ title, pending }) => title === how && pending));
       away(false);
       await app.call('reconnect');
       await app.shows('list', ({ items }) => items.some(({ title, pending }) => title === how && !pending));
-      t.equal(await versions(), ++written, `${how}: sent once`);
+      t.equal(await versions(), ++written, `${how}: the change is sent once`);
     }
     t.same(app.faults, []);
   },
@@ -120,7 +115,7 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   t.same(
     [await app.value('offer'), digits].map((step) => step !== undefined && 'digits' in step && step.digits),
     Array(2).fill(digits.step === 'compare' ? digits.digits : ''),
-    'the same digits on both',
+    'both show the same digits',
   );
   await app.call('offerAnswer', true);
   await other.shows('list', ({ items }) => titles(items).includes('kept'));
@@ -131,7 +126,7 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
         found.map((one) => one.ariaLabel ?? one.textContent),
       )
     ).filter((name) => /devices|settings|new bin/i.test(name));
-  t.equal((await offered()).length, 3, 'what it can do before');
+  t.equal((await offered()).length, 3, 'before, all three are offered');
   await app.call('deviceRevoke', devices.find(({ name }) => name === 'Other')?.id ?? '');
   await other.shows('phase', ({ phase }) => phase === 'revoked');
   t.ok(titles((await other.value('list'))?.items ?? []).includes('kept'));
@@ -139,7 +134,7 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   await other.shows('phase', ({ phase }) => phase === 'revoked');
   await other.shows('list', ({ items }) => titles(items).includes('kept'));
   await other.page.waitForSelector('.revoked');
-  t.same(await offered(), [], 'nothing that it cannot do');
+  t.same(await offered(), [], 'afterwards none of the three is offered');
   await other.call('forget');
   await other.shows('phase', ({ phase }) => phase === 'empty');
   const left = await other.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));
@@ -151,7 +146,7 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   t.equal((await server.sql('SELECT count(*)::int AS n FROM devices'))[0]?.['n'], 2);
 });
 
-t.test('WEB-59: locked, no tab holds a device; what unlocks one unlocks all', { skip }, async (t) => {
+t.test('WEB-59: while locked no tab holds a device or shows items; unlocking one unlocks all', { skip }, async (t) => {
   const { app, browser, url } = await scene(t);
   await app.call('put', text('under lock'));
   await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });

@@ -1,4 +1,4 @@
-/** `verify-web`, and the check of `doctor`: a server that shows another page than the release's is found out. */
+/** `verify-web`, and the check of `doctor`: a server that serves another page than the release's is detected. */
 import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
@@ -19,13 +19,13 @@ const engine = release.assets.find(({ path }) => path.startsWith('/web/engine.')
 type Found = { readonly path: string; readonly found: string };
 type Answering = (request: IncomingMessage, response: ServerResponse) => boolean;
 
-/** The wire tap reads every answer as JSON, and here files come too. */
+/** With the plain `fetch`: the wire tap reads every reply as JSON, and here some are files. */
 const atHome = (t: WithTeardown): Promise<Machine> => {
   const tap = wiretap();
   return machine(t, { ...tap, platform: { ...tap.platform, fetch } });
 };
 
-/** Answers one path itself. */
+/** Answers one path in place of the server. */
 const instead =
   (path: string, send: (response: ServerResponse) => void): Answering =>
   (request, response) => {
@@ -37,7 +37,7 @@ const instead =
 const policyOf = async (url: string): Promise<string> =>
   (await fetch(url, { headers: { accept: 'text/html' } })).headers.get('content-security-policy') ?? '';
 
-t.test('WEB-15: of a server of this release verify-web says that all is the same', async (t) => {
+t.test('WEB-15: verify-web reports for a server of this release that all files are the same', async (t) => {
   const { port } = await runServer(t);
   const home = await atHome(t);
   const words = await home.call(['verify-web', `http://127.0.0.1:${port}`]);
@@ -73,8 +73,12 @@ t.test('WEB-16: one altered byte, another policy, a missing file and a foreign s
   const sends = (bytes: Buffer | string, more = {}) =>
     instead(engine, (response) => void response.writeHead(200, { ...policy, ...more }).end(bytes));
   t.same(await found(sends(altered)), [`differs ${engine}`]);
-  t.same(await found(sends(script.subarray(0, -1))), [`differs ${engine}`], 'cut short');
-  t.same(await found(sends(Buffer.concat([script, Buffer.alloc(1 << 20)]))), [`differs ${engine}`], 'longer');
+  t.same(await found(sends(script.subarray(0, -1))), [`differs ${engine}`], 'a file that is cut short');
+  t.same(
+    await found(sends(Buffer.concat([script, Buffer.alloc(1 << 20)]))),
+    [`differs ${engine}`],
+    'a file that is longer',
+  );
   t.same(await found(sends(script, { 'content-security-policy': '' })), [`policy ${engine}`]);
   t.same(await found(instead(engine, (response) => void response.writeHead(404).end())), [`missing ${engine}`]);
   const index = await readFile(join(WEB_FOLDER, 'index.html'), 'utf8');
@@ -93,13 +97,13 @@ t.test('WEB-16: one altered byte, another policy, a missing file and a foreign s
   t.same(
     await found(() => false, lax),
     ruled.map((path) => `policy ${path}`),
-    'page and scripts',
+    'the policy of page and scripts',
   );
   const words = await home.call(['verify-web', proxy.url]);
   t.match(words.out, new RegExp(`OTHER POLICY +/sw\\.js[^]*Not the same\\. ${ruled.length} files`));
 });
 
-t.test('WEB-17: an origin that the page may send to is told, and is no difference', async (t) => {
+t.test('WEB-17: an origin that the page may send to is reported, and is no difference', async (t) => {
   const { port } = await runServer(t);
   const proxy = await HttpProxy.before(t, port);
   const policy = (await policyOf(proxy.url)).replace(/connect-src [^;]*/, '$& https://files.example');
@@ -109,7 +113,7 @@ t.test('WEB-17: an origin that the page may send to is told, and is no differenc
   t.match((await home.call(['verify-web', proxy.url])).out, /may also send to https:\/\/files\.example/);
 });
 
-t.test('WEB-18: no web app, another version, nothing to compare with: each is told as that', async (t) => {
+t.test('WEB-18: no web app, another version and a bad answer are each reported as such', async (t) => {
   const home = await atHome(t);
   const refused = async (url: string): Promise<unknown[]> => {
     const { code, error } = await home.call(['--json', 'verify-web', url]);
@@ -125,10 +129,14 @@ t.test('WEB-18: no web app, another version, nothing to compare with: each is to
   t.same(await refused('http://127.0.0.1:1'), [EXIT.unavailable, 'network']);
   t.same(await refused('not an address'), [EXIT.usage, 'usage']);
   t.same((await home.call(['--json', 'verify-web'])).error?.['code'], 'no_device');
-  t.equal(await readRelease(await temporaryFolder(t)), undefined, 'nothing was built');
+  t.equal(
+    await readRelease(await temporaryFolder(t)),
+    undefined,
+    'without a build there is no release to compare with',
+  );
 });
 
-t.test('WEB-19 WEB-18: doctor says the same in one row; no web app, or another version, is no fault', async (t) => {
+t.test('WEB-19 WEB-18: doctor compares the web app in one row; none, or another version, is no fault', async (t) => {
   const made = await world(t);
   const proxy = await HttpProxy.before(t, made.server.port);
   const identity = { ...made.first.identity(), serverUrl: proxy.url };

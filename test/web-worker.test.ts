@@ -39,7 +39,7 @@ async function workerOf(version: string): Promise<string> {
 
 const script = bundled(new URL('./support/web-worker-page.js', import.meta.url));
 
-/** A server of the app, a browser, and a page in it that the service worker is in charge of. */
+/** A server of the app, a browser, and a page in it that the service worker controls. */
 async function scene(t: WithTeardown) {
   const { code } = await script;
   const at = { version: 'one', index: 'one', away: false };
@@ -63,7 +63,7 @@ async function scene(t: WithTeardown) {
   const server = createServer((request, response) => {
     const path = (request.url ?? '').replace(/\?.*/, '');
     asked.push(`${request.method} ${path}`);
-    // Silent: what no browser can tell from a slow network.
+    // Silent: no browser can distinguish this from a slow network.
     if (at.away) return;
     response.setHeader('cache-control', path.startsWith('/web/') ? 'max-age=31536000, immutable' : 'no-cache');
     if (/^\/web\/page\.\w+\.js$/.test(path)) response.setHeader('content-type', 'text/javascript').end(code);
@@ -105,7 +105,7 @@ const call =
 const stateOf = (page: Page): Promise<WorkerPage['state']> =>
   page.evaluate(() => (globalThis as unknown as { page: WorkerPage }).page.state);
 
-t.test('WEB-42: a range is what RFC 9110 says, and what is none is the whole', (t) => {
+t.test('WEB-42: a range is read as RFC 9110 says, and an invalid one means the whole file', (t) => {
   const cases: readonly [string | null, ReturnType<typeof spanOf>][] = [
     [null, undefined],
     ['bytes=0-', { from: 0, to: 100 }],
@@ -124,12 +124,12 @@ t.test('WEB-42: a range is what RFC 9110 says, and what is none is the whole', (
     ['bytes=99999999999999999999-', undefined],
   ];
   for (const [range, span] of cases) t.same(spanOf(range, 100), span, String(range));
-  t.equal(spanOf('bytes=0-0', null), undefined, 'of what has no known size there are no parts');
+  t.equal(spanOf('bytes=0-0', null), undefined, 'a file of unknown size has no parts');
   t.equal(spanOf('bytes=0-', 0), null);
   t.end();
 });
 
-t.test('WEB-43: a name goes out in both forms, and cannot look like another', (t) => {
+t.test('WEB-43: a name is sent in both forms, without characters that disguise it', (t) => {
   t.equal(
     disposition('attachment', 'Kätzchen "1"\r\n.png'),
     `attachment; filename="K_tzchen _1_.png"; filename*=UTF-8''K%C3%A4tzchen%20%221%22.png`,
@@ -148,7 +148,7 @@ t.test('WEB-43: a name goes out in both forms, and cannot look like another', (t
   t.end();
 });
 
-t.test('WEB-44: only what runs nothing is shown in the page', (t) => {
+t.test('WEB-44: only types that run nothing are shown in the page', (t) => {
   for (const mime of [
     'image/png',
     'IMAGE/JPEG',
@@ -188,7 +188,7 @@ t.test('the service worker', { skip }, async (t) => {
   const { page, at, asked } = world;
   await page.evaluate(() => (globalThis as unknown as { page: WorkerPage }).page.serve());
 
-  await t.test('WEB-42: content comes whole or in parts', async (t) => {
+  await t.test('WEB-42: content is served whole or in parts', async (t) => {
     const whole = await call(page)('read', 'PICTVRE');
     t.match(whole, { status: 200, length: 300_000, first: 0, sound: true });
     t.match(whole.headers, {
@@ -221,25 +221,25 @@ t.test('the service worker', { skip }, async (t) => {
     t.match(await call(page)('read', 'EMPTY'), { status: 200, length: 0 });
     t.match(await call(page)('read', 'NOBODY'), { status: 404 });
     const { asked, open } = await stateOf(page);
-    t.same(asked.slice(0, 3), [0, 100_000, 299_990], 'the engine is asked for what is wanted');
-    t.equal(open, 0, 'and every stream was ended');
+    t.same(asked.slice(0, 3), [0, 100_000, 299_990], 'the engine reads from the requested offsets');
+    t.equal(open, 0, 'every stream was ended');
   });
 
-  await t.test('WEB-46: what fails before its first byte is an answer, and later a broken stream', async (t) => {
+  await t.test('WEB-46: a failure before the first byte is a refusal, a later one breaks the stream', async (t) => {
     t.match(await call(page)('read', 'ABSENT'), { status: 502, text: /it was changed \(bad_ct\)/ });
     for (const name of ['BROKEN', 'SHORT', 'LONG'])
-      t.match(await call(page)('read', name), { status: 200, length: null }, `${name}: never taken for whole`);
+      t.match(await call(page)('read', name), { status: 200, length: null }, `${name}: never taken for complete`);
     t.match(await call(page)('read', 'SHORT', '', { range: 'bytes=0-99' }), { status: 206, length: 100 });
     t.equal((await stateOf(page)).open, 0);
   });
 
-  await t.test('WEB-45: what nobody reads any more is ended, and nothing is read ahead', async (t) => {
+  await t.test('WEB-45: a stream that is no longer read is ended, and nothing is read ahead', async (t) => {
     const taken = await call(page)('begin', 'FILM', 500);
     t.ok(taken < 200, `${taken} chunks of 64 KB`);
     await until('the stream is ended', async () => (await stateOf(page)).open === 0);
     const before = (await stateOf(page)).asked.length;
     await call(page)('begin', 'HANGS', 200);
-    t.equal((await stateOf(page)).asked.length, before + 1, 'another was begun, which hangs');
+    t.equal((await stateOf(page)).asked.length, before + 1, 'another stream was begun, which hangs');
     await until('and is ended all the same', async () => (await stateOf(page)).open === 0);
   });
 
@@ -249,7 +249,7 @@ t.test('the service worker', { skip }, async (t) => {
         const { headers } = await call(page)('read', name, query);
         t.match(headers, { 'content-disposition': /^attachment/, 'content-type': 'application/octet-stream' });
       }
-      // As a picture it is text that no decoder takes; in a frame it has no script.
+      // As a picture it is text that no decoder accepts; in a frame its script does not run.
       for (const type of ['image/png', 'text/plain']) {
         const tab = await world.open();
         await tab.evaluate(
@@ -266,7 +266,7 @@ t.test('the service worker', { skip }, async (t) => {
     }
   });
 
-  await t.test('WEB-43: a download has its name and is whole, or is none', async (t) => {
+  await t.test('WEB-43: a download has its name and is complete, or it fails', async (t) => {
     const got = await downloaded(t, world, `${await call(page)('idOf', 'PICTVRE')}?download=`);
     t.match(got, { state: 'completed', name: /^Kätzchen .1.\.png$/, size: 300_000 });
     const named = await downloaded(
@@ -281,7 +281,7 @@ t.test('the service worker', { skip }, async (t) => {
     });
   });
 
-  await t.test('WEB-49: a PDF and a text are shown in a frame of the page, and only there', async (t) => {
+  await t.test('WEB-49: a PDF and a text are shown in a frame of the page', async (t) => {
     const tab = await world.open();
     const frameOf = async (name: string): Promise<string> => {
       const src = `/web/content/${await call(page)('idOf', name)}`;
@@ -295,14 +295,14 @@ t.test('the service worker', { skip }, async (t) => {
     await frameOf('PDF');
     await until('the viewer', () => tab.frames().some((frame) => frame.url().startsWith('chrome-extension:')));
     const src = await frameOf('TEXT');
-    // The frame has loaded before the browser's protocol has told its address.
+    // The frame has loaded before the browser's protocol reports its address.
     const frame = () => tab.frames().find((one) => one.url().endsWith(src));
     await until('the text', () => frame() !== undefined);
     t.equal(await frame()?.evaluate(() => document.body.textContent), 'hello');
     await tab.close();
   });
 
-  await t.test('WEB-48: what is shared is kept here, and never reaches the server', async (t) => {
+  await t.test('WEB-48: what is shared is kept in the browser, and never reaches the server', async (t) => {
     const tab = await world.open();
     await call(page)('listenForShare');
     await Promise.all([
@@ -310,7 +310,7 @@ t.test('the service worker', { skip }, async (t) => {
       call(tab)('share', { title: 'A title', text: 'some words', url: 'https://example.org/' }, ['a.txt', 'b.txt']),
     ]);
     t.equal(tab.url(), `${world.origin}/#/shared`);
-    t.equal(await call(page)('nextShare'), 1, 'the engine is told');
+    t.equal(await call(page)('nextShare'), 1, 'the engine is notified');
     const [share] = await call(page)('shared');
     t.match(share, {
       ...{ title: 'A title', text: 'some words', url: 'https://example.org/' },
@@ -321,7 +321,7 @@ t.test('the service worker', { skip }, async (t) => {
     });
     t.ok(
       share?.ids.every((id) => /^[0-9A-HJKMNP-TV-Z]{26}$/.test(id)) && new Set(share.ids).size === 3,
-      'ids for items',
+      'title, text and files have ids of their own',
     );
     const again = async (fields: Record<string, string>, files: readonly string[]): Promise<string> => {
       await tab.waitForFunction('globalThis.page !== undefined');
@@ -354,12 +354,12 @@ t.test('the service worker', { skip }, async (t) => {
     t.same(
       asked.filter((line) => line.startsWith('POST')),
       [],
-      'the server has seen none of it',
+      'no share has reached the server',
     );
     await tab.close();
   });
 
-  await t.test('WEB-40: the app opens without a network, and nothing else comes from what was kept', async (t) => {
+  await t.test('WEB-40: the app opens without a network, and nothing else comes from the cache', async (t) => {
     t.equal(await call(page)('fetched', '/api/me'), 'the server');
     t.equal(await call(page)('fetched', '/docs/'), 'the server');
     asked.length = 0;
@@ -367,23 +367,23 @@ t.test('the service worker', { skip }, async (t) => {
     for (const path of ['/', '/?from=home', '/#/settings']) {
       const begun = Date.now();
       const tab = await world.open(path);
-      t.ok(Date.now() - begun < 5_000, 'and does not wait for the server');
+      t.ok(Date.now() - begun < 5_000, 'the app does not wait for the server');
       t.equal(await tab.title(), 'one');
       await tab.close();
     }
     at.away = false;
-    // What was asked in between is over: a browser waits with its next look for a newer service worker.
+    // Ends the pending requests: until then the browser does not look for a newer service worker again.
     world.server.closeAllConnections();
     t.same(
       asked.filter((line) => line !== 'GET /sw.js'),
       [],
-      'the server was asked for nothing of the app',
+      'no file of the app was requested',
     );
     for (const path of ['/api/me', '/blobs/x', '/ws', '/docs/', '/web/share', '/web/old.js'])
       t.equal(await call(page)('fetched', path), 'the server', path);
   });
 
-  await t.test('WEB-41: another version waits until a page says so, and is whole or not there', async (t) => {
+  await t.test('WEB-41: a newer version waits until a page takes over; mixed versions are not installed', async (t) => {
     Object.assign(at, { version: 'two' });
     t.equal(await call(page)('update'), 'redundant', 'a page and files of two versions are not mixed');
     const same = await world.open();
@@ -391,7 +391,7 @@ t.test('the service worker', { skip }, async (t) => {
     Object.assign(at, { index: 'two' });
     t.equal(await call(page)('update'), 'installed');
     await same.reload();
-    t.equal(await same.title(), 'one', 'it waits');
+    t.equal(await same.title(), 'one', 'the newer version waits');
     await call(same)('takeOver');
     await same.reload();
     t.equal(await same.title(), 'two');
@@ -414,17 +414,17 @@ t.test('WEB-47: without an open device content is refused within seconds', { ski
   });
   const locked = Date.now();
   t.match(await call(page)('read', 'PICTVRE'), { status: 503 });
-  t.ok(Date.now() - locked < 4_000, 'at once');
+  t.ok(Date.now() - locked < 4_000, 'it is refused at once');
   await stopWorker(browser, origin);
   await page.evaluate(() => ((globalThis as unknown as { page: WorkerPage }).page.state.phase = 'open'));
   t.match(
     await call(page)('read', 'PICTVRE'),
     { status: 200, length: 300_000 },
-    'and a worker that was ended begins anew',
+    'a service worker that was ended starts anew',
   );
 });
 
-t.test('WEB-42 WEB-43: a file that a device put comes back by its address, whole and in parts', { skip }, async (t) => {
+t.test('WEB-42 WEB-43: a file that a device put is served by its address, whole and in parts', { skip }, async (t) => {
   const server = await runServer(t);
   const browser = await freshContext(t);
   const app = await App.open(browser, `http://127.0.0.1:${server.port}/`);
@@ -469,7 +469,7 @@ async function stopWorker(browser: BrowserContext, origin: string): Promise<void
   await worker?.close();
 }
 
-/** What became of a download: as the browser shows it, and on the disk. */
+/** The result of a download: as the browser shows it, and on the disk. */
 async function downloaded(
   t: WithTeardown,
   { browser, open }: Pick<Awaited<ReturnType<typeof scene>>, 'browser' | 'open'>,
@@ -498,7 +498,7 @@ async function downloaded(
     link.click();
   }, id);
   const state = await over;
-  // What is not whole has another ending.
+  // An incomplete file has another extension.
   const files = (await readdir(folder)).filter((file) => !file.endsWith('.crdownload'));
   const size = files[0] === undefined ? null : (await readFile(join(folder, files[0]))).length;
   await tab.close();

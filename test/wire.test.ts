@@ -67,7 +67,7 @@ function wire(): string {
   return [requestSchema(), ...errors, ...items].join('\n');
 }
 
-t.test('ARCH-11: the schema of the wire is the pinned one', (t) => {
+t.test('ARCH-11: the schema of the wire equals the pinned one', (t) => {
   const found = createHash('sha256').update(wire()).digest('hex');
   t.equal(
     found,
@@ -86,7 +86,7 @@ t.test('ERR-03: a code has one status in each shape, and every row and frame is 
       statuses.set(key, (statuses.get(key) ?? new Set()).add(statusOf(name, shape)));
     }
   }
-  // A blob that an item names and a blob that is asked for are missing in two ways.
+  // The statuses of a missing blob differ: one that an item names, and one that is requested.
   t.same(
     [...statuses].filter(([, set]) => set.size > 1).map(([key]) => key),
     ['a blob_not_found', 'b blob_not_found'],

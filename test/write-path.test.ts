@@ -5,7 +5,7 @@ import { mustWrite, newItem } from './support/devices.js';
 import { TestClock } from './support/clock.js';
 import { world } from './support/two-devices.js';
 
-/** The house of the server: what the client or the test does in this process is elsewhere. */
+/** Files of the server: those of the client and the test, in the same process, are elsewhere. */
 const SERVER = /\/src\/(server|protocol|crypto)\/(.+)\.js$/;
 
 t.test('ARCH-14: a write passes at most 16 files', async (t) => {
@@ -16,14 +16,14 @@ t.test('ARCH-14: a write passes at most 16 files', async (t) => {
     await mustWrite(wire, first, item);
     await socket.next('item');
   };
-  // The first ones load, verify and compile what the later ones find.
+  // The first writes load, verify and compile what the later ones find.
   for (let i = 0; i < 5; i++) await write();
   const session = new Session();
   session.connect();
   await session.post('Profiler.enable');
   await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false });
   await session.post('Profiler.takePreciseCoverage');
-  // What a timer did meanwhile is in one of them, a write's own way in each.
+  // What a timer did meanwhile is in one of the three, the files of the write are in each.
   const passed: string[][] = [];
   for (let i = 0; i < 3; i++) {
     await write();
@@ -37,6 +37,6 @@ t.test('ARCH-14: a write passes at most 16 files', async (t) => {
   session.disconnect();
   const files = (passed[0] ?? []).filter((file) => passed.every((one) => one.includes(file)));
   t.comment(files.join('\n'));
-  t.ok(files.length > 8, 'they were found');
+  t.ok(files.length > 8, 'the files were found');
   t.ok(files.length <= 16, `${files.length} files`);
 });

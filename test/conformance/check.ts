@@ -1,23 +1,23 @@
 /**
- * What a case found, rule by rule. A check does not throw: the others of its case still say something. Each failure
- * says what was sent, what was expected and what came.
+ * The findings of a case, rule by rule. A failed check does not throw, so that the later checks of its case still run.
+ * Each failure says what was sent, what was expected and what was received.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { Reply, Shape } from '../support/wire.js';
 import { sentFor } from './wire.js';
 
-/** A rule of a case that does not apply to this server, and why. Thrown, it ends the case. */
+/** Why a case does not apply to this server. Thrown, it ends the case. */
 export class NotApplicable extends Error {}
 
 export interface Finding {
   readonly kind: 'pass' | 'fail' | 'skip';
-  /** What was seen, or why it was skipped. */
+  /** What failed, or why the rule was skipped; empty for a pass. */
   readonly text: string;
 }
 
 const SHOWN_MAX = 700;
 
-/** A value for people: short, on one line. */
+/** A value as short text for the report. */
 export function brief(value: unknown, max = SHOWN_MAX): string {
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? 'nothing');
   return text.length > max ? `${text.slice(0, max)}...` : text;
@@ -35,7 +35,7 @@ export class Check {
     private readonly last: () => string = () => '',
   ) {}
 
-  /** `holds` for the rule; otherwise `what` was expected and `came` is what came. */
+  /** Records whether the rule holds; if not, `what` was expected and `came` was received. */
   ok(id: string, holds: boolean, what: string, came: unknown = ''): boolean {
     if (!this.ids.includes(id)) throw new Error(`a case checks ${id}, which it does not name`);
     if (this.found.get(id)?.kind === 'fail') return holds;
@@ -44,7 +44,7 @@ export class Check {
     return holds;
   }
 
-  /** The value that came is the expected one. */
+  /** The received value equals the expected one. */
   same(id: string, came: unknown, expected: unknown, what: string): boolean {
     return this.ok(id, isDeepStrictEqual(came, expected), `${what}: ${brief(expected, 250)}`, came ?? 'nothing');
   }
@@ -55,7 +55,7 @@ export class Check {
     return this.of(id, reply, list.includes(reply.outcome), `${what === '' ? '' : `${what}: `}${list.join(' or ')}`);
   }
 
-  /** Something about a reply holds. */
+  /** A condition on a reply holds. */
   of(id: string, reply: Reply, holds: boolean, what: string): boolean {
     if (holds) return this.ok(id, true, what);
     if (!this.ids.includes(id)) throw new Error(`a case checks ${id}, which it does not name`);
@@ -74,7 +74,10 @@ export class Check {
     if (!this.found.has(id)) this.found.set(id, { kind: 'skip', text: reason });
   }
 
-  /** The case ended early: what it had not decided is not proved. */
+  /**
+   * The case ended early: `NotApplicable` skips the rules that have no finding yet, any other error fails them, or all
+   * rules of the case where each has a finding.
+   */
   ended(error: unknown): void {
     const text = error instanceof Error ? error.message : String(error);
     const open = this.ids.filter((id) => !this.found.has(id));

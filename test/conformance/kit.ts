@@ -1,4 +1,4 @@
-/** Runs the cases against a server, and says for each rule what was found. */
+/** Runs the cases against a server, and returns the result for each rule. */
 import type { Shape } from '../support/wire.js';
 import { CASES } from './cases/all.js';
 import { Check, type Finding } from './check.js';
@@ -10,14 +10,14 @@ import { World, type WorldOptions } from './world.js';
 export interface KitOptions extends WorldOptions {
   /** Ids of rules ('ITEM-03') and prefixes ('RETRY'); all where left out. */
   readonly only?: readonly string[];
-  /** With the cases that wait for minutes. */
+  /** Includes the cases that wait for minutes. */
   readonly slow?: boolean;
-  /** The cases in the opposite order: what they find does not depend on it. */
+  /** Runs the cases in reverse order; the results must not depend on it. */
   readonly reversed?: boolean;
   readonly onCase?: (ids: readonly string[], shape: Shape, ms: number) => void;
 }
 
-/** What became of one rule. `outside`: no client can see it. */
+/** The result for one rule. `outside`: no client can observe it. */
 export interface Result extends Rule {
   readonly kind: Finding['kind'] | 'outside';
   readonly text: string;
@@ -54,7 +54,7 @@ function merged(one: Finding | undefined, other: Finding): Finding {
   return other;
 }
 
-/** Runs what `only` asks for. The result has every rule that was asked for, in the order of RULES.md. */
+/** Runs the cases of the rules that `only` selects; returns each selected rule's result, in the order of RULES.md. */
 export async function runKit(options: KitOptions): Promise<Result[]> {
   const found = new Map<string, Finding>();
   const note = (id: string, finding: Finding): void => void found.set(id, merged(found.get(id), finding));

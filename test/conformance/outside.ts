@@ -1,4 +1,4 @@
-/** Rules that no client can see from outside, and why: of whole sections, and of single rules. */
+/** Why rules cannot be observed from outside: for whole sections, and for single rules. */
 import type { Rule } from './rules.js';
 
 const CLIENTS = "a rule for clients: the vectors and the client's own tests prove it";
@@ -107,6 +107,6 @@ export const RULES_OUTSIDE: Readonly<Record<string, string>> = {
   'EPOCH-08': INSTANCES,
 };
 
-/** Why no case checks a rule; undefined where one should. */
+/** Why no case checks a rule; undefined where one must. */
 export const outsideReason = (rule: Rule): string | undefined =>
   RULES_OUTSIDE[rule.id] ?? SECTIONS_OUTSIDE[rule.section];

@@ -1,4 +1,4 @@
-/** The rules, as test/rules/RULES.md has them. */
+/** Reads the rules from test/rules/RULES.md. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PROJECT_ROOT } from '../../src/root.js';
@@ -10,7 +10,7 @@ export interface Rule {
   readonly sentence: string;
   /** Title of its section. */
   readonly section: string;
-  /** Where more is said of the section's rules: 'the reference, HTTP'. */
+  /** The pages that say more about the section's rules: 'the reference, HTTP'. */
   readonly source: string;
 }
 

@@ -32,7 +32,7 @@ const WORD: Readonly<Record<Result['kind'], string>> = {
   outside: 'not checkable from outside',
 };
 
-/** What cannot be read from the command line, for people. */
+/** An invalid command line; its message is for the user. */
 class Usage extends Error {}
 
 function shapesOf(text: string): readonly Shape[] {

@@ -1,4 +1,4 @@
-/** What one case works with: the world's two devices, and things of its own that are cleared away after it. */
+/** What one case works with: the world's two devices, and sockets, devices and bins of its own, removed after it. */
 import {
   edited,
   mustWrite,
@@ -24,14 +24,14 @@ import type { Check } from './check.js';
 import type { PacedWire } from './wire.js';
 import type { World } from './world.js';
 
-/** What a case asks of the server or of its caller, beside the two shapes. */
+/** The option of the kit that a case needs. */
 export type Need = 'slow' | 'admin' | 'cors';
 
 /** Rules that are checked together. */
 export interface Case {
   readonly ids: readonly string[];
   readonly needs?: Need;
-  /** Run in one shape only: the rule does not speak of both. */
+  /** True: run once, in the first shape, instead of once per shape. */
   readonly once?: boolean;
   readonly run: (stage: Stage, check: Check) => Promise<void>;
 }
@@ -61,7 +61,7 @@ export class Stage {
   private readonly sockets: Socket[] = [];
   private readonly joined: TestDevice[] = [];
   private readonly bins: string[] = [];
-  /** Head when the case began: its own rows lie above. */
+  /** The head when the case began: its own rows have higher versions. */
   base = 0;
 
   constructor(
@@ -85,7 +85,7 @@ export class Stage {
     return this.world.second;
   }
 
-  /** What a device (the first by default) asks with. */
+  /** Token and shape for the calls of a device (the first by default). */
   as(shape: Shape = this.shape, device: TestDevice = this.first): Ask {
     return { token: device.token, shape };
   }
@@ -122,7 +122,7 @@ export class Stage {
     return socket;
   }
 
-  /** A socket of a device (the second by default) that said hello at the head. */
+  /** A socket of a device (the second by default) after `hello` at the head. */
   async watch(device: TestDevice = this.second, shape: Shape = this.shape, more: Json = {}): Promise<Socket> {
     const socket = await this.connect({ token: device.token, shape });
     await socket.hello(await this.head(), more);
@@ -162,7 +162,7 @@ export class Stage {
     }
   }
 
-  /** The row of an item of this case as a shape gives it; empty where there is none. */
+  /** The row of an item of this case in a shape; empty where there is none. */
   async row(id: string, shape: Shape = this.shape): Promise<Json> {
     return (await this.rows(shape)).find((row) => row['id'] === id) ?? {};
   }
@@ -174,7 +174,7 @@ export class Stage {
     return device;
   }
 
-  /** Notes a device that the case itself paired. */
+  /** Registers a device that the case itself paired, to be revoked after the case. */
   adopt(device: TestDevice): TestDevice {
     this.world.devices.set(device.id, device);
     this.joined.push(device);
@@ -190,13 +190,13 @@ export class Stage {
     return id;
   }
 
-  /** Notes a bin that the case itself made. */
+  /** Registers a bin that the case itself made, to be deleted after the case. */
   ownBin(id: string): string {
     this.bins.push(id);
     return id;
   }
 
-  /** Proves for a rule that `work` took no version and pushed nothing to `socket`, one of the second device. */
+  /** Checks for a rule that `work` takes no version and pushes nothing to `socket`, a socket of the second device. */
   async quietly<T>(check: Check, id: string, socket: Socket, work: () => Promise<T>): Promise<T> {
     const head = await this.head();
     const from = socket.frames.length;
@@ -204,7 +204,7 @@ export class Stage {
     const marker = await this.written();
     await untilVersion(socket, marker.version);
     const pushed = changesOf(socket.frames.slice(from)).filter((change) => change.id !== marker.id);
-    check.same(id, marker.version, head + 1, 'the version of the next write: none was taken');
+    check.same(id, marker.version, head + 1, 'version of the next write: no version was taken before it');
     check.same(
       id,
       pushed.map(({ kind, version }) => `${kind} ${version}`),
@@ -214,7 +214,7 @@ export class Stage {
     return result;
   }
 
-  /** Looks until something holds; false where it never does. */
+  /** Polls until a condition holds; false where it does not within `maxMs`. */
   async until(holds: () => Promise<boolean>, maxMs = UNTIL_MAX_MS): Promise<boolean> {
     for (const until = Date.now() + maxMs; Date.now() < until;) {
       if (await holds()) return true;

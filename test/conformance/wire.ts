@@ -1,6 +1,6 @@
 /**
- * The kit's calls: as any client makes them, but patient. A server with rates answers 429 in the middle of anything;
- * what is not about rates waits for as long as `Retry-After` says and asks again.
+ * The kit's calls: those of any client, with waiting. A server with rates may answer 429 at any time; unless a check is
+ * about rates, the kit then waits as long as `Retry-After` says and sends the request again.
  */
 import {
   spelled,
@@ -13,14 +13,14 @@ import {
   type Socket,
 } from '../support/wire.js';
 
-/** A limit of the contract is a minute at most; a server that asks for more is not waited for. */
+/** The contract's limits last a minute at most: the kit does not wait where a server demands much more. */
 const WAIT_MAX_S = 90;
 const PATIENCE = 12;
 const SHOWN_MAX = 400;
 
 const sent = new WeakMap<Reply, string>();
 
-/** What a reply answers, for a reader of the report: line, shape, body. Tokens are not shown. */
+/** The request of a reply, for the report: method, path, shape, headers, body. The call's token is not shown. */
 export const sentFor = (reply: Reply): string => sent.get(reply) ?? '';
 
 function shown(method: string, path: string, options: Ask): string {
@@ -37,7 +37,7 @@ function shown(method: string, path: string, options: Ask): string {
   return parts.join(' ');
 }
 
-/** A server's address, asked at the pace that it allows. */
+/** A server, called at the pace that it allows. */
 export class PacedWire extends Wire {
   /** Milliseconds waited for rates so far. */
   waited = 0;
@@ -59,7 +59,7 @@ export class PacedWire extends Wire {
     }
   }
 
-  /** Asks once: for checks of the rates themselves. */
+  /** Sends a request once, without waiting: for checks of the rates themselves. */
   async once(method: string, path: string, options: Ask = {}): Promise<Reply> {
     const text = shown(method, path, options);
     this.last = text;
@@ -68,7 +68,7 @@ export class PacedWire extends Wire {
     return reply;
   }
 
-  /** Opens a socket, or is refused, at once. */
+  /** Opens a socket, without waiting where the rate refuses it. */
   async connectOnce(options: ConnectOptions): Promise<Socket> {
     const shape = options.shape === undefined ? '' : `, shape ${options.shape}`;
     this.last = `GET /ws (upgrade${shape})`;
@@ -94,7 +94,7 @@ export class PacedWire extends Wire {
     }
   }
 
-  /** Waits as long as a 429 says; false where that is no sensible time. */
+  /** Waits as long as a 429 says; false where it names no time, or more than `WAIT_MAX_S`. */
   private async obey(reply: Reply): Promise<boolean> {
     const seconds = Number(reply.headers['retry-after']);
     if (!(seconds > 0 && seconds <= WAIT_MAX_S)) return false;

@@ -1,6 +1,6 @@
 /**
- * The tenant that the cases run in: claimed by the kit, with two devices that stay, a bin of its own, and what was seen
- * while it was claimed. Devices are paired by plain calls, with keys that the kit holds.
+ * The tenant that the cases run in: claimed by the kit, with two permanent devices, a bin for the cases' items, and the
+ * replies to the claim. Devices are paired by plain calls, with keys that the kit holds.
  */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
@@ -12,27 +12,27 @@ export interface WorldOptions {
   /** 'http://host:port', or https. No path: the contract's paths begin at the root. */
   readonly url: string;
   readonly shapes: readonly Shape[];
-  /** Claims a server that asks for it. */
+  /** For a server that requires a claim token. */
   readonly claimToken?: string;
   /** Restarts the bootstrap of a claimed server: its devices are wiped. */
   readonly adminToken?: string;
   /** An origin of the server's CORS_ORIGINS. */
   readonly corsOrigin?: string;
-  /** How time passes while a case waits; the machine's clock where left out. */
+  /** How a case waits; default: for real time. */
   readonly pause?: (ms: number) => Promise<void>;
 }
 
-/** What was seen when the server was claimed: several calls at once, of which one has to win. */
+/** The replies to the claim: of several concurrent calls exactly one must succeed. */
 export interface Claim {
   readonly before: Reply;
   readonly after: Reply;
-  /** Calls without the claim token, or with another, where one is needed. */
+  /** Replies to calls without the claim token, or with a wrong one, where one is required. */
   readonly strangers: readonly Reply[];
   readonly replies: readonly Reply[];
   readonly wrappedMasterKey: Buffer;
 }
 
-/** What was seen when the first password was set. */
+/** The replies when the first password was set. */
 export interface FirstPassword {
   readonly before: Reply;
   readonly verified: Reply;
@@ -74,7 +74,7 @@ export class World {
     this.wire = new PacedWire(port, place, this.pause);
   }
 
-  /** Claims the server, pairs a second device. Rejects with `NoStart` where that cannot be. */
+  /** Claims the server and pairs a second device. Rejects with `NoStart` where that fails. */
   static async start(options: WorldOptions): Promise<World> {
     const world = new World(options);
     try {
@@ -103,7 +103,7 @@ export class World {
     return this.pair[1];
   }
 
-  /** What was seen at the last claim. */
+  /** The replies to the last claim. */
   get lastClaim(): Claim {
     if (this.claimed === undefined) throw new Error('not claimed yet');
     return this.claimed;
@@ -113,7 +113,7 @@ export class World {
     return [...this.devices.keys()];
   }
 
-  /** Asks the admin's endpoint to forget all devices. */
+  /** Restarts the bootstrap by the admin endpoint, which wipes all devices. */
   async wipe(): Promise<Reply> {
     const { adminToken } = this.options;
     if (adminToken === undefined) {
@@ -124,7 +124,7 @@ export class World {
     return reply;
   }
 
-  /** Claims an unclaimed server by several calls at once, and pairs the second device. */
+  /** Claims an unclaimed server by several concurrent calls, and pairs the second device. */
   async claim(): Promise<Claim> {
     const { claimToken } = this.options;
     const { wire, shape } = this;
@@ -180,20 +180,20 @@ export class World {
     return this.wire.post(`/devices/${device.id}/revoke`, {}, { token: by.token, shape: this.shape });
   }
 
-  /** A ticket of the password; undefined where none is set. */
+  /** A password ticket; undefined where no password is set. */
   async ticket(pubkey?: Buffer): Promise<string | undefined> {
     if (this.password === undefined) return undefined;
     const reply = await this.wire.post('/password/verify', { password: this.password, pubkey }, { shape: 'a' });
     return reply.text('ticket');
   }
 
-  /** What a new device sends in step 3, with a ticket where one is needed. */
+  /** The body that a new device sends in step 3, with a password ticket where one is needed. */
   async npkBody(code: string, more: Json = {}): Promise<Record<string, unknown>> {
     const passwordTicket = await this.ticket();
     return npkBody(code, { ...(passwordTicket === undefined ? {} : { passwordTicket }), ...more });
   }
 
-  /** Sets the tenant's password, once. There is no call that takes it away. */
+  /** Sets the tenant's password, once: no call removes it. */
   async protect(): Promise<FirstPassword> {
     if (this.firstPassword !== undefined && this.password !== undefined) return this.firstPassword;
     const { wire, shape } = this;
@@ -208,7 +208,7 @@ export class World {
     return this.firstPassword;
   }
 
-  /** Takes away what the cases left behind, as far as that can be. */
+  /** Deletes the cases' bin with its items, and closes the connections. */
   async end(): Promise<void> {
     try {
       await this.wire.delete(`/bins/${this.bin}`, { token: this.first.token, shape: 'a', body: { force: true } });

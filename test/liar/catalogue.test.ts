@@ -1,4 +1,4 @@
-/** The catalogue of lies, held against the rules and the reference: none of the three goes stale alone. */
+/** Compares the catalogue of lies with the rules and the reference, so that none of the three goes stale alone. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
@@ -6,18 +6,18 @@ import { PROJECT_ROOT } from '../../src/root.js';
 import { attacksPage, CATALOGUE, rules } from './catalogue.js';
 import { formsOf } from './secrets.js';
 
-t.test('the page of the reference is the one that the catalogue makes', (t) => {
+t.test('the page attacks.md of the reference is the one generated from the catalogue', (t) => {
   const page = readFileSync(join(PROJECT_ROOT, 'src/docs/attacks.md'), 'utf8');
-  t.equal(page, attacksPage(), 'else: node build/test/liar/write-reference.js');
+  t.equal(page, attacksPage(), 'attacks.md is up to date; otherwise run node build/test/liar/write-reference.js');
   t.end();
 });
 
-t.test('the rules are those of the catalogue, each lie once, in order', (t) => {
+t.test('the LIAR rules are those generated from the catalogue, each lie once, in order', (t) => {
   const text = readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8');
   t.same(
     text.split('\n').filter((line) => line.startsWith('- **LIAR-')),
     rules(),
-    'else: node build/test/liar/write-reference.js',
+    'RULES.md is up to date; otherwise run node build/test/liar/write-reference.js',
   );
   const ids = CATALOGUE.map(({ id }) => id);
   t.same(
@@ -27,7 +27,7 @@ t.test('the rules are those of the catalogue, each lie once, in order', (t) => {
   t.end();
 });
 
-t.test('what was sent is searched for a secret in every form, whatever stands around it', (t) => {
+t.test('the search for leaks finds a secret in every encoding and alignment', (t) => {
   const secret = Buffer.from([...Array.from({ length: 32 }, (_, at) => (at * 37 + 251) % 256)]);
   const forms = formsOf(secret);
   const found = (text: string): boolean => forms.some((form) => text.includes(form));
@@ -35,11 +35,11 @@ t.test('what was sent is searched for a secret in every form, whatever stands ar
     for (let behind = 0; behind < 6; behind++) {
       const around = Buffer.concat([Buffer.alloc(before, 0xaa), secret, Buffer.alloc(behind, 0x55)]);
       for (const encoding of ['base64', 'base64url', 'hex', 'latin1'] as const) {
-        t.ok(found(around.toString(encoding)), `${encoding}, ${before} before and ${behind} behind`);
+        t.ok(found(around.toString(encoding)), `found in ${encoding}, ${before} bytes before and ${behind} behind`);
       }
     }
   }
-  t.ok(found(JSON.stringify({ key: [...secret] })), 'as numbers');
+  t.ok(found(JSON.stringify({ key: [...secret] })), 'found as a list of numbers');
   t.notOk(found(Buffer.from(secret.map((byte) => byte ^ 1)).toString('base64')));
   const words = 'abandon ability able about above absent';
   for (const sent of [

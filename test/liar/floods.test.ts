@@ -1,4 +1,4 @@
-/** Lies without end: each has a bound, and what was held is none the worse for it. */
+/** Endless lies: each ends at a limit, and the data that the device held is unharmed. */
 import t from 'tap';
 import { FLOODS } from './lies/floods.js';
 import { play } from './play.js';
@@ -6,7 +6,7 @@ import { Stage } from './stage.js';
 
 t.setTimeout(900_000);
 
-t.test('LIAR-114 LIAR-115 LIAR-116 LIAR-117: lies without end', async (t) => {
+t.test('LIAR-114 LIAR-115 LIAR-116 LIAR-117: a device ends an endless lie at a limit and loses nothing', async (t) => {
   const stage = await Stage.set(t);
   for (const lie of FLOODS) t.test(`${lie.id}: the server ${lie.does}`, async (t) => play(t, stage, lie));
 });

@@ -1,7 +1,7 @@
 /** What a lie is: data for the tests that play it and for the table of the reference. */
 import type { Stage } from './stage.js';
 
-/** Where in the reference's table a lie stands. */
+/** The section of the reference's page that lists a lie. */
 export type Family =
   'items' | 'stream' | 'writes' | 'devices' | 'pairing' | 'challenge' | 'bins' | 'transport' | 'blobs';
 
@@ -13,21 +13,21 @@ export interface Told {
   readonly does: string;
   readonly notices: string;
   /**
-   * How it is named, exactly: `event`, `event reason`, `problem Class code` for what fails in the background, and
-   * `throws Class code` for what a call ends with. Empty: it has no effect, so there is nothing to tell.
+   * How it is reported: `event`, `event reason`, `problem Class code` for a failure in the background, and
+   * `throws Class code` for the error with which a call rejects. Empty: it has no effect, so nothing is reported.
    */
   readonly named: readonly string[];
-  /** What the lie costs its victim all the same. */
+  /** What the lie still costs its victim. */
   readonly costs: string;
 }
 
 /** A lie, and how it is played against a device. */
 export interface Lie extends Told {
-  /** Arms the liar and brings the lie about. What the victim tells is compared with `named` after it. */
+  /** Sets the liar's hooks and provokes the lie. Afterwards the victim must have reported each of `named`. */
   readonly play: (stage: Stage) => Promise<void>;
 }
 
-/** What no client can find out. */
+/** A lie that no client can detect. */
 export interface Undetectable {
   readonly does: string;
   readonly why: string;

@@ -1,4 +1,4 @@
-/** Lies to either side of a pairing, and what can be read of what passes. */
+/** Lies to either side of a pairing, and what the server can read of the traffic. */
 import t from 'tap';
 import { Device } from '../../src/sdk/device.js';
 import { prepareClaim } from '../../src/sdk/enrol.js';
@@ -14,7 +14,7 @@ import { platform as plain } from './victim.js';
 
 t.setTimeout(300_000);
 
-/** A quick hash in the place of Argon2id: stretching is proven by the vectors. */
+/** A fast hash in place of Argon2id: the vectors prove the stretching. */
 const platform = { ...plain, sodium: wiretap().platform.sodium };
 const ENV = { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' };
 
@@ -22,17 +22,16 @@ const EXISTING =
   'CLIENT-11 CLIENT-12 CLIENT-13 LIAR-66 LIAR-67 LIAR-68 LIAR-69 LIAR-70 LIAR-71 LIAR-72 LIAR-73 LIAR-74 LIAR-118';
 const NEW = 'CLIENT-16 CLIENT-17 CLIENT-18 LIAR-75 LIAR-76 LIAR-77 LIAR-78 LIAR-79 LIAR-80 LIAR-81 LIAR-82 LIAR-83';
 
-/** What the user types. */
 const PASSWORD = 'correct horse battery staple';
 
-/** What a promise ends with, as the catalogue names it. */
+/** The outcome of a promise, as the catalogue names it. */
 const outcome = (work: Promise<unknown>): Promise<string> =>
   work.then(
     () => 'throws nothing',
     (error: unknown) => `throws ${nameOf(error)}`,
   );
 
-/** A device that claimed its server through the liar, and the words that it showed. */
+/** A device that claimed its server through the liar, the words that it showed, and the devices that joined. */
 class Pairings {
   readonly words: string[] = [];
   readonly joined: Identity[] = [];
@@ -55,7 +54,7 @@ class Pairings {
     return new Pairings(liar, identity, first, claim.phrase);
   }
 
-  /** Both sides at work under these lies. */
+  /** Starts a pairing on both sides with these hooks. */
   async begin(hooks: Partial<Hooks>, dialled = '127.0.0.1') {
     this.liar.honest();
     this.liar.calls.length = 0;
@@ -78,7 +77,7 @@ class Pairings {
     return { offer, joining, approved, digits };
   }
 
-  /** An honest pairing, and what of it the server could use again. */
+  /** Runs an honest pairing; returns what the server could replay of it. */
   async honest(): Promise<OldPairing> {
     let release: Json = {};
     const { offer, joining } = await this.begin({
@@ -92,13 +91,13 @@ class Pairings {
     return { known: this.identity.deviceId, request, release };
   }
 
-  /** What was released to the server for the new device: the fields of each call. */
+  /** The fields of each `pair-wrap` call: what was released to the server for the new device. */
   released(): readonly (readonly string[])[] {
     const wraps = this.liar.calls.filter(({ path }) => path === '/devices/pair-wrap');
     return wraps.map(({ body }) => Object.keys(body).sort());
   }
 
-  /** What must never be sent, and was. */
+  /** Names of the secrets that were sent although they must not be. */
   leaks(): readonly string[] {
     const { identity, phrase } = this;
     const kept: readonly (readonly [string, Uint8Array | string])[] = [
@@ -113,31 +112,31 @@ class Pairings {
   }
 }
 
-t.test('pairing through a liar', async (t) => {
+t.test('pairing through a lying server', async (t) => {
   const pairings = await Pairings.set(t);
   const old = await pairings.honest();
 
-  t.test(`${EXISTING}: lies to the device that shows the words`, async (t) => {
+  t.test(`${EXISTING}: the device that shows the words rejects each lie and releases nothing`, async (t) => {
     for (const lie of PAIR_LIES.filter(({ side }) => side === 'existing')) {
       const { offer, joining, approved } = await pairings.begin(lie.hooks(old));
       const title = `${lie.id}: the server ${lie.does}`;
       t.same([await outcome(offer.joined), await outcome(joining)], lie.named, title);
-      t.same(approved, [], `${lie.id}: the user was not even asked`);
+      t.same(approved, [], `${lie.id}: the user was not prompted`);
       t.same(pairings.released(), [['code', 'reject']], `${lie.id}: nothing was released`);
       t.same(pairings.leaks(), [], `${lie.id}: no secret was sent`);
     }
     const { offer, joining, approved } = await pairings.begin({}, 'localhost');
     t.same([await outcome(offer.joined), await outcome(joining)], OTHER_HOST.named, OTHER_HOST.id);
-    t.same(approved, [], `${OTHER_HOST.id}: the user was not even asked`);
+    t.same(approved, [], `${OTHER_HOST.id}: the user was not prompted`);
     t.same(pairings.released(), [['code', 'reject']], `${OTHER_HOST.id}: nothing was released`);
   });
 
-  t.test(`${NEW}: lies to the new device`, async (t) => {
+  t.test(`${NEW}: the new device refuses each lie`, async (t) => {
     for (const lie of PAIR_LIES.filter(({ side }) => side === 'new')) {
       const { offer, joining } = await pairings.begin(lie.hooks(old));
       t.same([await outcome(joining)], lie.named, `${lie.id}: the server ${lie.does}`);
       t.same(pairings.leaks(), [], `${lie.id}: no secret was sent`);
-      // The existing device did its part in good faith; the user revokes what came of it.
+      // The existing device noticed nothing; the user revokes the device that was registered.
       const joined = await offer.joined;
       pairings.liar.honest();
       await pairings.first.revoke(joined);
@@ -150,10 +149,10 @@ t.test('pairing through a liar', async (t) => {
     await otherTenant(t, pairings);
   });
 
-  t.test('CLIENT-08 CLIENT-22: an honest pairing; nothing that was ever sent holds a secret', async (t) => {
+  t.test('CLIENT-08 CLIENT-22: an honest pairing sends no secret, and the new device keeps no phrase', async (t) => {
     const { offer, joining, approved, digits } = await pairings.begin({});
     const [second] = await Promise.all([joining, offer.joined]);
-    t.same(approved, digits, 'both show the same digits');
+    t.same(approved, digits, 'both devices show the same digits');
     t.equal(digits.length, 1);
     await pairings.first.rewrap();
     const text = 'a sentence that nobody else may read';
@@ -169,16 +168,16 @@ t.test('pairing through a liar', async (t) => {
     await Promise.all([again.joining, again.offer.joined]);
     t.ok(
       pairings.liar.calls.some(({ path }) => path === '/password/verify'),
-      'the password was asked for',
+      'the password was verified by the server',
     );
-    t.same(pairings.leaks(), [], 'and never sent');
+    t.same(pairings.leaks(), [], 'no secret was sent, the password included');
     t.notOk(
       JSON.stringify({ ...second.toJSON(), secretKey: null, masterKey: null }).includes(pairings.phrase),
-      'no phrase is kept',
+      'the identity does not contain the phrase',
     );
   });
 
-  t.test('CLIENT-20: sockets are opened with a ticket, no URL holds a token', (t) => {
+  t.test('CLIENT-20: sockets are opened with a ticket, and no URL contains a token', (t) => {
     const { upgrades, heard } = pairings.liar;
     t.ok(upgrades.length > 0);
     t.ok(upgrades.every((path) => /[?&]ticket=/.test(path) && !/token=/.test(path)));
@@ -192,7 +191,7 @@ interface Same {
   same(found: unknown, wanted: unknown, message: string): unknown;
 }
 
-/** The lie is believed when it is told, and comes out when the token is renewed. */
+/** The lie goes unnoticed while the device is paired, and is detected when its token is renewed. */
 async function otherTenant(t: Same, pairings: Pairings): Promise<void> {
   const { offer, joining } = await pairings.begin(OTHER_TENANT.hooks());
   const [identity] = await Promise.all([joining, offer.joined]);
@@ -203,7 +202,7 @@ async function otherTenant(t: Same, pairings: Pairings): Promise<void> {
   device.close();
 }
 
-t.test('LIAR-84: a claim is not taken for made where another key was registered', async (t) => {
+t.test('LIAR-84: a claim fails where the server registered another key', async (t) => {
   const server = await runServer(t, { env: ENV });
   const liar = await Liar.before(t, server.port);
   const lie: Told & { readonly hooks: () => Partial<Hooks> } = OTHER_CLAIM;

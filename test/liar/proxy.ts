@@ -1,6 +1,6 @@
 /**
- * A server that lies: a proxy before the real one, which a lie tells what to answer instead of the truth. It hears all
- * that a client says, bytes of requests and frames alike, so that a test can look for what must not be there.
+ * A lying server: a proxy in front of the real one, whose hooks decide what is answered instead of the truth. It
+ * records everything that a client sends, requests and frames alike, so that a test can search it for secrets.
  */
 import {
   createServer,
@@ -23,25 +23,25 @@ export interface LiedCall {
   readonly body: Json;
 }
 
-/** An answer that the real server was never asked for. */
+/** An answer of the liar's own, without a request to the real server. */
 export interface RawReply {
   /** Default: 200. */
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | Buffer;
-  /** True: the body goes on and never ends. */
+  /** True: the response is never ended. */
   readonly endless?: boolean;
 }
 
-/** What the liar does; each hook is the truth until a lie sets it. */
+/** What the liar does; each hook passes on the truth until a lie sets it. */
 export interface Hooks {
-  /** What the client is answered instead of this 2xx answer; undefined: the truth. */
+  /** The client's answer instead of this 2xx answer; undefined: the truth. */
   answer: (call: LiedCall, truth: Json) => Json | undefined;
-  /** What the server is told instead of this body; undefined: the truth. */
+  /** The body that the server gets instead of this one; undefined: the truth. */
   tell: (call: LiedCall) => Json | undefined;
-  /** What the client gets without the server being asked; undefined: the truth. */
+  /** The client's answer without a request to the server; undefined: the truth. */
   raw: (call: LiedCall) => RawReply | undefined;
-  /** What the client gets instead of this frame: nothing, one, or several; a text is sent as it is. */
+  /** The frames that the client gets instead of this one: none, one or several; a string is sent as it is. */
   frame: (truth: Json) => readonly (Json | string)[];
 }
 
@@ -78,7 +78,7 @@ export class Liar implements Hooks {
     private readonly server: Server,
   ) {}
 
-  /** A proxy before the server on this port, closed after the test. */
+  /** A proxy in front of the server on this port, closed after the test. */
   static async before(t: WithTeardown, target: number): Promise<Liar> {
     const server = createServer();
     const liar = new Liar(target, server);
@@ -98,25 +98,25 @@ export class Liar implements Hooks {
     return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
   }
 
-  /** Tells the truth from now on. */
+  /** Passes on the truth from now on. */
   honest(): void {
     Object.assign(this, TRUTH);
   }
 
-  /** True when this secret, in any form a client may make of it, was in anything it sent. */
+  /** True if anything that the client sent contains this secret in any of its forms. */
   leaked(secret: Uint8Array | string): boolean {
     const forms = formsOf(secret);
     return this.heard.some((text) => forms.some((form) => text.includes(form)));
   }
 
-  /** Sends frames to every client that is connected, of which the server knows nothing. */
+  /** Sends frames of the liar's own to every connected client. */
   say(...frames: readonly (Json | string)[]): void {
     for (const client of this.clients) {
       for (const frame of frames) client.send(typeof frame === 'string' ? frame : JSON.stringify(frame));
     }
   }
 
-  /** Cuts every socket; the clients come back when they like. */
+  /** Cuts every socket; the clients reconnect on their own. */
   cut(): void {
     for (const socket of this.sockets) socket.terminate();
   }
@@ -132,7 +132,7 @@ export class Liar implements Hooks {
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const bytes = Buffer.concat(chunks);
     const { method = '', url = '' } = request;
-    // Signed addresses are outside of /api: there go bytes, not JSON.
+    // Signed URLs are outside /api, and their bodies are bytes, not JSON.
     const signed = url.startsWith('/blobs/');
     const content = bytes.toString(signed ? 'latin1' : 'utf8');
     this.heard.push(`${method} ${url}`, JSON.stringify(request.headers), content);
@@ -162,7 +162,7 @@ export class Liar implements Hooks {
     response.writeHead(status, answered).end(lie === undefined ? text : JSON.stringify(lie));
   }
 
-  /** Bytes to the server and back, as they are. */
+  /** Passes a request to the server and its answer back, byte for byte. */
   private async passOn(
     call: { method: string; url: string; headers: IncomingMessage['headers']; sent: Buffer },
     response: ServerResponse,

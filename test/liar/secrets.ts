@@ -1,10 +1,10 @@
-/** The forms in which a secret could stand in what a client sends. */
+/** The forms in which a secret could occur in what a client sends. */
 
 const trimmed = (text: string): string => text.replace(/=+$/, '');
 
 /**
- * What any base64 of a text that holds these bytes must contain, whatever stands before and behind them: three
- * alignments, each without the characters at its ends that the neighbours decide as well.
+ * What the base64 of any data with these bytes in it contains, whatever precedes and follows them: one of three
+ * alignments, each without the characters at its ends that also depend on the adjacent bytes.
  */
 function base64Cores(bytes: Buffer): string[] {
   return [0, 1, 2].flatMap((before) => {
@@ -16,7 +16,7 @@ function base64Cores(bytes: Buffer): string[] {
   });
 }
 
-/** All forms of a secret that are long enough to mean something. */
+/** All forms of a secret that have at least 8 characters: shorter ones occur by chance. */
 export function formsOf(secret: Uint8Array | string): readonly string[] {
   const bytes = Buffer.from(secret as string);
   const text =

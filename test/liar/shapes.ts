@@ -3,7 +3,7 @@ import type { DeviceApi, PublicApi } from '../../src/sdk/api.js';
 import { newId } from '../support/client.js';
 import type { Json } from './proxy.js';
 
-/** What stands in the place of a field; `undefined`: nothing does. */
+/** Values that replace a field; `undefined`: the field is left out. */
 const BROKEN: readonly unknown[] = [
   undefined,
   null,
@@ -24,7 +24,7 @@ const BROKEN: readonly unknown[] = [
 
 type Path = readonly (string | number)[];
 
-/** Where a value has fields; of a list the first entry stands for all. */
+/** The paths of all fields of a value; of a list only those of the first entry. */
 function pathsOf(value: unknown, at: Path = []): Path[] {
   if (Array.isArray(value)) return value.length === 0 ? [] : [[...at, 0], ...pathsOf(value[0], [...at, 0])];
   if (typeof value !== 'object' || value === null) return [];
@@ -39,7 +39,7 @@ function replaced(value: unknown, [step, ...rest]: Path, by: unknown): unknown {
   return copy;
 }
 
-/** A value with one field broken, for each field and each way, and the value that is no object at all. */
+/** The value with one field broken, for each field and each broken value; first, broken values instead of the whole. */
 export function* broken(value: Json): Generator<{ readonly where: string; readonly json: string }> {
   for (const by of BROKEN.slice(1)) yield { where: 'all', json: JSON.stringify(by) };
   for (const path of pathsOf(value)) {
@@ -81,7 +81,7 @@ const server = {
 const stored = { id, version: 1 };
 const joined = { device, token: 'token' };
 
-/** Both sides of the API. */
+/** The API without a token, and with one. */
 export interface Apis {
   readonly open: PublicApi;
   readonly own: DeviceApi;
@@ -170,7 +170,7 @@ export const SAMPLES: readonly Sample[] = [
   { name: 'PATCH /bins/:id', reply: { bin }, call: ({ own }) => own.patchBin('inbox', {}) },
 ];
 
-/** One frame of every kind. Their versions are below any head, so that they are no acknowledgement of what is to come. */
+/** One frame of every kind. Their versions are below any head, so that none acknowledges a later change. */
 export const FRAMES: readonly Json[] = [
   { ...head, ...payload, type: 'item', itemType: 'text' },
   { type: 'delete', id, version: 1, sig: bytes(32) },

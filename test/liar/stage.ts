@@ -1,6 +1,7 @@
 /**
- * Where lies are played: a real server, an honest device that talks to it, and a second device, the victim, that has
- * only the liar. Each lie gets a victim of its own, with an empty store; what it shows and tells is written down.
+ * Where lies are played: a real server, an honest device that is connected to it, and a second device, the victim, that
+ * reaches it only through the liar. Each lie gets a new victim with an empty store, whose items and reports are
+ * recorded.
  */
 import { Device } from '../../src/sdk/device.js';
 import type { Identity } from '../../src/sdk/identity.js';
@@ -12,11 +13,11 @@ import { nameOf } from './lie.js';
 import { Liar, type Json } from './proxy.js';
 import { platform } from './victim.js';
 
-/** Rates are not what is tried here. */
+/** Without rates, which are not under test here. */
 const ENV = { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' };
 
 export class Stage {
-  /** What the victim told, by the names of the catalogue, in order. */
+  /** What the victim reported, by the names of the catalogue, in order. */
   readonly told: string[] = [];
   /** Every text that the victim showed, by item. */
   readonly shown: { readonly id: string; readonly text: unknown }[] = [];
@@ -53,14 +54,14 @@ export class Stage {
     return this.world.first.device;
   }
 
-  /** A new victim, connected and in step; whatever was told before is forgotten. */
+  /** A new victim, connected and up to date; earlier reports are forgotten. */
   async enter(connected = true): Promise<Device> {
     this.leave();
     this.liar.honest();
     this.victim = await this.device(this.identity);
     if (connected) {
       await this.victim.connect();
-      // Devices and bins are read again after it: a lie is told after the truth was.
+      // After connecting, devices and bins are read again: a lie must not begin before that.
       await next({ device: this.victim }, 'bins');
     }
     this.told.length = 0;
@@ -69,13 +70,13 @@ export class Stage {
   }
 
   leave(): void {
-    // The field is empty before the first entrance.
+    // Undefined before the first `enter`.
     (this.victim as Device | undefined)?.close();
     this.liar.honest();
     this.liar.cut();
   }
 
-  /** A device that dials the liar, and whose words are written down. */
+  /** A device that connects to the liar, and whose reports are recorded. */
   async device(identity: Identity, on: Platform = platform): Promise<Device> {
     const device = await Device.open({
       platform: on,
@@ -116,7 +117,7 @@ export class Stage {
     this.wrote.set(id, (this.wrote.get(id) ?? new Set()).add(text));
   }
 
-  /** A call of the victim that must fail: its error goes among what was told. */
+  /** A call of the victim that must fail: its error is recorded as a report. */
   async fails(call: Promise<unknown>): Promise<void> {
     await call.then(
       () => this.tell('throws nothing'),
@@ -129,7 +130,7 @@ export class Stage {
     this.t.teardown(work);
   }
 
-  /** Resolves once all these names were told; rejects with what was told instead. */
+  /** Resolves once each of these names was reported; rejects after `SOON_MS`, with what was reported instead. */
   async hears(names: readonly string[]): Promise<void> {
     const missing = (): readonly string[] => names.filter((name) => !this.told.includes(name));
     if (missing().length === 0) return;
@@ -148,7 +149,7 @@ export class Stage {
     });
   }
 
-  /** What the victim shows, and nobody wrote or its user deleted. */
+  /** What the victim shows although its user did not write it, or deleted it. */
   async forged(): Promise<readonly unknown[]> {
     const listed = (await this.victim.list()).map(({ id, payload }) => ({ id, text: payload?.['text'] }));
     const back = listed.filter(({ id }) => this.deleted.has(id));
@@ -165,7 +166,7 @@ export class Stage {
     return lost;
   }
 
-  /** What is not to leave a device, and was in something that one sent to the liar. */
+  /** Names of the secrets that a device sent to the liar. */
   leaks(): readonly string[] {
     const { masterKey, keys } = this.identity;
     const secrets: readonly [string, Uint8Array | string][] = [
@@ -178,7 +179,7 @@ export class Stage {
     return secrets.filter(([, secret]) => this.liar.leaked(secret)).map(([name]) => name);
   }
 
-  /** Ids outside the user's own devices for which a key was sealed. */
+  /** Ids of devices that are not the user's and for which a key was sealed. */
   strangers(): readonly string[] {
     const own = new Set([this.identity.deviceId, this.owner.id, ...this.others]);
     const written = this.liar.calls.flatMap(({ path, body }) =>

@@ -1,4 +1,4 @@
-/** Writes the page of the reference and the section of the rules that the catalogue of lies makes. */
+/** Writes the page of the reference and the section of the rules that are generated from the catalogue of lies. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PROJECT_ROOT } from '../../src/root.js';

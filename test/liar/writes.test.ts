@@ -1,4 +1,4 @@
-/** Lies about what became of own writes. */
+/** Lies about the outcome of the device's own writes. */
 import t from 'tap';
 import { WRITE_LIES } from './lies/writes.js';
 import { play } from './play.js';

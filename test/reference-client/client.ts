@@ -74,7 +74,7 @@ function readKeys(keys: unknown): Keys {
 const bad = (): never => {
   throw new Error('bad_row');
 };
-/** Bytes of a row, of this many at the least and at the most. */
+/** Bytes of a field: at least `least` and at most `most`. Throws `bad_row`. */
 function field(value: unknown, least: number, most = least): Buffer {
   const all = typeof value === 'string' && /^[\w+/-]*={0,2}$/.test(value) ? bytes(value) : bad();
   return all.length >= least && all.length <= most ? all : bad();
@@ -103,7 +103,7 @@ export function readItem(given: Json): Sealed {
   };
 }
 
-/** What step 1 of a pairing leaves on the device that exists. */
+/** What the existing device keeps of step 1 of a pairing. */
 export interface Offer {
   readonly code: Code;
   readonly session: Pair;
@@ -116,7 +116,7 @@ export class Device {
   master: Buffer = Buffer.alloc(0);
   tenantId = '';
   token = '';
-  /** Ids of every list that came, with whether the device was seen revoked. */
+  /** The ids of all device lists so far, each with whether the device was ever listed as revoked. */
   private readonly known = new Map<string, boolean>();
 
   constructor(
@@ -155,14 +155,14 @@ export class Device {
     return { deviceId: this.id, pubkey: url(this.pair.open), name: this.name, glyph: 'laptop' };
   }
 
-  /** What every way in ends with; the server must have registered this very device. */
+  /** The end of claim, pairing and recovery. Throws where the server registered another device. */
   private joined(reply: Json, master: Buffer, tenantId: string): void {
     const device = reply['device'] as Json;
     crypto.expectOwn({ id: device['id'], pubkey: bytes(device['pubkey']) }, this);
     [this.master, this.tenantId, this.token] = [master, tenantId, String(reply['token'])];
   }
 
-  /** Claims an empty tenant. Answers the phrase, for its user. */
+  /** Claims an empty tenant. Returns the phrase, for its user. */
   async claim(): Promise<string> {
     const phrase = crypto.words(randomBytes(16));
     const { master, recovery } = crypto.keysOfPhrase(phrase);
@@ -180,7 +180,7 @@ export class Device {
     return offer;
   }
 
-  /** Pairing, step 4: rejects whatever fails a check, or what the user does not confirm. */
+  /** Pairing, step 4. Rejects a request that fails a check or that the user does not confirm, and throws the reason. */
   async approve({ code, session }: Offer, request: Json, confirm: (digits: string) => boolean): Promise<void> {
     const { deviceId, host, name, glyph } = request as Record<'deviceId' | 'host' | 'name' | 'glyph', string>;
     const npk = bytes(request['pubkey']);
@@ -218,7 +218,7 @@ export class Device {
     this.joined(reply, master, tenantId ?? '');
   }
 
-  /** Comes in by the twelve words alone. */
+  /** Registers this device by the twelve words, with a password ticket where the tenant has a password. */
   async recover(typed: string, passwordTicket?: string): Promise<void> {
     const { master, recovery } = crypto.keysOfPhrase(crypto.readWords(typed, 12));
     const asked = await this.call<Record<string, string>>('POST', '/devices/recover/challenge');
@@ -231,7 +231,7 @@ export class Device {
     this.joined(await this.call('POST', '/devices/recover', body), master, tenantId);
   }
 
-  /** Proves that it holds its secret key, for a new token. */
+  /** Gets a new token by proving that the device holds its secret key. Throws `bad_challenge`. */
   async renew(): Promise<void> {
     const { id: deviceId, tenantId, pair } = this;
     const asked = await this.call<Record<string, string>>('POST', '/devices/reauth/challenge', { deviceId });
@@ -249,7 +249,7 @@ export class Device {
     return (await this.call<{ ticket: string }>('POST', '/password/verify', body)).ticket;
   }
 
-  /** Public keys of all devices that items are sealed for. Throws where one has no valid certificate, or was revoked. */
+  /** Public keys of all devices that items are sealed for. Throws where one is not certified, or was revoked before. */
   async recipients(): Promise<Keys> {
     const { devices } = await this.call<{ devices: Record<string, string | null>[] }>('GET', '/devices');
     const others: { id: string; open: Buffer; cert: Buffer }[] = [];
@@ -260,17 +260,17 @@ export class Device {
       if (gone) throw new Error('uncertified_device');
       others.push({ id: String(id), open: bytes(pubkey), cert: bytes(cert) });
     }
-    // Its own key it knows, and takes from no list.
+    // Its own key is known, and is not taken from the list.
     return new Map([...crypto.certified(others, this.master), [this.id, this.pair.open]]);
   }
 
-  /** Stores an item; answers its version. */
+  /** Stores an item; returns its version. */
   async write(item: Sealed, ifVersion?: number): Promise<number> {
     const body = { ...bodyOf(item, this.shape), ifVersion };
     return (await this.call<{ version: number }>('POST', '/items', body)).version;
   }
 
-  /** The item with keys for the devices that lack one, and without those of others: to be sent as a write. */
+  /** The item with keys for the devices that lack one, and without keys for other devices, to be sent as a write. */
   async rewrapped(item: Sealed): Promise<Sealed> {
     return crypto.rewrap(item, this.reader, await this.recipients());
   }
@@ -293,7 +293,7 @@ export class Device {
     return Buffer.from(await (await fetch(from, { redirect: 'error' })).arrayBuffer());
   }
 
-  /** A socket after `hello`: the next frame, or the next of a type with what came before it passed over; its close code. */
+  /** A socket after `hello`. `next`: the next frame, or the next one of a type; `closed`: the close code. */
   async connect(since = 0, epoch?: string) {
     const { ticket } = await this.call<{ ticket: string }>('POST', '/ws-ticket');
     const socket = new WebSocket(`${this.origin.replace('http', 'ws')}/ws?ticket=${ticket}&shape=${this.shape}`);

@@ -31,14 +31,14 @@ const argon2id = (length: number, password: Part, salt: Buffer): Buffer =>
     sodium.crypto_pwhash(out, raw(password), salt, 3, 64 * 1024 * 1024, sodium.crypto_pwhash_ALG_ARGON2ID13),
   );
 
-/** In constant time. */
+/** Compares in constant time. */
 export const equal = (one: Buffer, other: Buffer): boolean =>
   one.length === other.length && sodium.sodium_memcmp(one, other);
 
 export const seal = (message: Buffer, to: Buffer): Buffer =>
   made(message.length + 48, (out) => sodium.crypto_box_seal(out, message, to));
 
-/** Undefined for what does not open, as with the other two below. */
+/** Undefined for what does not open, as with `decrypt` and `openWrap`. */
 export function openSeal(sealed: Buffer | undefined, { open, secret }: Pair): Buffer | undefined {
   if (sealed === undefined || sealed.length < 48) return undefined;
   const out = Buffer.alloc(sealed.length - 48);
@@ -76,7 +76,7 @@ export function words(bytes: Buffer): string {
   return groups.map((group) => wordlist[parseInt(group, 2)]).join(' ');
 }
 
-/** What a person typed, in the one spelling that is hashed. */
+/** Typed words in the canonical spelling that is hashed. Throws `bad_words`. */
 export function readWords(typed: string, count: 6 | 12): string {
   const spaced = typed
     .normalize('NFKD')
@@ -123,7 +123,7 @@ export function newPair(): Pair {
 export const certificate = (master: Buffer, id: string, open: Buffer): Buffer =>
   auth(lp('service-device-v1', id, open), b32('service-device-cert-v1', master));
 
-/** Whom items may be sealed for. Throws where a certificate does not verify. */
+/** The devices for which items may be sealed, by id. Throws where a certificate does not verify. */
 export function certified(
   devices: readonly { readonly id: string; readonly open: Buffer; readonly cert: Buffer }[],
   master: Buffer,
@@ -133,7 +133,7 @@ export function certified(
   return new Map(devices.map(({ id, open }) => [id, open]));
 }
 
-/** The server must have registered this very device. */
+/** Throws where the server registered another device than this one. */
 export function expectOwn(given: { readonly id: unknown; readonly pubkey: Buffer }, own: Reader['device']): void {
   if (given.id !== own.id || !equal(given.pubkey, own.pair.open)) throw new Error('wrong_device');
 }
@@ -142,7 +142,7 @@ const shown = (hash: Buffer): string => (hash.toString('hex', 0, 16).match(/.{4}
 export const fingerprint = (id: string, open: Buffer): string => shown(b16(lp('service-fingerprint-v1', id, open)));
 export const masterFingerprint = (master: Buffer): string => shown(b32('service-master-fingerprint-v1', master));
 
-/** The answer to a challenge for tenant, device and challenge id; undefined for what is none. */
+/** The answer to a challenge for tenant, device and challenge id; undefined for anything else. */
 export function answer(challenge: Buffer, own: Pair, ids: readonly [string, string, string]): Buffer | undefined {
   const opened = openSeal(challenge, own);
   const r = opened?.subarray(-32);
@@ -166,7 +166,7 @@ export function codeOf(visible: string): Code & { readonly prk: Buffer } {
   return { wire, key: b32('service-pair-code-v1', prk), prk };
 }
 
-/** What both devices of a pairing know of it. */
+/** What both devices of a pairing know about it. */
 export interface Meeting {
   readonly code: Code;
   readonly host: string;
@@ -180,7 +180,7 @@ export interface Meeting {
 export const transcript = ({ code, host, epk, npk, deviceId, name, glyph }: Meeting): Buffer =>
   lp('service-pair-v1', code.wire, host, epk, npk, deviceId, name, glyph);
 
-/** Throws `low_order` for a public key with which every secret is known. */
+/** Throws `low_order` for a public key that makes every shared secret known. */
 function x25519(own: Buffer, other: Buffer): Buffer {
   try {
     return made(32, (out) => sodium.crypto_scalarmult(out, own, other));
@@ -189,7 +189,7 @@ function x25519(own: Buffer, other: Buffer): Buffer {
   }
 }
 
-/** What both compute of it, each with its own secret key and the other's public key. */
+/** What both devices compute from it, each with its own secret key and the other's public key. */
 export function linkOf(meeting: Meeting, own: Buffer, other: Buffer) {
   const { code, epk, npk } = meeting;
   const t = transcript(meeting);
@@ -207,12 +207,12 @@ export const confirming = (secret: Buffer) => ({
   confirmation: (wrapped: Buffer, cert: Buffer): Buffer => hmac(secret, lp('confirm', wrapped, cert)),
 });
 
-/** What the server tells the existing device of a new one. */
+/** What the server passes on to the existing device about a new one. */
 export interface Request extends Pick<Meeting, 'deviceId' | 'host' | 'npk' | 'name' | 'glyph'> {
   readonly attestation: Buffer;
 }
 
-/** The existing device's checks, in their order. Throws why the request is to be rejected. */
+/** The existing device's checks, in their order. Throws the reason to reject the request. */
 export function judge(
   request: Request,
   own: { readonly code: Code; readonly session: Pair; readonly host: string; isKnown: (id: string) => boolean },
@@ -225,14 +225,14 @@ export function judge(
   return link;
 }
 
-/** What the new device gets. */
+/** What the new device receives. */
 export interface Release {
   readonly wrapped: Buffer;
   readonly cert: Buffer;
   readonly confirmation: Buffer;
 }
 
-/** The new device's checks. Answers the master key; throws why everything is to be discarded. */
+/** The new device's checks. Returns the master key; throws the reason to discard everything. */
 export function accept(
   { wrapped, cert, confirmation }: Release,
   link: Pick<ReturnType<typeof linkOf>, 'confirmation'>,
@@ -297,7 +297,7 @@ export function sealItem(
   return { ...item, sig: tag(item, by.master) };
 }
 
-/** Who reads an item. */
+/** The reader of an item. */
 export interface Reader {
   readonly master: Buffer;
   readonly device: { readonly id: string; readonly pair: Pair };
@@ -312,7 +312,7 @@ export function openWrap(wrap: Sealed['master'], master: Buffer): Buffer | undef
   return wrap !== null && sodium.crypto_secretbox_open_easy(box, wrap.ct, wrap.nonce, master) ? box : undefined;
 }
 
-/** The keys that an item offers, in the order in which they are tried: only the first is covered by the tag. */
+/** An item's keys, in the order in which they are tried: the tag covers only those of `blobKeys`, which come first. */
 function offered({ master: wrap, blob, keys }: Sealed, { master, device }: Reader): Buffer[] {
   const found = [own(blob?.keys, device), openWrap(wrap, master), own(keys, device)].filter(is32);
   if (found.length === 0) throw new Error('no_key');
@@ -343,8 +343,8 @@ function payloadText(plain: Buffer): string {
 }
 
 /**
- * Verifies and opens an item: the key that is proven to be its own, and its payload's text; `json` is null for a blob
- * without metadata. Throws the reason of a refusal.
+ * Verifies and opens an item. Returns the key that opened it, and its payload's text; for a blob without metadata the
+ * first key, and `json` is null. Throws the reason of a refusal.
  */
 export function openItem(item: Sealed, by: Reader): { readonly key: Buffer; readonly json: string | null } {
   verify(item, by.master);
@@ -359,8 +359,8 @@ export function openItem(item: Sealed, by: Reader): { readonly key: Buffer; read
 }
 
 /**
- * The item for these devices: keys for those that lack one, none for others, and the tag made anew. What is passed on is
- * a key that decrypted the item, or one of `blobKeys`. Throws as `openItem`.
+ * The item for these devices: keys for those that lack one, none for others, and a new tag. The key that is passed on
+ * decrypted the item, or is one of `blobKeys`. Throws as `openItem`.
  */
 export function rewrap(item: Sealed, by: Reader, devices: Keys): Sealed {
   verify(item, by.master);
@@ -380,7 +380,7 @@ export function rewrap(item: Sealed, by: Reader, devices: Keys): Sealed {
 const CHUNK = 65_536;
 export const newBlobNonce = (): Buffer => Buffer.concat([randomBytes(19), Buffer.alloc(5)]);
 
-/** The chunks of a blob, of `size` bytes each but the last, each with the nonce of its place. */
+/** The chunks of a blob, of `size` bytes each but the last, each with the nonce of its position. */
 function chunks(all: Buffer, size: number, blobNonce: Buffer): { readonly text: Buffer; readonly nonce: Buffer }[] {
   const count = Math.max(1, Math.ceil(all.length / size));
   return Array.from({ length: count }, (_, i) => {
@@ -393,7 +393,7 @@ function chunks(all: Buffer, size: number, blobNonce: Buffer): { readonly text: 
 export const sealBlob = (content: Buffer, head: Head, { key, nonce }: Pick<Aead, 'key' | 'nonce'>): Buffer =>
   Buffer.concat(chunks(content, CHUNK, nonce).map((c) => encrypt(c.text, { key, nonce: c.nonce, aad: aadOf(head) })));
 
-/** A blob's content, by whichever key of its item decrypts it. */
+/** A blob's content, opened with the first key of its item that decrypts it. Throws the reason of a refusal. */
 export function openBlob(bytes: Buffer, item: Sealed, by: Reader): Buffer {
   verify(item, by.master);
   const nonce = item.blob?.nonce ?? Buffer.alloc(0);
@@ -401,7 +401,7 @@ export function openBlob(bytes: Buffer, item: Sealed, by: Reader): Buffer {
     try {
       return openPieces(bytes, nonce, { key, aad: aadOf(item) });
     } catch {
-      // The next one may be the blob's.
+      // The next key may be the blob's.
     }
   }
   throw new Error('bad_ct');
@@ -413,7 +413,7 @@ export function openPieces(bytes: Buffer, nonce: Buffer, { key, aad }: Omit<Aead
   const pieces = whole ? [{ text: bytes, nonce }] : chunks(bytes, CHUNK + 16, nonce);
   const parts = pieces.map((piece) => decrypt(piece.text, { key, nonce: piece.nonce, aad }));
   const opened = parts.filter((part) => part !== undefined);
-  // No chunk but a single one is empty.
+  // Only a single chunk may be empty.
   if (opened.length < parts.length || (parts.length > 1 && opened.at(-1)?.length === 0)) throw new Error('bad_ct');
   return Buffer.concat(opened);
 }

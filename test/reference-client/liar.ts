@@ -1,4 +1,4 @@
-/** The small client as `npm run liar` plays it: a JSON line for each command on standard input, JSON lines back. */
+/** The small client as `npm run liar` runs it: a JSON line per command on standard input, JSON lines in reply. */
 import { randomBytes } from 'node:crypto';
 import { createInterface } from 'node:readline';
 import { Device, newId, url, type Json } from './client.js';
@@ -9,7 +9,7 @@ const say = (line: Json): boolean => process.stdout.write(`${JSON.stringify(line
 const report = (problem: string): boolean => say({ problem });
 const yes = (): boolean => true;
 
-/** One device, from its way in to its end. */
+/** One device, from its claim or pairing on. */
 class Played {
   private readonly device: Device;
   private readonly replica: Replica;
@@ -57,7 +57,7 @@ class Played {
 
   async offer(): Promise<void> {
     const { device } = this;
-    // The list as it was before the session: an id in it is known.
+    // Reads the list before the session: the ids in it count as known.
     await device.recipients();
     const line = await device.connect();
     try {

@@ -1,11 +1,11 @@
-/** What a client keeps of the items, and what it makes of a change: the reference's page on Sockets. Uses nothing of `src/`. */
+/** The items of a client, and how it applies changes, by the reference's page on Sockets. Uses nothing of `src/`. */
 import { bytes, readItem, type Device, type Json } from './client.js';
 import * as crypto from './cryptography.js';
 import type { Sealed } from './cryptography.js';
 
 type State = 'live' | 'hidden' | 'deleted';
 
-/** An item. `version` is 0 where the current history has not named it. */
+/** An item. `version` is 0 where the current history does not contain it, as far as it was read. */
 interface Entry {
   readonly version: number;
   readonly state: State;
@@ -36,10 +36,10 @@ const sameContent = (one: Sealed, other: Sealed): boolean =>
   one.blob?.ref === other.blob?.ref &&
   sameBytes(one.blob?.nonce, other.blob?.nonce);
 
-/** What a device holds. Problems go to `report`: nothing is repaired in silence. */
+/** What a device holds. Problems go to `report`: nothing is repaired silently. */
 export class Replica {
   private readonly entries = new Map<string, Entry>();
-  /** Items whose delete verified, in this history: whatever comes of them, they stay deleted. */
+  /** Items whose delete verified in this history: they stay deleted, whatever the server sends. */
   private readonly gone = new Set<string>();
   private since = 0;
   private epoch: string | undefined;
@@ -61,14 +61,14 @@ export class Replica {
     return good.item;
   }
 
-  /** Comes up to date over a socket; where count or sum do not fit, reads all pages again and looks once more. */
+  /** Catches up over a socket; where head, count or sum do not match, reads all pages again and replays once more. */
   async sync(): Promise<void> {
     if (await this.replay()) return;
     await this.readAgain();
     if (!(await this.replay())) this.report('missing');
   }
 
-  /** One replay. False where what is held is not what the server counts. */
+  /** One replay. False where what is held does not match the head, count and sum of `caught_up`. */
   private async replay(): Promise<boolean> {
     const line = await this.device.connect(this.since, this.epoch);
     try {
@@ -102,7 +102,7 @@ export class Replica {
     return counted.length === itemCount && sum === versionSum && this.since === version;
   }
 
-  /** All pages from 0. What is held and not listed is reported, stays readable, and is not counted any more. */
+  /** Reads all pages from 0. Items that are held and not listed are reported, stay readable, and no longer count. */
   private async readAgain(): Promise<void> {
     const listed = new Set<string>();
     for (let since = 0, more = true; more;) {
@@ -126,7 +126,7 @@ export class Replica {
     }
   }
 
-  /** A frame or a row. One that is not newer than what is held changes nothing. */
+  /** Applies a frame or a row; one that is not newer than what is held changes no item. */
   private apply(row: Json, live: boolean): void {
     const { id, version } = row as { id: unknown; version: unknown };
     if (typeof id !== 'string' || !Number.isSafeInteger(version) || Number(version) < 1) {
@@ -152,7 +152,7 @@ export class Replica {
     }
   }
 
-  /** Throws where a server brings back what was deleted, or an older state. */
+  /** Throws where the server brings back a deleted item or an older state. */
   private compare(item: Sealed, before: Entry | undefined): void {
     if (this.gone.has(item.id)) throw new Error('resurrected');
     if (before === undefined) return;

@@ -34,7 +34,7 @@ function itemOf(row: Json): Sealed {
   };
 }
 
-/** Without a device the master wrap alone is left: an id that no item names. */
+/** The reader of a vector; without a device, one whose id is in no item, so that only the master wrap opens it. */
 function readerOf(input: Json): Reader {
   const device = input['device'] as Json | null;
   const pair = device ? pairOf(device) : c.newPair();
@@ -143,7 +143,7 @@ function matching(given: unknown, made: Buffer, reason: string, name: string): J
   return { [name]: hex(made) };
 }
 
-/** A check for each file but the primitives' (libsodium's), the recovery's (a server's) and the archive's (no part of syncing). */
+/** A check for each file but primitives (libsodium's), recovery (a server's) and archive (not part of syncing). */
 const CHECKS: Readonly<Record<string, Check>> = {
   lp: (input) => ({
     bytes: hex(
@@ -207,7 +207,7 @@ function cameOut(check: Check, { input, expected, valid }: Vector): boolean {
   }
 }
 
-/** The vectors of this folder, or of one file of it, that do not come out, and how many did. */
+/** Runs the vectors of a folder, or of one of its files: those that failed, and how many passed. */
 export function tried(folder: string, only?: string): { readonly failed: readonly string[]; readonly passed: number } {
   const failed: string[] = [];
   let passed = 0;

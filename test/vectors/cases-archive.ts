@@ -28,7 +28,7 @@ interface Parts {
 
 const hexOf = ({ header, chunks }: Parts): string => hex(join(header, ...chunks));
 
-/** An archive, written out a second time, plainly. */
+/** An archive, by a second, plain implementation. */
 async function archive(phrase: string, plain: Bytes, chunkBytes: number): Promise<Parts> {
   const salt = fixed('archive salt', 16);
   const prefix = fixed('archive nonce prefix', 16);

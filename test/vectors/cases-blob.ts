@@ -1,4 +1,4 @@
-/** Vectors of a blob's bytes: chunks of 64 KiB, and what must be refused of them. */
+/** Vectors of a blob's bytes: chunks of 64 KiB, and variants that must be refused. */
 import { createHash } from 'node:crypto';
 import { fixed, refused, valid, type Vector } from './cases.js';
 import { aead, hex, join, utf8, type Bytes } from './reference.js';
@@ -11,10 +11,10 @@ const PREFIX = fixed('blob nonce prefix', 19);
 const NONCE = join(PREFIX, new Uint8Array(5));
 const AAD = utf8(`file|${TS}`);
 
-/** Byte i is i mod 251: a plaintext that need not be written down. */
+/** Byte i is i mod 251: a plaintext that need not be stored in the vector. */
 const counted = (length: number): Bytes => Uint8Array.from({ length }, (_, at) => at % 251);
 
-/** One chunk, written out a second time, plainly. */
+/** One chunk, by a second, plain implementation. */
 function chunk(message: Bytes, number: number, last: boolean): Bytes {
   const at = Buffer.alloc(4);
   at.writeUInt32BE(number);
@@ -36,7 +36,7 @@ function whole(comment: string, length: number): Vector {
   return valid(comment, { ...input, length }, expected);
 }
 
-/** `edits` of the ciphertext of `length` bytes, carried out one after the other. */
+/** A refused vector: the ciphertext of `length` bytes with these edits, applied in order. */
 const spoiled = (comment: string, length: number, edits: readonly object[]): Vector =>
   refused(comment, { ...input, length, edits }, 'bad_ct');
 
@@ -44,7 +44,7 @@ const SMALL = utf8('Grüße, 世界');
 const small = (comment: string, ct: Bytes, over: object = {}): Vector =>
   refused(comment, { ...input, ct: hex(ct), ...over }, 'bad_ct');
 
-/** One piece under the whole nonce: what a client that knows no chunks writes. */
+/** One piece under the whole nonce, as a client without chunks writes it. */
 function onePiece(): Vector[] {
   const nonce = fixed('blob nonce of one piece', 24);
   const ct = aead(SMALL, { aad: AAD, nonce, key: KEY });

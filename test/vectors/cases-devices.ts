@@ -298,7 +298,7 @@ export function reauthentications(): Vector[] {
   ];
 }
 
-/** recovery.json: the signature that brings a device back. */
+/** recovery.json: the signature of a recovery. */
 export function recoveries(): Vector[] {
   const seed = fixed('recovery seed');
   const claim = {

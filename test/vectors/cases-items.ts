@@ -36,7 +36,7 @@ function tagInput(row: Omit<Row, 'sig'>): Bytes {
 const signed = (row: Omit<Row, 'sig'>): Row => ({ ...row, sig: hex(auth(tagInput(row), MAC_KEY)) });
 
 const sealedFor = (key: Bytes, label: string): Record<string, string> => ({
-  // In falling order of ids: whoever does not sort them gets another tag.
+  // In descending order of ids: a client that does not sort them gets another tag.
   [PHONE.id]: hex(seal(key, PHONE.keys.publicKey, fixed(`${label} phone`))),
   [LAPTOP.id]: hex(seal(key, LAPTOP.keys.publicKey, fixed(`${label} laptop`))),
 });
@@ -95,7 +95,7 @@ function opening(made: Made, plain: { payload: string | null; blob: Bytes | null
   };
 }
 
-/** Every covered field changed on its own; `sig` stays the one of the row. */
+/** Each field that the tag covers, changed on its own under the original `sig`. */
 function tampered(made: Made): Vector[] {
   const { row, blobCt } = made;
   const changed = (comment: string, change: Partial<Row>): Vector =>
@@ -129,13 +129,13 @@ function tampered(made: Made): Vector[] {
 }
 
 const FOREIGN_KEY = fixed('foreign item key');
-/** The wrap of another item, which the tag does not cover: it opens, to a key that is not this item's. */
+/** The master wrap of another item. The tag does not cover it, and it opens, but to a key that is not this item's. */
 const FOREIGN = {
   nonce: hex(fixed('foreign nonce', 24)),
   ct: hex(secretbox(FOREIGN_KEY, fixed('foreign nonce', 24), MASTER_KEY)),
 };
 
-/** Items among whose keys the server has put those of others, and that open all the same. */
+/** Items into which the server put keys of another item, and which open nevertheless. */
 function mixed(text: Made, image: Made, file: Made): Vector[] {
   const inline = opening(text, { payload: TEXT, blob: null });
   const strange = { [LAPTOP.id]: hex(seal(FOREIGN_KEY, LAPTOP.keys.publicKey, fixed('foreign seal'))) };
@@ -174,8 +174,8 @@ const active = ({ id, keys }: typeof LAPTOP): Record<string, unknown> => ({
 });
 
 /**
- * rewrap.json: a device re-wraps for one that joined, after another was revoked. What is sealed is random: the devices'
- * secret keys are given, and each opens its own.
+ * rewrap.json: a device re-wraps for one that joined, after another was revoked. Sealed boxes are random, so the
+ * devices' secret keys are given, and each device opens its own box.
  */
 export function rewraps(): Vector[] {
   const { text, image, file } = made();
@@ -278,7 +278,7 @@ export function wires(): Vector[] {
   ];
 }
 
-/** Items whose sig holds and which yet do not open. */
+/** Items that do not open: without a valid sig, or although it verifies. */
 function unopenable(made: Made): Vector[] {
   const { row } = made;
   const inline = row.inline ?? { ct: '', nonce: '', keys: {} };
@@ -317,7 +317,7 @@ function unopenable(made: Made): Vector[] {
   ];
 }
 
-/** item.json: full items, and what must be refused about them. */
+/** item.json: whole items, and variants that must be refused. */
 export function items(): Vector[] {
   const { text, image, file } = made();
   const inlineExpected = opening(text, { payload: TEXT, blob: null });

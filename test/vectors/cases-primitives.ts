@@ -93,7 +93,7 @@ const NACL_BOX_OUT =
   '4da7f011ec48c97271d2c20f9b928fe2270d6fb863d51738b48eeee314a7cc8ab932164548e526ae90224368517acfeabd6bb3732bc0e9da' +
   '99832b61ca01b6de56244a9e88d5f9b37973f622a43d14a6599b1f654cb45a74e355a5';
 
-/** A vector from a publication, which the reference must reproduce before it is believed about anything else. */
+/** A published vector. Throws where the reference implementation does not reproduce it. */
 function published(
   source: string,
   input: Vector['input'],
@@ -216,7 +216,7 @@ function curves(): Vector[] {
   ];
 }
 
-/** primitives.json: the port itself. */
+/** primitives.json: single calls of the primitives. */
 export const primitives = (): Vector[] => [...hashes(), ...boxes(), ...curves()];
 
 /** lp.json: length-prefixed lists. */
@@ -236,7 +236,7 @@ export function lengthPrefixes(): Vector[] {
   });
 }
 
-/** words.json: bytes to words and what was typed back to bytes. */
+/** words.json: bytes to words, and typed words back to bytes. */
 export function wordCases(): Vector[] {
   const read = (comment: string, typed: string, bytes: Bytes): Vector =>
     valid(comment, { typed, count: (bytes.length / 4) * 3 }, { text: words(bytes), bytes: hex(bytes) });

@@ -1,4 +1,4 @@
-/** What the vector files have in common: their form, fixed test values, and the one way of spoiling bytes. */
+/** What the vector files have in common: their form, fixed test values, and the way in which bytes are altered. */
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import { blake2b, ed25519Public, hex, utf8, x25519Public, type Bytes } from './reference.js';
 
@@ -36,7 +36,7 @@ export interface TestKeys {
   readonly secretKey: Bytes;
 }
 
-/** An X25519 pair of a label. */
+/** An X25519 key pair, derived from a label. */
 export function boxKeys(label: string): TestKeys {
   const secretKey = fixed(label);
   return { publicKey: x25519Public(secretKey), secretKey };
@@ -60,7 +60,7 @@ export const LOW_ORDER_POINTS: readonly (readonly [name: string, point: string])
   ['p, which is zero', `ed${'ff'.repeat(30)}7f`],
 ];
 
-/** The same words with another last one whose checksum is wrong: the lowest bit of a code is a checksum bit. */
+/** The same words with another last one, so that the checksum is wrong: the lowest bit of a code is a checksum bit. */
 export function miscounted(words: string): string {
   const list = words.split(' ');
   const last = wordlist.indexOf(list.at(-1) ?? '');

@@ -1,4 +1,4 @@
-/** The vectors of a blob's bytes against the machines, fed in portions of odd sizes. */
+/** Runs the vectors of a blob's bytes against encryptor and decryptor, fed in portions of odd sizes. */
 import { BlobDecryptor, BlobEncryptor, SEALED_CHUNK_BYTES } from '../../src/crypto/blob-stream.js';
 import { itemAad } from '../../src/crypto/item.js';
 import type { Sodium } from '../../src/crypto/sodium.js';
@@ -7,7 +7,7 @@ import { isContentType } from '../../src/protocol/item.js';
 
 type Fields = Record<string, unknown>;
 
-/** A change of the ciphertext: so many bytes kept, bytes added, one bit turned, two chunks exchanged. */
+/** A change of the ciphertext: keep so many bytes, append bytes, flip the lowest bit of a byte, exchange two chunks. */
 interface Edit {
   readonly keep?: number;
   readonly append?: string;
@@ -15,7 +15,7 @@ interface Edit {
   readonly exchange?: readonly [number, number];
 }
 
-/** A Buffer inside a larger one, as decoded bytes often are: it must neither be written to nor taken for its memory. */
+/** A Buffer in a larger ArrayBuffer, as decoded bytes often are: the code must not write to it, nor use the rest. */
 const unhex = (value: unknown): Uint8Array => Buffer.from(String(value), 'hex');
 const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
@@ -31,7 +31,7 @@ function edited(ct: Uint8Array, { keep, append, flip, exchange }: Edit): Uint8Ar
   return concat(chunks);
 }
 
-/** Portions whose borders fall before, on and behind those of chunks. */
+/** Portions that end before, at and after the end of a chunk. */
 function* portions(bytes: Uint8Array): Generator<Uint8Array> {
   const sizes = [1, 65_535, 65_552, 17, 200_000];
   for (let at = 0, turn = 0; at < bytes.length; turn++) {
@@ -41,7 +41,7 @@ function* portions(bytes: Uint8Array): Generator<Uint8Array> {
   }
 }
 
-/** blob.json: what is written of so many bytes, and what is read of a ciphertext. */
+/** blob.json: the plaintext of `ct`, or the ciphertext of `length` bytes. Throws where that opens to other bytes. */
 export function blobCheck(sodium: Sodium, input: Fields): Fields {
   const named = String(input['type']);
   const type = isContentType(named) ? named : 'file';

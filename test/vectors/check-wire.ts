@@ -12,7 +12,7 @@ import { arena } from '../support/changes.js';
 const list = (keys: SealedKeys): ItemBodyB['wrapped'] =>
   [...keys].map(([deviceId, key]) => ({ deviceId, key: toBase64(key) }));
 
-/** The body of shape B, its fields as the server has them: in camelCase. */
+/** The body of shape B, with its fields in camelCase, as the server has them. */
 function bodyB({ id, binId, type, ts, inline, blob, master, sig }: SealedItem): ItemBodyB {
   const { nonce, keys } = inline ?? blob ?? { nonce: new Uint8Array(0), keys: new Map<string, Uint8Array>() };
   return {
@@ -42,7 +42,7 @@ function inSnakeCase(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [snake(name), inSnakeCase(inner)]));
 }
 
-/** Both bodies of an item. Throws where the server would take them for two writes. */
+/** Both bodies of an item. Throws where the server would treat them as two different writes. */
 export function wireBodies(item: SealedItem): { readonly a: unknown; readonly b: unknown } {
   const [a, b] = [writeBody({ ...item, ifVersion: 0 }), bodyB(item)];
   const hashes = [decodeWriteA(arena, a, 'always'), decodeWriteB(arena, b, 'always')].map(hashOf);

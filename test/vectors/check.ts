@@ -1,6 +1,6 @@
 /**
- * Runs the vectors against the crypto core over a given binding: one function a file, from `input` to what must equal
- * `expected`. A refusal of the core is thrown, as everywhere.
+ * Runs the vectors against the crypto core over a given binding: one function per file, from `input` to what must equal
+ * `expected`. A refusal of the core is thrown.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -140,7 +140,7 @@ function transcriptOf(input: Fields): PairTranscript {
   };
 }
 
-/** A code in canonical form whose visible words the step at hand does not need. */
+/** A pairing code without its visible words, which no step needs. */
 const codeOf = (input: Fields) => ({
   visibleCode: '',
   wireCode: str(input, 'wireCode'),
@@ -211,7 +211,7 @@ const pairingSteps: Record<string, Check> = {
 const keyMap = (input: Fields): Map<string, Uint8Array> =>
   new Map(Object.keys(fields(input, 'keys')).map((id) => [id, bytes(fields(input, 'keys'), id)]));
 
-/** A vector's item as the core takes it. */
+/** A vector's item in the form that the core takes. */
 export function itemOf(row: Fields): SealedItem {
   const type = str(row, 'type');
   if (!isContentType(type)) throw new Error(`the vector has an unknown type ${type}`);
@@ -246,7 +246,7 @@ function itemKeyOf(sodium: Sodium, item: SealedItem, { device, masterKey }: Read
   return key === undefined ? null : toHex(key);
 }
 
-/** What each device that is listed finds in a re-wrapped item. */
+/** What each listed device finds in a re-wrapped item. */
 const checkRewrap: Check = (sodium, input) => {
   const item = itemOf(fields(input, 'item'));
   const masterKey = bytes(input, 'masterKey');

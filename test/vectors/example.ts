@@ -1,4 +1,4 @@
-/** One tenant with fixed keys: what the pages show of it byte for byte, made by the independent implementations. */
+/** A tenant with fixed keys, which the pages show byte for byte, computed by the independent implementations. */
 import { boxKeys, fixed } from './cases.js';
 import {
   aead,
@@ -117,7 +117,7 @@ const table = (rows: readonly (readonly [string, string])[]): string =>
   ['| | Hex, or text |', '| --- | --- |', ...rows.map(([name, value]) => row(name, value))].join('\n');
 const json = (value: unknown): string => `\`\`\`json\n${JSON.stringify(value, null, 2)}\n\`\`\``;
 
-/** Of the page on Cryptography. */
+/** A section of the page on Cryptography. */
 export const ITEM_SECTION = `## One item, byte for byte
 
 A note of a tenant with one device, with what comes up on the way. Random bytes are fixed here; a client draws them. The same

@@ -1,7 +1,7 @@
 /**
- * The primitives of the vectors, from other hands than libsodium's: Node's OpenSSL (SHA, HMAC, PBKDF2, X25519,
- * Ed25519, ChaCha20-Poly1305), @noble/hashes (BLAKE2b, Argon2id), and Salsa20, HChaCha20 and Poly1305 written out here
- * from their papers. Nothing of `src/` is used, so a vector that both sides agree on proves more than stability.
+ * The primitives of the vectors, independent of libsodium: Node's OpenSSL (SHA, HMAC, PBKDF2, X25519, Ed25519,
+ * ChaCha20-Poly1305), @noble/hashes (BLAKE2b, Argon2id), and Salsa20, HChaCha20 and Poly1305 implemented here from
+ * their papers. Nothing of `src/` is used, so a vector on which both sides agree proves more than stability.
  * Slow and not constant time: for known test values only.
  */
 import {
@@ -55,7 +55,7 @@ export const argon2 = (length: number, password: Bytes, saltInput: Bytes): Promi
 export const bip39Seed = (phrase: string): Bytes =>
   new Uint8Array(pbkdf2Sync(phrase.normalize('NFKD'), 'mnemonic', 2048, 64, 'sha512'));
 
-/** BIP39 words as a string of bits, which is slow and plain. */
+/** BIP39 words by way of a string of bits: slow and simple. */
 export function words(bytes: Bytes): string {
   const binary = (value: number, width: number): string => value.toString(2).padStart(width, '0');
   const entropy = [...bytes].map((byte) => binary(byte, 8)).join('');
@@ -129,7 +129,7 @@ export function hchacha20(key: Bytes, nonce16: Bytes): Bytes {
   return store([...s.slice(0, 4), ...s.slice(12)]);
 }
 
-/** XChaCha20-Poly1305: HChaCha20 by hand, the rest by OpenSSL. */
+/** XChaCha20-Poly1305: HChaCha20 from this file, the rest from OpenSSL. */
 export function aead(message: Bytes, input: { aad: Bytes; nonce: Bytes; key: Bytes }): Bytes {
   const subkey = hchacha20(input.key, input.nonce.subarray(0, 16));
   const nonce = join(new Uint8Array(4), input.nonce.subarray(16));
@@ -203,7 +203,7 @@ export function secretbox(message: Bytes, nonce: Bytes, key: Bytes): Bytes {
   return join(poly1305(ct, stream.subarray(0, 32)), ct);
 }
 
-/** A sealed box whose ephemeral secret is given, so that it comes out the same each time. */
+/** A sealed box with a given ephemeral secret, so that the result is the same each time. */
 export function seal(message: Bytes, publicKey: Bytes, ephemeralSecret: Bytes): Bytes {
   const ephemeral = x25519Public(ephemeralSecret);
   const nonce = blake2b(24, join(ephemeral, publicKey));

@@ -1,18 +1,18 @@
-/** What goes over the wire when a tenant is claimed and a device is paired: run against a real server, with fixed keys. */
+/** What goes over the wire when a tenant is claimed and a device paired, from a real server and with fixed keys. */
 import { once } from 'node:events';
 import WebSocket from 'ws';
 import * as example from './example.js';
 
 type Json = Record<string, unknown>;
 
-/** What a server draws or measures: by the name of the field. */
+/** Placeholders for what a server draws or measures, by field name. */
 const DRAWN: Readonly<Record<string, unknown>> = {
   ...{ token: 'TOKEN', ticket: 'TICKET', tenantId: 'TENANT-ID', epoch: 'EPOCH', lookupId: 'LOOKUP-ID' },
   ...{ pairedAt: 1_760_000_000_000, expiresAt: 1_760_000_300_000, version: undefined, storageUsedBytes: undefined },
 };
 const isNumber = (value: unknown): boolean => typeof value === 'number';
 
-/** The same with the server's own values named instead. Versions of items are kept: they follow from what was written. */
+/** The value with placeholders for the server's own. Versions of items are kept: they follow from what was written. */
 function settled(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(settled);
   if (typeof value !== 'object' || value === null) return value;
@@ -61,7 +61,7 @@ class Talk {
   }
 }
 
-/** A socket whose frames come one by one; pings are passed over. */
+/** A socket whose frames are read one by one, without pings. */
 async function socketOf(origin: string, ticket: unknown) {
   const socket = new WebSocket(`${origin.replace('http', 'ws')}/ws?ticket=${String(ticket)}&shape=a`);
   const frames: Json[] = [];
@@ -78,7 +78,7 @@ async function socketOf(origin: string, ticket: unknown) {
   return { send: (frame: Json) => socket.send(JSON.stringify(frame)), next, close: () => socket.close() };
 }
 
-/** Claims the empty server at this origin and pairs a device. Answers the two sections of the page on Pairing. */
+/** Claims the empty server at this origin and pairs a device. Returns the two sections of the page on Pairing. */
 export async function transcripts(origin: string): Promise<{ readonly claim: string; readonly pairing: string }> {
   const { FIRST, SECOND } = example;
   const claim = new Talk(origin);
@@ -151,7 +151,7 @@ ${text}
 The held reply to N and the reply and frame to E are in no order to each other.
 `;
 
-/** A page with this section in the place of the one of the same heading. */
+/** The page with this section in place of the one under the same heading. Throws where there is none. */
 export function withSection(page: string, section: string): string {
   const [heading = ''] = section.split('\n', 1);
   const start = page.indexOf(`${heading}\n`);

@@ -1,4 +1,4 @@
-/** Writes the sections of the reference that show fixed keys at work: one item, a claim and a pairing. */
+/** Writes the sections of the reference that show an item, a claim and a pairing with fixed keys. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { startDemoServer } from '../../src/demo/server.js';

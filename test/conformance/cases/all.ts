@@ -1,4 +1,4 @@
-/** All cases. Those after which the tenant has a password, or is claimed anew, come last: they would slow the others down. */
+/** All cases. Those that set a password or claim the tenant anew come last, because they slow down the others. */
 import type { Case } from '../stage.js';
 import { batch } from './batch.js';
 import { bins } from './bins.js';

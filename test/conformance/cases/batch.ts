@@ -32,22 +32,22 @@ const each: Case = {
       'BATCH-04',
       codes,
       ['ok', 'ok', 'bin_not_found', 'ok', conflict, 'unknown_type', 'ok', invalid, invalid],
-      'what became of each write',
+      'outcome of each write',
     );
-    check.same('BATCH-04', results[1]?.['version'], stored.version, 'version of the same write again');
+    check.same('BATCH-04', results[1]?.['version'], stored.version, 'version of the repeated write');
     const good = [0, 3, 6].map((index) => results[index] ?? {});
     check.same(
       'BATCH-01',
       good.map(({ id }) => id),
       [x.id, y.id, z.id],
-      'ids of the good ones',
+      'ids of the accepted new items',
     );
     const versions = [1, 2, 3].map((step) => stored.version + step);
     check.same(
       'BATCH-04',
       good.map(({ version }) => version),
       versions,
-      'versions, in the order given',
+      'versions of the accepted new items, in the order of the batch',
     );
     const marker = await stage.written();
     await untilVersion(socket, marker.version);

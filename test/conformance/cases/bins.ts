@@ -27,7 +27,7 @@ const inbox: Case = {
       const reply = await stage.wire.delete('/bins/inbox', { ...stage.as(), body });
       check.outcome('BIN-02', reply, '409 conflict', 'inbox stays');
     }
-    check.ok('BIN-02', (await binOf(stage, 'inbox')) !== undefined, '`inbox` in the list after that');
+    check.ok('BIN-02', (await binOf(stage, 'inbox')) !== undefined, '`inbox` is still in the list');
   },
 };
 
@@ -41,8 +41,8 @@ const make: Case = {
     check.outcome('BIN-04', reply, '200');
     const made = fields(reply.at('bin'));
     check.same('BIN-04', [made['id'], made['itemCount']], [id, 0], 'id and itemCount of the new bin');
-    check.same('BIN-07', made['meta'], spelled(shape, meta), 'meta, as it came');
-    check.same('BIN-10', made['slug'], id.toLowerCase(), 'slug');
+    check.same('BIN-07', made['meta'], spelled(shape, meta), 'meta, as it was sent');
+    check.same('BIN-10', made['slug'], id.toLowerCase(), 'slug of a bin that was made without one');
     const told = fields((await socket.next('bin'))['bin']);
     check.same(
       'BIN-17',
@@ -62,7 +62,7 @@ const make: Case = {
     );
     check.same('BIN-17', fields((await socket.next('bin'))['bin'])['slug'], slug, 'slug of the frame');
     const cleared = fields((await wire.patch(`/bins/${id}`, { meta: null }, stage.as())).at('bin'));
-    check.same('BIN-05', [cleared['slug'], cleared['meta']], [slug, null], 'slug and meta after an empty meta');
+    check.same('BIN-05', [cleared['slug'], cleared['meta']], [slug, null], 'slug and meta after meta was set to null');
     const over = randomBytes(4_097);
     check.outcome(
       'BIN-07',
@@ -83,7 +83,7 @@ const make: Case = {
         'BIN-17',
         [fields(frame)['id'], Number.isInteger(fields(frame)['deletedAt'])],
         [id, true],
-        'id, and whether deletedAt is a time, of the frame',
+        'id of the frame, and whether its deletedAt is an integer',
       );
       break;
     }
@@ -173,7 +173,7 @@ const counts: Case = {
     const empty = await stage.bin();
     check.outcome('BIN-12', await wire.delete(`/bins/${empty}`, stage.as()), '200', 'a bin without items');
     for (const gone of [id, empty])
-      check.same('BIN-12', await binOf(stage, gone), undefined, 'a deleted bin in the list');
+      check.same('BIN-12', await binOf(stage, gone), undefined, 'entry of the deleted bin in the list');
   },
 };
 
@@ -190,7 +190,7 @@ const most: Case = {
       if (reply.status !== 200) break;
       made.push(id);
     }
-    check.same('BIN-16', (await listed(stage)).length, 1_000, 'bins that can be made');
+    check.same('BIN-16', (await listed(stage)).length, 1_000, 'number of bins when no more can be made');
     check.refused('BIN-16', await wire.post('/bins', { id: newId() }, stage.as()), 'one more');
     for (const id of made) await wire.delete(`/bins/${id}`, stage.as());
   },

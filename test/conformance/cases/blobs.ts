@@ -48,7 +48,7 @@ const transfer: Case = {
     check.outcome('BLOB-05', await write(), unknown, 'an item that names a blob that was not uploaded');
     const missing = await wire.get(`/blobs/${ref}/url`, stage.as());
     check.outcome('BLOB-05', missing, '404 blob_not_found', 'its download address');
-    // A server may refuse by ending the connection before all of a body has come: then no answer is to be had.
+    // A server may refuse by closing the connection before it has read the whole body: then there is no answer (0).
     const put = async (url: string, body: Buffer): Promise<number> =>
       send('PUT', url, { headers: { ...headersOf(grant), 'content-length': String(body.length) }, body }).then(
         ({ status }) => status,
@@ -56,7 +56,12 @@ const transfer: Case = {
       );
     const bad = async (rule: string, url: string, body: Buffer, what: string): Promise<void> => {
       const status = await put(url, body);
-      check.same(rule, status === 0 || (status >= 400 && status < 500), true, `${what}: a refusal, got ${status}`);
+      check.same(
+        rule,
+        status === 0 || (status >= 400 && status < 500),
+        true,
+        `${what}: whether it is refused (status ${status})`,
+      );
     };
     const url = grant.text('url');
     await bad('BLOB-06', url, content.subarray(1), 'a byte too few');
@@ -65,7 +70,7 @@ const transfer: Case = {
     altered.pathname = altered.pathname.replace(ref, `${newId()}.bin`);
     await bad('BLOB-07', altered.href, content, 'another name under the same signature');
     const status = await put(url, content);
-    check.same('BLOB-02', status >= 200 && status < 300, true, `the upload, got ${status}`);
+    check.same('BLOB-02', status >= 200 && status < 300, true, `whether the upload is accepted (status ${status})`);
     await bad('BLOB-06', url, content, 'the address once more');
     const stored = await write();
     check.of('BLOB-02', stored, stored.status === 200, 'the item that names it');
@@ -76,15 +81,25 @@ const transfer: Case = {
     const left = Number(expires) - Date.now();
     check.of('BLOB-03', down, left > 3 * 60_000 && left < 7 * 60_000, 'expiresAt 5 minutes ahead');
     const got = await send('GET', down.text('url'));
-    check.same('BLOB-02', [got.status, got.bytes.equals(content)], [200, true], 'the download, byte for byte');
+    check.same(
+      'BLOB-02',
+      [got.status, got.bytes.equals(content)],
+      [200, true],
+      'status of the download, and whether its bytes are the uploaded ones',
+    );
     const spoilt = await send('GET', `${down.text('url').slice(0, -4)}AAAA`);
-    check.same('BLOB-07', spoilt.status >= 400 && spoilt.status < 500, true, `an altered address: ${spoilt.status}`);
+    check.same(
+      'BLOB-07',
+      spoilt.status >= 400 && spoilt.status < 500,
+      true,
+      `whether an altered address is refused (status ${spoilt.status})`,
+    );
   },
 };
 
 const PART = 5 * 1024 * 1024;
 
-/** A part of an upload, as it came. */
+/** A part of an upload, as the server returned it. */
 interface Part {
   readonly from: number;
   readonly size: number;
@@ -115,11 +130,16 @@ const upload: Case = {
       [0, PART],
       [PART, SIZE],
     ];
-    check.same('BLOB-53', cuts, expected, 'parts of 5 MiB');
+    check.same('BLOB-53', cuts, expected, 'offsets and sizes of the parts, of 5 MiB each but the last');
     for (const { from, size, url, headers } of parts) {
       const body = content.subarray(from, from + size);
       const { status } = await send('PUT', url, { headers, body });
-      check.same('BLOB-53', status >= 200 && status < 300, true, `the part from ${from}, got ${status}`);
+      check.same(
+        'BLOB-53',
+        status >= 200 && status < 300,
+        true,
+        `whether the part from ${from} is accepted (status ${status})`,
+      );
     }
     const ref = refIn(begun);
     const end = await stands(ref);
@@ -127,7 +147,7 @@ const upload: Case = {
     check.of('BLOB-53', end, (end.at('parts') as unknown[]).length === 0, 'and no part is missing');
     check.outcome('BLOB-53', await wire.post('/items', naming(stage, ref), stage.as()), '200', 'an item names it');
     const got = await send('GET', (await wire.get(`/blobs/${ref}/url`, stage.as())).text('url'));
-    check.same('BLOB-53', got.bytes.equals(content), true, 'the download, byte for byte');
+    check.same('BLOB-53', got.bytes.equals(content), true, 'whether the downloaded bytes are the uploaded ones');
     check.outcome('BLOB-54', await stands(`${newId()}.bin`), '404 blob_not_found', 'an unknown upload');
     const other = refIn(await begin(SIZE));
     const dropped = await wire.delete(`/uploads/${other}`, stage.as());

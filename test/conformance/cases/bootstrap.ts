@@ -1,4 +1,4 @@
-/** Bootstrap. What is seen when the kit itself claims the server is kept by the world. */
+/** Bootstrap. The replies to the kit's own claim are kept by the world. */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { claimBody, newCode, newId, sealedFor } from '../../support/devices.js';
@@ -14,7 +14,7 @@ const claimed: Case = {
     const { world, wire, shape } = stage;
     const { before, after, strangers, replies, wrappedMasterKey } = world.lastClaim;
     const winners = replies.filter(({ status }) => status === 200);
-    check.same('BOOT-03', winners.length, 1, `winners of ${replies.length} calls at once`);
+    check.same('BOOT-03', winners.length, 1, `successes among ${replies.length} concurrent claims`);
     for (const reply of replies.filter(({ status }) => status !== 200))
       check.outcome('BOOT-03', reply, CODES.claimed[shape], 'a call that lost');
     const [won] = winners;
@@ -37,7 +37,7 @@ const claimed: Case = {
     if (strangers.length > 0) check.of('BOOT-05', before, before.at('claimed') === false, 'still unclaimed after that');
     check.skip('BOOT-05', 'no --claim-token was given');
     if (strangers.length > 0) check.skip('BOOT-06', 'the server wants a claim token');
-    else check.ok('BOOT-06', winners.length > 0, 'a claim without a token');
+    else check.ok('BOOT-06', winners.length > 0, 'a claim without a token succeeds');
   },
 };
 
@@ -66,7 +66,7 @@ const restart: Case = {
     const sockets = [await stage.watch(first), await stage.connect({ token: second.token, shape })];
     const reply = await world.wipe();
     check.of('BOOT-07', reply, reply.status === 200 && reply.at('ok') === true, '{ok: true}');
-    for (const socket of sockets) check.ok('BOOT-11', (await socket.closed).code >= 1000, 'a closed socket');
+    for (const socket of sockets) check.ok('BOOT-11', (await socket.closed).code >= 1000, 'the socket is closed');
     const status = await wire.get('/service/status', { shape });
     check.of('BOOT-07', status, status.at('claimed') === false, 'claimed: false');
     for (const { token } of [first, second]) {
@@ -88,7 +88,12 @@ const restart: Case = {
       'a pair session from before',
     );
     const { replies } = await world.claim();
-    check.same('BOOT-03', replies.filter(({ status: one }) => one === 200).length, 1, 'winners of calls at once');
+    check.same(
+      'BOOT-03',
+      replies.filter(({ status: one }) => one === 200).length,
+      1,
+      'successes among concurrent claims',
+    );
     check.of(
       'BOOT-01',
       replies[0] ?? reply,
@@ -100,7 +105,7 @@ const restart: Case = {
       'BOOT-10',
       [row['version'], row['ct']],
       [item.version, spelled('b', item.ct)],
-      'version and ct of an item from before',
+      'version and ct of an item written before the restart',
     );
     const edit = stage.edit(item, { keys: sealedFor(...world.ids) });
     check.outcome('BOOT-10', await stage.write(edit), '200', 'and it can be written');

@@ -26,30 +26,30 @@ const list: Case = {
       'DEV-01',
       [mine['pubkey'], mine['revokedAt'], Number.isInteger(mine['pairedAt'])],
       [spelled(shape, publicKeyOf(first)), null, true],
-      'pubkey, revokedAt, and whether pairedAt is a time',
+      'pubkey, revokedAt, and whether pairedAt is an integer',
     );
     check.same(
       'DEV-02',
       [...all].filter(([, { current }]) => current === true).map(([id]) => id),
       [first.id],
-      'devices with `current`',
+      'ids of the devices with `current` true',
     );
     check.same(
       'DEV-02',
       (await listed(stage, second)).get(second.id)?.['current'],
       true,
-      '`current` of the other caller',
+      '`current` of the second device in its own list',
     );
     check.same('DEV-03', all.get(third.id)?.['online'], false, '`online` without a socket');
     const before = await online();
     const socket = await stage.watch(third);
     const shown = await stage.until(async () => (await listed(stage)).get(third.id)?.['online'] === true);
-    check.ok('DEV-03', shown, '`online` with a socket');
+    check.ok('DEV-03', shown, '`online` is true while a socket is open');
     check.same('STAT-10', await online(), before + 1, 'devicesOnline with one more socket');
     await socket.close();
     const gone = await stage.until(async () => (await listed(stage)).get(third.id)?.['online'] === false);
-    check.ok('DEV-03', gone, 'not `online` once it is closed');
-    check.same('STAT-10', await online(), before, 'devicesOnline after that');
+    check.ok('DEV-03', gone, '`online` is false after the socket closed');
+    check.same('STAT-10', await online(), before, 'devicesOnline after the socket closed');
   },
 };
 
@@ -162,7 +162,7 @@ const last: Case = {
     const alive = [];
     for (const device of [first, second])
       if ((await wire.get('/me', stage.as('a', device))).status === 200) alive.push(device);
-    check.same('DEV-07', alive.length, 1, 'devices left of two that revoke each other at once');
+    check.same('DEV-07', alive.length, 1, 'devices left of two that revoke each other concurrently');
     check.ok(
       'DEV-07',
       [mine, theirs].some(({ status }) => status >= 400),

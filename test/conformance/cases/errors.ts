@@ -5,7 +5,7 @@ import { claimBody, newCode, newId, writeBody } from '../../support/devices.js';
 import { spelled, UpgradeRefused, type Ask, type Shape } from '../../support/wire.js';
 import { CODES, type Case, type Stage } from '../stage.js';
 
-/** '<status> <code>' of every refusal that the catalogue knows, in a shape. */
+/** '<status> <code>' of every refusal of the catalogue, in a shape. */
 const known = (shape: Shape): Set<string> =>
   new Set((Object.keys(CATALOGUE) as ErrorName[]).map((name) => `${statusOf(name, shape)} ${codeOf(name, shape)}`));
 

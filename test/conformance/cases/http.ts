@@ -194,7 +194,7 @@ const hostile: Case = {
     ];
     for (const call of calls) await call();
     for (const [name, bytes] of Object.entries(RAW)) {
-      // What does not end by itself is an answer that keeps its connection, or none at all.
+      // Reads up to the end of the headers, because an answer may leave the connection open; no answer times out.
       const text = await wire.raw(bytes, (got) => /^HTTP\/1\.1 \d{3}[^]*\r\n\r\n/.test(got), 10_000).catch(() => '');
       const status = statusOf(text);
       check.ok(

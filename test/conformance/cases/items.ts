@@ -1,4 +1,4 @@
-/** Items: their fields, and who is told. */
+/** Items: their fields, and which devices get a push. */
 import { randomBytes } from 'node:crypto';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
@@ -163,9 +163,9 @@ const replaced: Case = {
     );
     const frame = await socket.next('item');
     const row = fields(shape === 'a' ? frame : frame['item']);
-    check.same('ITEM-07', [row['id'], row['version']], [old.id, old.version + 1], 'the item that was pushed');
+    check.same('ITEM-07', [row['id'], row['version']], [old.id, old.version + 1], 'id and version of the pushed item');
     const ct = shape === 'a' ? fields(row['payloadEnc'])['ct'] : row['ct'];
-    check.same('ITEM-07', ct, spelled(shape, next.ct), 'its ct');
+    check.same('ITEM-07', ct, spelled(shape, next.ct), 'ct of the pushed item');
   },
 };
 
@@ -222,13 +222,13 @@ const whoIsTold: Case = {
       );
     }
     const row = fields(await stage.row(item.id));
-    check.same('ITEM-35', row['senderDevice'], first.id, 'senderDevice after re-wrap and move by another');
+    check.same('ITEM-35', row['senderDevice'], first.id, 'senderDevice after a re-wrap and a move by another device');
     await stage.remove(item.id, undefined, second);
     check.same(
       'ITEM-35',
       fields(await stage.row(item.id))['senderDevice'],
       first.id,
-      'senderDevice after a delete by another',
+      'senderDevice after a delete by another device',
     );
     const marker = await stage.written();
     const told = (await untilVersion(ofSecond, marker.version)).map(({ version }) => version);
@@ -237,7 +237,7 @@ const whoIsTold: Case = {
       'ITEM-36',
       changesOf(ofFirst.frames).map(({ version }) => version),
       [1, 2, 3].map((step) => item.version + step),
-      "versions pushed to the content's writer in all",
+      "all versions pushed to the content's writer",
     );
   },
 };
@@ -259,14 +259,14 @@ const sequence: Case = {
       'ITEM-37',
       versions,
       versions.map((_, index) => head + 1 + index),
-      'versions of 40 writes at once, over two bins',
+      'versions of 40 concurrent writes, over two bins',
     );
     for (const reply of refused) check.refused('ITEM-38', reply, 'a write into an unknown bin');
     check.same('ITEM-38', await stage.head(), head + 40, 'the head after 40 writes and 10 refusals');
   },
 };
 
-/** A cap that can be filled in reasonable time, in bytes. */
+/** The largest storage cap that the kit fills, in bytes: a larger one takes too long. */
 const CAP_MAX = 20_000_000;
 
 async function room(stage: Stage): Promise<{ readonly cap: number; readonly used: number }> {

@@ -1,4 +1,4 @@
-/** Items: who must be able to read them, blobs' envelopes, what a revocation takes away. */
+/** Items: required keys, keys of blobs, and the removal of a revoked device's keys. */
 import { randomBytes } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -57,7 +57,7 @@ async function put(url: string, headers: Json, content: Buffer): Promise<number>
   });
 }
 
-/** Uploads a blob and answers its name. */
+/** Uploads a blob and returns its ref. */
 async function newBlob(stage: Stage): Promise<string> {
   const body = { contentLength: BLOB_BYTES, contentType: 'application/octet-stream' };
   const reply = await stage.wire.post('/blobs/upload-url', body, stage.as('a'));
@@ -131,7 +131,7 @@ const emptyBeside: Case = {
       ['keys', { [first.id]: randomBytes(8) }],
       ['keys', { [first.id]: '***' }],
     ];
-    // The schema comes before the blob is looked for, so no blob needs to be there.
+    // The schema is checked before the blob is looked up, so no blob needs to exist.
     const bodyOf = (part: { nonce: unknown; keys: unknown }): Json => {
       const blob = blobFields(`${newId()}.bin`, world.ids);
       const head = { id: newId(), binId: world.bin, type: 'file', ts: Date.now() };
@@ -218,7 +218,7 @@ const revokedInBlob: Case = {
       'ITEM-31',
       (await stage.row(String(body['id']), 'a'))['blobKeys'],
       spelled('a', blob.blobKeys),
-      'blobKeys stay whole',
+      'blobKeys after the revocation, whole',
     );
   },
 };
@@ -270,14 +270,14 @@ const purge: Case = {
       'ITEM-29',
       Object.keys((rows.get(named.id)?.['payloadEnc'] as { keys: Json }).keys).sort(),
       world.ids.sort(),
-      'devices in the stored keys',
+      'ids of the devices in the stored keys',
     );
     const still = [...items.slice(0, 20), ...items.slice(30)];
     check.same(
       'ITEM-33',
       still.filter(({ id }) => rows.get(id)?.['version'] !== before.get(id)).length,
       0,
-      'items with a new version that nobody changed',
+      'number of items that nobody changed and that have a new version',
     );
     for (const { next, reply } of changed) {
       const row = rows.get(next.id);
@@ -285,7 +285,7 @@ const purge: Case = {
         'ITEM-34',
         [row?.['version'], fields(row?.['payloadEnc'])['ct']],
         [reply.at('version'), spelled('a', next.ct)],
-        'version and ct of a change that came in between',
+        'version and ct of an item that was changed during the removal',
       );
     }
     const marker = await stage.written();
@@ -295,7 +295,7 @@ const purge: Case = {
       'ITEM-33',
       changesOf(socket.frames).filter(({ id }) => !own.has(id)).length,
       0,
-      'frames pushed of items that nobody changed',
+      'number of frames pushed for items that nobody changed',
     );
   },
 };

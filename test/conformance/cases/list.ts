@@ -47,14 +47,14 @@ const pages: Case = {
       'LIST-04',
       versions(await list(stage, `?since=${since}`)).length,
       shape === 'a' ? 500 : 200,
-      'rows without a limit',
+      'number of rows without a limit',
     );
     for (const limit of [1_000, 1_001, 1_000_000_000])
       check.same(
         'LIST-05',
         versions(await list(stage, `?since=${since}&limit=${limit}`)).length,
         1_000,
-        `rows with limit ${limit}`,
+        `number of rows with limit ${limit}`,
       );
     const end = await list(stage, `?since=${head - 40}&limit=40`);
     check.of(
@@ -77,7 +77,7 @@ const pages: Case = {
       'LIST-11',
       [versions(view), more(stage, view), cursor(stage, view)],
       [[inBin.version], false, inBin.version + 1],
-      'rows, more and cursor of a bin whose last row is below the head',
+      'versions, hasMore and cursor for a bin whose last row is below the head',
     );
   },
 };
@@ -244,14 +244,19 @@ const beside: Case = {
       if (over && more(stage, page) !== true) break;
     }
     await writers;
-    check.ok('LIST-12', rising, 'versions that rise from page to page');
-    check.same('LIST-12', [...held.keys()].sort(), [...mine].sort(), 'items found by paging beside two writers');
+    check.ok('LIST-12', rising, 'versions rise within and over all pages');
+    check.same(
+      'LIST-12',
+      [...held.keys()].sort(),
+      [...mine].sort(),
+      'items found by paging concurrently with two writers',
+    );
     const truth = new Map((await stage.rows(stage.shape, since0)).map((row) => [String(row['id']), row['version']]));
     check.same(
       'LIST-12',
       [...held].filter(([id, row]) => truth.get(id) !== row['version']).length,
       0,
-      'items not found in their latest state',
+      'number of items not found in their latest state',
     );
   },
 };

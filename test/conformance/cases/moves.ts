@@ -25,7 +25,12 @@ const move: Case = {
     );
     const frame = await socket.next('item');
     const row = fields(shape === 'a' ? frame : frame['item']);
-    check.same('MOVE-02', [row['id'], row['binId'], row['version']], [item.id, bin, version], 'the item frame');
+    check.same(
+      'MOVE-02',
+      [row['id'], row['binId'], row['version']],
+      [item.id, bin, version],
+      'id, bin and version of the item frame',
+    );
     const after = await stage.row(item.id, 'b');
     check.same(
       'MOVE-01',
@@ -34,7 +39,12 @@ const move: Case = {
       'bin, version and sig of the row',
     );
     const moved = { bin_id: bin, version, sig: sig.toString('base64') };
-    check.same('MOVE-03', { ...after, ...moved }, { ...before, ...moved }, 'everything else of the row, as before');
+    check.same(
+      'MOVE-03',
+      { ...after, ...moved },
+      { ...before, ...moved },
+      'the row, as before except for bin, version and sig',
+    );
     await stage.quietly(check, 'MOVE-05', socket, async () => {
       const again = await post({ binId: bin, version: item.version, sig });
       check.of(

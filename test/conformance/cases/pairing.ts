@@ -8,7 +8,7 @@ import { type Case, type Stage, fields } from '../stage.js';
 
 const epk = (): Buffer => Buffer.from(nodeSodium.boxKeyPair().publicKey);
 
-/** Starts a session as the first device; answers its code. */
+/** Starts a session, by default as the first device; returns its code. */
 async function start(stage: Stage, device: TestDevice = stage.first): Promise<string> {
   const code = newCode();
   const reply = await stage.wire.post('/devices/pair-init', { code, epk: epk() }, stage.as('a', device));
@@ -27,7 +27,7 @@ const requests = async (stage: Stage, device = stage.first): Promise<Json[]> =>
 const isDevice = async (stage: Stage, id: unknown): Promise<boolean> =>
   (await stage.wire.get('/devices', stage.as('a'))).list('devices').some((device) => device['id'] === id);
 
-/** Fields of `wanted` that `found` has otherwise. */
+/** Fields of `wanted` whose value in `found` differs. */
 const others = (found: Json, wanted: Json): string[] =>
   Object.entries(wanted)
     .filter(([key, value]) => JSON.stringify(found[key]) !== JSON.stringify(value))
@@ -77,9 +77,14 @@ const steps: Case = {
       'fields of the frame that differ',
     );
     const open = await requests(stage);
-    check.same('PAIR-14', [open.length, others(open[0] ?? {}, request)], [1, []], 'requests, and fields that differ');
-    check.same('PAIR-14', await requests(stage, second), [], 'requests to another device');
-    check.same('PAIR-17', await isDevice(stage, deviceId), false, 'whether it is a device before the wrap');
+    check.same(
+      'PAIR-14',
+      [open.length, others(open[0] ?? {}, request)],
+      [1, []],
+      'number of requests, and fields that differ',
+    );
+    check.same('PAIR-14', await requests(stage, second), [], 'requests listed for another device');
+    check.same('PAIR-17', await isDevice(stage, deviceId), false, 'whether the new device is listed before the wrap');
     const release = wrapBody(code);
     const wrapped = await wire.post('/devices/pair-wrap', release, stage.as());
     check.of('PAIR-15', wrapped, wrapped.status === 200 && wrapped.at('ok') === true, '{ok: true}');
@@ -108,11 +113,16 @@ const steps: Case = {
       'PAIR-08',
       (await wire.get('/me', { token: device.token })).at('device.id'),
       deviceId,
-      '/me with the new token',
+      'device id in /me with the new token',
     );
     for (const socket of [mine, theirs])
-      check.same('DEV-12', fields((await socket.next('device_joined'))['device'])['id'], deviceId, 'device_joined');
-    check.same('PAIR-12', theirs.of('pair_request').length, 0, 'pair_request frames to another device');
+      check.same(
+        'DEV-12',
+        fields((await socket.next('device_joined'))['device'])['id'],
+        deviceId,
+        'device id in device_joined',
+      );
+    check.same('PAIR-12', theirs.of('pair_request').length, 0, 'number of pair_request frames to another device');
     check.same('PAIR-14', await requests(stage), [], 'requests after the wrap');
   },
 };
@@ -152,7 +162,7 @@ const late: Case = {
   },
 };
 
-/** A machine may be busy. */
+/** Allowance for a busy machine. */
 const GRACE_MS = 10_000;
 
 const pending: Case = {
@@ -197,7 +207,7 @@ const holding: Case = {
       'PAIR-24',
       replies.map(({ status }) => status).sort(),
       [200, 202],
-      'answers of two held calls of one device',
+      'statuses of two held calls of one device',
     );
     if (won === undefined)
       return (
@@ -210,7 +220,7 @@ const holding: Case = {
         undefined
       );
     stage.adopt({ ...stage.first, id: won.text('device.id'), token: won.text('token') });
-    check.same('PAIR-09', won.at('device.id'), body['deviceId'], 'device of the result');
+    check.same('PAIR-09', won.at('device.id'), body['deviceId'], 'device id in the result');
     const again = await fetchNpk(stage, body);
     check.of('PAIR-09', again, again.at('device.id') === body['deviceId'], 'the result again, to the same pubkey');
   },
@@ -229,7 +239,12 @@ const resent: Case = {
     const later = await stage.watch(stage.first);
     const marker = await stage.written({}, stage.second);
     await untilVersion(later, marker.version);
-    check.same('PAIR-13', later.of('pair_request').length, 0, 'frames once it is decided');
+    check.same(
+      'PAIR-13',
+      later.of('pair_request').length,
+      0,
+      'number of pair_request frames after the session was rejected',
+    );
     check.ok('PAIR-13', changesOf(later.frames).length === 1, 'the socket is live');
   },
 };
@@ -253,7 +268,7 @@ const reject: Case = {
     check.outcome('PAIR-19', await fetchEpk(stage, code), '400 pair_invalid', 'after the reject');
     check.outcome('PAIR-19', await fetchNpk(stage, body), '400 pair_invalid', 'after the reject');
     check.refused('PAIR-19', await wrap(stage, wrapBody(code)), 'a wrap after the reject');
-    check.same('PAIR-19', await isDevice(stage, body['deviceId']), false, 'whether it is a device');
+    check.same('PAIR-19', await isDevice(stage, body['deviceId']), false, 'whether the rejected device is listed');
   },
 };
 
@@ -274,7 +289,7 @@ const plain: Case = {
     const paired = await held;
     check.outcome('PAIR-20', paired, '200', 'the new device');
     const device = stage.adopt({ ...stage.first, id: paired.text('device.id'), token: paired.text('token') });
-    check.same('PAIR-20', device.id, request['deviceId'], 'id of the device');
+    check.same('PAIR-20', device.id, request['deviceId'], 'id of the registered device');
     check.outcome('PAIR-20', await stage.wire.get('/me', { token: device.token }), '200', 'its token');
     const list = (await stage.wire.get('/devices', stage.as('a'))).list('devices');
     check.same('DEV-14', list.find(({ id }) => id === device.id)?.['cert'], null, 'cert of a device without one');

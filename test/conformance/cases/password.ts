@@ -1,4 +1,4 @@
-/** The account password. Once set it cannot be taken away: the tenant has one from here on. */
+/** The account password. It cannot be removed: the tenant has one from here on. */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newCode, newId, npkBody, waitForRequest, wrapBody } from '../../support/devices.js';

@@ -1,4 +1,4 @@
-/** Rates and what they count by. Found out by behaviour: no limit met is no failure. */
+/** Rates and what they count by. Limits are found by behaviour: where none is met, the rule is skipped. */
 import { randomInt } from 'node:crypto';
 import { newCode, newId, writeBody } from '../../support/devices.js';
 import type { Ask, Json, Reply } from '../../support/wire.js';
@@ -87,7 +87,7 @@ const kinds: Case = {
         'RATE-03',
         (await wire.once('GET', '/items?since=0&limit=1', stage.as())).status,
         200,
-        'status of a read meanwhile',
+        'status of a read while the write rate is used up',
       );
     }
     await stage.world.pause(1_100);
@@ -116,10 +116,10 @@ const kinds: Case = {
   },
 };
 
-/** Six calls a minute are one too many; more are for servers that allow more. */
+/** With a limit of 5 calls a minute the sixth is refused; one more is for servers that allow more. */
 const ATTEMPTS = 7;
 
-/** Calls from an address of its own, where the server trusts us as a proxy, until one is refused. */
+/** Calls until one is refused; where the server trusts this machine as a proxy, all come from the address `from`. */
 async function attempts(
   stage: Stage,
   path: string,
@@ -137,7 +137,7 @@ async function attempts(
   return replies;
 }
 
-/** One of a net that nobody has (RFC 2544). */
+/** A random address of the benchmarking network 198.18.0.0/15 (RFC 2544), which no client has. */
 const address = (): string => `198.${18 + randomInt(2)}.${randomInt(256)}.${randomInt(256)}`;
 
 const attemptsPerMinute: Case = {
@@ -167,7 +167,12 @@ const attemptsPerMinute: Case = {
       check.ok(id, replies.length - 1 <= most, `at most ${most} calls a minute`, replies.length - 1);
       if (id !== 'RATE-14') continue;
       const elsewhere = await attempts(stage, path, body, { ...more, from: address() });
-      check.same(id, elsewhere[0]?.status, 429, 'status at once from another address: it counts by device');
+      check.same(
+        id,
+        elsewhere[0]?.status,
+        429,
+        'status of the first call from another address: the limit counts by device',
+      );
     }
   },
 };
@@ -190,7 +195,12 @@ const addresses: Case = {
         })
       ).status;
     if ((await once(address())) === 429) return skip('the server does not trust this machine as a proxy');
-    check.same('HTTP-10', await once(`${address()}, ${mine}`), 429, 'status where the right-most hop used its rate up');
+    check.same(
+      'HTTP-10',
+      await once(`${address()}, ${mine}`),
+      429,
+      'status where the right-most hop has used up its rate',
+    );
     check.ok('HTTP-10', (await once(`${mine}, ${address()}`)) !== 429, 'another right-most hop is let through', 429);
     const net = `2001:db8:${randomInt(65_536).toString(16)}:${randomInt(1, 65_536).toString(16)}`;
     const wide = await attempts(stage, '/devices/pair-fetch-epk', code, { from: `${net}::1` });

@@ -10,7 +10,7 @@ const PARTS = ['host', 'tenantId', 'challengeId', 'challenge', 'deviceId', 'pubk
 interface Attempt {
   readonly reply: Reply;
   readonly keys: ReturnType<typeof nodeSodium.boxKeyPair>;
-  /** The body; the signature made over other values than it has, where changes are given. */
+  /** The body; its signature covers the body's values with `changes` applied, which the body itself does not have. */
   readonly body: (changes?: Readonly<Record<string, string | Buffer>>, secretKey?: Uint8Array) => Json;
 }
 
@@ -82,13 +82,13 @@ const right: Case = {
       'RECOV-02',
       (await wire.get('/me', { token: device.token })).at('device.id'),
       body['deviceId'],
-      '/me with the new token',
+      'device id in /me with the new token',
     );
     check.same(
       'RECOV-08',
       fields((await socket.next('device_joined'))['device'])['id'],
       body['deviceId'],
-      'device_joined',
+      'device id in device_joined',
     );
     const again = await recover(stage, { ...body, deviceId: newId() });
     check.of('RECOV-05', again, noToken(again), 'no token from a second use');
@@ -121,7 +121,7 @@ const wrong: Case = {
     }
     const relayed = await recover(stage, (await attempt(stage, { host: 'evil.test' })).body());
     check.of('RECOV-10', relayed, noToken(relayed), 'no token for a signature for another host');
-    check.ok('RECOV-03', world.recoveryKey.length === 64, 'the kit has a key');
+    check.ok('RECOV-03', world.recoveryKey.length === 64, 'the kit has a recovery key of 64 bytes');
   },
 };
 

@@ -1,4 +1,4 @@
-/** Refusals in the caller's shape: which one, and how it names fields. */
+/** Refusals in the caller's shape: their shape, and how they name fields. */
 import { randomBytes } from 'node:crypto';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import type { Ask, Json, Shape } from '../../support/wire.js';
@@ -8,7 +8,7 @@ const early: Case = {
   ids: ['SHAPE-26'],
   async run(stage, check) {
     const { wire, shape, first } = stage;
-    /** Method, path and what is asked with: each is refused before a body is looked at. */
+    /** Status, method, path and options: each request is refused before its body is read. */
     const asks: readonly (readonly [status: number, method: string, path: string, ask: Ask])[] = [
       [404, 'POST', '/nowhere', { token: first.token, body: {} }],
       [405, 'POST', '/me', { token: first.token, body: {} }],
@@ -34,7 +34,7 @@ const early: Case = {
   },
 };
 
-/** Fields that are left out, wrong or unknown: a change of a good body, and the path that the refusal names. */
+/** The path that the refusal must name, and the change of a good body that causes it. */
 type Fault = readonly [path: Readonly<Record<Shape, string>>, more: Json];
 
 const spelling: Case = {

@@ -47,25 +47,30 @@ const history: Case = {
         [replaced.id, replacedAt],
         [moved.id, movedAt],
       ],
-      'items sent: each once',
+      'ids and versions of the items sent: each item once',
     );
     check.same(
       'REPLAY-03',
       changes.filter(({ kind }) => kind === 'delete').map(({ id, version }) => [id, version]),
       [[removed.id, removedAt]],
-      'deletes sent',
+      'ids and versions of the deletes sent',
     );
     check.same('REPLAY-03', changes.at(-1)?.frame['sig'], spelled(shape, tag), 'sig of the delete');
     check.same(
       'REPLAY-01',
       frames.map(({ type }) => type),
       ['item', 'item', 'item', 'delete', 'caught_up'],
-      'frames',
+      'types of the frames',
     );
     check.same('REPLAY-01', notRising(changes.map(({ version }) => version)), [], 'versions that do not rise');
     const rows = changes.map(({ frame }) => fields(shape === 'a' ? frame : (frame['item'] ?? frame)));
     const ct = shape === 'a' ? fields(rows[1]?.['payloadEnc'])['ct'] : rows[1]?.['ct'];
-    check.same('REPLAY-02', [ct, rows[2]?.['binId']], [spelled(shape, latest.ct), bin], 'latest content, latest bin');
+    check.same(
+      'REPLAY-02',
+      [ct, rows[2]?.['binId']],
+      [spelled(shape, latest.ct), bin],
+      'latest ct of the replaced item, latest bin of the moved one',
+    );
     for (const from of [kept.version, replacedAt, movedAt, removedAt]) {
       const some = versionsOf(await (await open(stage)).hello(from));
       check.same(
@@ -91,8 +96,8 @@ const history: Case = {
         : ['epoch', 'item_count', 'type', 'version', 'version_sum'],
       'fields of caught_up',
     );
-    check.same('REPLAY-06', [itemCount, versionSum], [me['itemCount'], me['versionSum']], 'count and sum');
-    check.ok('REPLAY-01', world.ids.length > 1, 'two devices');
+    check.same('REPLAY-06', [itemCount, versionSum], [me['itemCount'], me['versionSum']], 'itemCount and versionSum');
+    check.ok('REPLAY-01', world.ids.length > 1, 'the tenant has at least two devices');
   },
 };
 
@@ -135,7 +140,7 @@ const beside: Case = {
         'REPLAY-06',
         [itemCount, versionSum],
         [Number(before['itemCount']) + sum.itemCount, Number(before['versionSum']) + sum.versionSum],
-        `count and sum at ${String(version)}`,
+        `itemCount and versionSum at version ${String(version)}`,
       );
       const versions = versionsOf(frames);
       check.same('WS-06', notRising(versions), [], 'versions that do not rise');
@@ -166,7 +171,7 @@ const paging: Case = {
       'REPLAY-09',
       new Mirror().apply(changesOf(frames)).state,
       new Mirror().apply(listing.changes).state,
-      'the state by socket, as by paging',
+      'the state by socket, the same as by paging',
     );
     const rows = new Map(listing.rows.map((row) => [row['version'], row]));
     for (const { type, item, itemType, ...flat } of frames.filter((frame) => frame['type'] === 'item')) {
@@ -191,7 +196,7 @@ const pings: Case = {
     }
     const [greeting, quiet] = [await mute.closed, await silent.closed];
     check.same('HEART-04', greeting.code, 4408, 'close code without a hello');
-    check.same('HEART-02', quiet.code, 4408, 'close code without a sign of life for 90 s');
+    check.same('HEART-02', quiet.code, 4408, 'close code after 90 s without a frame from the client');
     check.ok('HEART-01', lively.of('ping').length >= 2, 'pings in 105 s: at least 2', lively.of('ping').length);
     check.ok(
       'HEART-03',

@@ -136,12 +136,12 @@ const wraps: Case = {
     for (let pushed = frame; ; pushed = await socket.next('item')) {
       const row = fields(stage.shape === 'a' ? pushed : pushed['item']);
       if (row['id'] !== item.id) continue;
-      check.same('RETRY-16', row['version'], added.at('version'), 'the version pushed');
-      check.same('RETRY-18', row['binId'], world.bin, 'the bin pushed: a re-wrap does not move');
+      check.same('RETRY-16', row['version'], added.at('version'), 'version of the pushed item');
+      check.same('RETRY-18', row['binId'], world.bin, 'bin of the pushed item: a re-wrap does not move it');
       break;
     }
     const row = await stage.row(item.id, 'b');
-    check.same('RETRY-18', row['bin_id'], world.bin, 'the bin of the row');
+    check.same('RETRY-18', row['bin_id'], world.bin, 'bin of the row');
     check.same('RETRY-16', row['master'], spelled('b', master), 'master of the row');
   },
 };
@@ -169,7 +169,7 @@ const late: Case = {
         id,
         [row['version'], row['ct']],
         [version, spelled('b', newer.ct)],
-        'version and ct of the row, as they were',
+        'version and ct of the row, unchanged',
       );
   },
 };
@@ -207,7 +207,7 @@ const devices: Case = {
       'RETRY-04',
       fields(shape === 'a' ? frame : frame['item'])['version'],
       reply.at('version'),
-      'the version pushed',
+      'version of the pushed item',
     );
     await world.revoke(third);
     const left = await stage.write(wrapped);

@@ -58,7 +58,7 @@ const shown: Case = {
         id,
         shapeOf(await wire.post('/items', bodyOf(stage, shape), token)),
         shape,
-        `shape of a ${shape} write`,
+        `shape of the reply to a write in ${shape}`,
       );
       for (const mark of MARKS[shape]) {
         const reply = await wire.post('/items', JSON.stringify({ id: 7, [mark]: 'x' }), token);
@@ -99,13 +99,13 @@ const fallback: Case = {
         'SHAPE-10',
         'item' in frame ? 'b' : 'a',
         want,
-        `shape of frames of a socket opened with ${shape ?? 'none'}`,
+        `shape of the frames of a socket opened with shape ${shape ?? 'none'}`,
       );
     }
   },
 };
 
-/** Every endpoint that leaves the tenant as it is, once, in B. */
+/** Replies in B of endpoints that neither add nor remove a device. */
 async function tour(stage: Stage): Promise<Reply[]> {
   const { wire, first, world } = stage;
   const out: Reply[] = [];
@@ -214,7 +214,7 @@ const frames: Case = {
       'SHAPE-12',
       FRAMES.filter((type) => !seen.has(type)),
       [],
-      'frames that did not come',
+      'types of frames that did not arrive',
     );
   },
 };

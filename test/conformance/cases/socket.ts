@@ -7,7 +7,7 @@ import { type Case, type Stage, fields } from '../stage.js';
 
 const TYPED = ['caught_up', 'item', 'delete', 'ack', 'bin', 'pong'];
 
-/** An item of shape B with its keys in the order of their devices. */
+/** An item of shape B with its keys sorted by device id. */
 const inOrder = (item: Json): Json => {
   const device = (entry: Json): string => String(entry['device_id']);
   return {
@@ -41,9 +41,9 @@ const frames: Case = {
       'WS-01',
       TYPED.filter((type) => !seen.has(type)),
       [],
-      'frames that did not come',
+      'types of frames that did not arrive',
     );
-    check.same('WS-09', plain.of('ack').length, 0, 'acks without `acks: true`');
+    check.same('WS-09', plain.of('ack').length, 0, 'number of acks without `acks: true`');
     const frame = socket.of('item')[0] ?? {};
     const { id, ts, version, ct, nonce, keys, master, sig } = item;
     const blob = { blobRef: null, blobNonce: null, blobKeys: null };
@@ -60,7 +60,7 @@ const frames: Case = {
     } else {
       const wrapped = Object.entries(keys).map(([deviceId, key]) => ({ deviceId, key }));
       const inner = spelled('b', { type: 'code', ...row, ct, nonce, sig, wrapped, master });
-      // A server may give the keys in any order.
+      // A server may send the keys in any order.
       const came = { ...frame, item: inOrder(frame['item'] as Json) };
       check.same('WS-05', came, { type: 'item', item: inOrder(inner as Json) }, 'the item frame');
       check.skip('WS-04', 'A alone');
@@ -84,7 +84,7 @@ const pushes: Case = {
         'WS-02',
         news.map(({ kind, version }) => `${kind} ${version}`),
         [`item ${item.version}`, `delete ${removed}`],
-        "what another device's socket got",
+        "changes that another device's socket got",
       );
     }
     for (const socket of own) {
@@ -117,7 +117,7 @@ const order: Case = {
     await writing.until(160);
     await writing.stop();
     const faults = [...writing.errors.map(({ message }) => message), ...writing.refusals.map(({ outcome }) => outcome)];
-    check.same('WS-07', faults, [], 'faults of writers');
+    check.same('WS-07', faults, [], 'errors and refusals of the concurrent writers');
     const { version: last } = await stage.written({ binId: bin }, second);
     const byFirst = new Set(writing.acked.filter(({ device }) => device === first.id).map(({ version }) => version));
     await untilVersion(plain, last);
@@ -127,10 +127,10 @@ const order: Case = {
       'WS-07',
       after(plain),
       range(start + 1, last).filter((version) => !byFirst.has(version)),
-      'versions but the own ones',
+      "versions pushed, without the device's own",
     );
     check.same('WS-08', after(acking), range(start + 1, last), 'versions with acks, in order');
-    check.same('WS-09', plain.of('ack').length, 0, 'acks without `acks: true`');
+    check.same('WS-09', plain.of('ack').length, 0, 'number of acks without `acks: true`');
     const ids = new Map(writing.acked.map(({ version, id }) => [version, id]));
     const wrong = changesOf(acking.of('ack')).filter(
       ({ version, id }) => ids.get(version) !== id || !byFirst.has(version),
@@ -139,7 +139,7 @@ const order: Case = {
       'WS-08',
       wrong.map(({ frame }) => frame),
       [],
-      'acks that name another item',
+      "acks that name another item or another device's change",
     );
     for (const socket of [plain, acking])
       check.same('WS-06', notRising(versionsOf(socket.frames)), [], 'versions that do not rise');
@@ -150,12 +150,12 @@ const order: Case = {
   },
 };
 
-/** Deletes what writers left in the inbox, which no case may delete whole. */
+/** Deletes the writers' items from the inbox, which cannot be deleted as a whole. */
 async function cleared(stage: Stage, ids: readonly string[]): Promise<void> {
   for (const id of new Set(ids)) await stage.remove(id);
 }
 
-/** Frames that no client should send; each as the wire carries it. */
+/** Frames that no client should send, in the form in which they are sent. */
 const MALFORMED: readonly (string | Buffer)[] = [
   'nonsense',
   '',
@@ -241,9 +241,14 @@ const laterFrame: Case = {
       own,
       (await untilVersion(socket, item.version)).at(-1)?.version,
       item.version,
-      'the next version: the socket stays',
+      'version of the next push: the socket stays open',
     );
-    check.same('WS-15', socket.of('caught_up').length, 1, 'caught_up frames: no malformed hello was taken for one');
+    check.same(
+      'WS-15',
+      socket.of('caught_up').length,
+      1,
+      'number of caught_up frames: no malformed hello was accepted',
+    );
     check.skip(shape === 'a' ? 'WS-14' : 'WS-13', 'of the other shape');
   },
 };
@@ -256,7 +261,7 @@ const pings: Case = {
     socket.send({ type: 'ping' });
     check.same('WS-12', await socket.next(), { type: 'pong' }, 'the answer to a ping before hello');
     await socket.hello(await stage.head());
-    check.ok('WS-12', socket.of('caught_up').length === 1, 'caught_up after it');
+    check.ok('WS-12', socket.of('caught_up').length === 1, 'one caught_up after the hello');
     socket.send({ type: 'ping' });
     check.same('WS-18', await socket.next('pong'), { type: 'pong' }, 'the answer to a ping');
     const high = await stage.connect({ token: stage.first.token, shape: stage.shape });
@@ -287,19 +292,24 @@ const bounds: Case = {
     const socket = await stage.watch(device);
     for (const _ of range(1, 3)) socket.send({ type: 'hello', since: 0 });
     await barrier(socket);
-    check.same('WS-23', socket.of('caught_up').length, 1, 'caught_up frames of four hellos at once');
-    check.same('WS-26', socket.of('caught_up').length, 1, 'caught_up frames');
+    check.same('WS-23', socket.of('caught_up').length, 1, 'number of caught_up frames after four hellos');
+    check.same('WS-26', socket.of('caught_up').length, 1, 'number of caught_up frames');
     const item = await stage.written();
     check.same(
       'WS-23',
       (await untilVersion(socket, item.version)).at(-1)?.version,
       item.version,
-      'the next version: the socket stays live',
+      'version of the next push: the socket stays live',
     );
     const opened = await Promise.allSettled(
       range(2, 16).map(async () => stage.connect({ token: device.token, shape })),
     );
-    check.same('WS-22', opened.filter(({ status }) => status === 'rejected').length, 0, 'sockets refused of 16');
+    check.same(
+      'WS-22',
+      opened.filter(({ status }) => status === 'rejected').length,
+      0,
+      'number of sockets refused of the first 16',
+    );
     const refusal = await stage.wire.connectOnce({ token: device.token, shape }).then(
       (open) => open.terminate(),
       (error: unknown) => error,
@@ -323,10 +333,20 @@ const slowReader: Case = {
     }
     socket.resume();
     await untilVersion(socket, Math.max(...versions));
-    check.same('WS-25', versionsOf(socket.frames), versions, 'versions after a pause of 6 MiB');
-    check.same('WS-26', socket.of('caught_up').length, 1, 'caught_up frames');
+    check.same(
+      'WS-25',
+      versionsOf(socket.frames),
+      versions,
+      'versions pushed after 6 MiB were written to a paused socket',
+    );
+    check.same('WS-26', socket.of('caught_up').length, 1, 'number of caught_up frames');
     const row = changesOf(socket.frames)[0]?.frame ?? {};
-    check.same('WS-25', fields(stage.shape === 'a' ? row : row['item'])['version'], versions[0], 'the first version');
+    check.same(
+      'WS-25',
+      fields(stage.shape === 'a' ? row : row['item'])['version'],
+      versions[0],
+      'version of the first frame',
+    );
   },
 };
 

@@ -75,12 +75,12 @@ const me: Case = {
     const [one, two] = [await stage.written(), await stage.written()];
     const full = await server(stage);
     const plus = (field: string): number => Number(full[field]) - Number(before[field]);
-    check.same('STAT-08', plus('itemCount'), 2, 'items more after two writes');
+    check.same('STAT-08', plus('itemCount'), 2, 'increase of itemCount after two writes');
     check.same(
       'STAT-11',
       [full['headVersion'], plus('versionSum')],
       [two.version, one.version + two.version],
-      'headVersion, and what versionSum rose by',
+      'headVersion, and the increase of versionSum',
     );
     check.ok(
       'STAT-12',
@@ -90,12 +90,17 @@ const me: Case = {
     );
     await stage.remove(one.id);
     const after = await server(stage);
-    check.same('STAT-08', Number(full['itemCount']) - Number(after['itemCount']), 1, 'items less after a delete');
+    check.same(
+      'STAT-08',
+      Number(full['itemCount']) - Number(after['itemCount']),
+      1,
+      'decrease of itemCount after a delete',
+    );
     check.same(
       'STAT-11',
       [after['headVersion'], Number(full['versionSum']) - Number(after['versionSum'])],
       [two.version + 1, one.version],
-      'headVersion, and what versionSum fell by',
+      'headVersion, and the decrease of versionSum',
     );
     check.ok(
       'STAT-12',
@@ -104,9 +109,14 @@ const me: Case = {
       after['storageUsedBytes'],
     );
     const third = await stage.join();
-    check.same('STAT-09', (await server(stage))['deviceCount'], world.ids.length, 'deviceCount with one more');
+    check.same('STAT-09', (await server(stage))['deviceCount'], world.ids.length, 'deviceCount with one more device');
     await world.revoke(third);
-    check.same('STAT-09', (await server(stage))['deviceCount'], world.ids.length, 'deviceCount without it');
+    check.same(
+      'STAT-09',
+      (await server(stage))['deviceCount'],
+      world.ids.length,
+      'deviceCount after that device was revoked',
+    );
   },
 };
 

@@ -81,8 +81,14 @@ const revoked: Case = {
     const reply = await stage.world.revoke(lost);
     check.outcome('TOKEN-11', reply, '200', 'the revocation');
     check.outcome('TOKEN-11', await wire.get('/me', stage.as(shape, lost)), '403 device_revoked', 'from the reply on');
-    for (const socket of sockets) check.same('TOKEN-14', (await socket.closed).code, 4403, 'close code of its sockets');
-    check.same('TOKEN-21', await stage.upgrade({ token: lost.token, shape }), '403 device_revoked', 'its upgrade');
+    for (const socket of sockets)
+      check.same('TOKEN-14', (await socket.closed).code, 4403, "close code of the revoked device's sockets");
+    check.same(
+      'TOKEN-21',
+      await stage.upgrade({ token: lost.token, shape }),
+      '403 device_revoked',
+      "outcome of the revoked device's upgrade",
+    );
     const late = await stage.upgrade({ ticket, shape });
     check.ok('TOKEN-21', /^40[13] /.test(late), 'a ticket from before opens nothing', late);
     check.outcome('TOKEN-13', await wire.get('/me', stage.as(shape, second)), '200', 'another device');
@@ -141,21 +147,21 @@ const tickets: Case = {
     const socket = await stage.connect({ ticket, shape });
     await socket.hello(await stage.head());
     const mine = (await wire.get('/devices', stage.as('a'))).list('devices').find(({ id }) => id === first.id);
-    check.same('TOKEN-18', mine?.['online'], true, 'the socket is that device: `online` in /devices');
-    check.same('TOKEN-19', await stage.upgrade({ ticket, shape }), CODES.badToken[shape], 'a second use');
+    check.same('TOKEN-18', mine?.['online'], true, '`online` of the device in /devices while the socket is open');
+    check.same('TOKEN-19', await stage.upgrade({ ticket, shape }), CODES.badToken[shape], 'a second use of the ticket');
     const raced = (await wire.post('/ws-ticket', {}, stage.as())).text('ticket');
     const uses = await Promise.all([1, 2, 3, 4].map(async () => stage.upgrade({ ticket: raced, shape })));
     check.same(
       'TOKEN-19',
       uses.filter((use) => use === 'open').length,
       1,
-      'sockets of one ticket used four times at once',
+      'number of sockets that four concurrent uses of one ticket open',
     );
     check.same(
       'TOKEN-18',
       await stage.upgrade({ ticket: first.token, shape }),
       CODES.badToken[shape],
-      'a token as ticket',
+      'a token used as a ticket',
     );
   },
 };
@@ -170,7 +176,7 @@ const lateTicket: Case = {
       'TOKEN-20',
       await stage.upgrade({ ticket, shape: stage.shape }),
       CODES.badToken[stage.shape],
-      'after 61 s',
+      'a ticket used after 61 s',
     );
   },
 };

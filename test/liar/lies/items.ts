@@ -48,7 +48,7 @@ function forged(row: Json): Json {
   return { ...row, payloadEnc };
 }
 
-/** The same item as a blob item, sealed by its writer: the server of these tests keeps no blobs yet. */
+/** The same item as a blob item, sealed as its writer would; no blob is uploaded, because none is read. */
 export function asBlob(stage: Stage, row: Json): Json {
   const item = readItem(row, typeKey(row)) as LiveItem;
   const { masterKey, deviceId, keys } = stage.identity;
@@ -93,7 +93,7 @@ async function arrives(stage: Stage, bend: Bend, blob: boolean): Promise<void> {
   await stage.put('something secret');
 }
 
-/** The lie in a listing: a victim that pulls gets a row bent. */
+/** The lie in a listing: a victim that pulls gets one bent row. */
 export async function listed(stage: Stage, { bend, blob }: ItemLie): Promise<void> {
   const { id } = await stage.put('something secret in a list');
   stage.liar.answer = ({ path }, truth) => {

@@ -102,7 +102,7 @@ const isTyped = (error: unknown): boolean =>
 /** Every reply with every field broken: the error thrown must be one of ours. */
 async function shapes(stage: Stage): Promise<void> {
   let answer = '';
-  // Thousands of answers: they are handed to the library where the platform's own `fetch` would.
+  // Thousands of answers: they are handed to the library in place of the platform's `fetch`, without a network.
   const http = new Http({ ...platform, baseUrl: stage.liar.url, fetch: () => Promise.resolve(new Response(answer)) });
   const apis: Apis = {
     open: new PublicApi((request) => http.send(request)),

@@ -3,12 +3,12 @@ import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import type { Json } from '../proxy.js';
 
-/** A command takes seconds; a client that is led round in circles must come to an end of its own. */
+/** A command takes seconds; a client that a lie keeps busy must stop by itself within this time. */
 const COMMAND_MAX_MS = 40_000;
 const LINE_MAX = 4 * 1024 * 1024;
 const STDERR_MAX = 4_000;
 
-/** The client broke off, fell silent, or said what the page does not know. */
+/** The client ended, timed out, printed an invalid line, or failed with an honest server. */
 export class Faulty extends Error {
   override readonly name = 'Faulty';
 }
@@ -17,7 +17,7 @@ export class Faulty extends Error {
 export class Client {
   /** What it reported. */
   readonly problems: string[] = [];
-  /** Commands that it does not know. */
+  /** Commands that it said it does not know. */
   readonly cannot: string[] = [];
   private readonly child: ChildProcessWithoutNullStreams;
   private take: (line: Json) => void = () => undefined;

@@ -1,6 +1,6 @@
 /**
- * Where lies are told to a client of which nothing is known: a real server, an honest device of the same user that talks
- * to it, and the client, which has only the liar. What the client shows and sends is judged; what it says is counted.
+ * Where lies are played to an unknown client: a real server, an honest device of the same user that is connected to it,
+ * and the client, which reaches it only through the liar. What the client shows, sends and reports is judged.
  */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { Device } from '../../../src/sdk/device.js';
@@ -26,13 +26,13 @@ const isItem = (frame: Json): boolean => frame['type'] === 'item';
 export class Desk {
   client!: Client;
   clientId = '';
-  /** What was found to be wrong with what the client shows or sent. */
+  /** Faults that were found in what the client shows or sent. */
   readonly believed: string[] = [];
-  /** What the client printed of items at its last `sync` since the lie began; undefined: there was none. */
+  /** The items that the client printed at its last `sync` since the lie began; undefined: there was no `sync`. */
   private printed: readonly Printed[] | undefined;
-  /** Every text that the user wrote, by item, oldest first; a deleted item has a last one of `null`. */
+  /** Every text that the user wrote, by item, oldest first; `null` as the last one: the user deleted the item. */
   private readonly wrote = new Map<string, (string | null)[]>();
-  /** What the client showed when the lie began, and which text of it that was. */
+  /** The items that the client showed when the lie began, with the index of the shown text in `wrote`. */
   private before = new Map<string, number>();
   private readonly secrets: (readonly [string, Uint8Array | string])[] = [];
 
@@ -64,7 +64,7 @@ export class Desk {
     return this.identity;
   }
 
-  /** A new client, in step with its server unless it is left outside. Rejects with `Faulty`. */
+  /** Starts a new client; `joined`: it is paired and up to date. Rejects with `Faulty`. */
   async enter(joined: boolean): Promise<void> {
     this.liar.honest();
     this.liar.heard.length = 0;
@@ -81,9 +81,9 @@ export class Desk {
     }
   }
 
-  /** The client's way in, by the owner's words. */
+  /** Pairs the client by the owner's words. Rejects with `Faulty`. */
   async joinClient(): Promise<void> {
-    // No timer runs unless it is waited for: one that is left behind keeps the process alive until it fires.
+    // The timer of `soon` starts only where it is awaited: one left behind keeps the process alive until it fires.
     let unhear: (() => void) | undefined;
     const rewrapped = new Promise<unknown>((resolve) => (unhear = this.owner.on('rewrapped', resolve)));
     const { offer, joined } = await this.letIn();
@@ -97,7 +97,7 @@ export class Desk {
     await soon(rewrapped, 'the keys for the client').finally(unhear);
   }
 
-  /** The owner's offer, and what comes of it; it may come to nothing. */
+  /** The owner's offer of a pairing, and the id of the device that joins; that promise may reject. */
   async letIn() {
     const offer = await this.owner.offerPairing(() => true);
     this.secrets.push(['the six words', offer.words]);
@@ -106,7 +106,7 @@ export class Desk {
     return { offer, joined };
   }
 
-  /** A third device of the user joins by these words over the liar; undefined where it is refused. */
+  /** A third device of the user joins by these words through the liar; undefined where it is refused. */
   async third(words: string, host = '127.0.0.1'): Promise<Identity | undefined> {
     this.secrets.push(['the six words', words]);
     const serverUrl = this.liar.url.replace('127.0.0.1', host);
@@ -114,7 +114,7 @@ export class Desk {
     return join({ ...device, words }).catch(() => undefined);
   }
 
-  /** An honest pairing over the liar that the client has no part in: what a liar could use again. */
+  /** An honest pairing through the liar, without the client: what a liar could replay of it. */
   async oldPairing(): Promise<OldPairing> {
     const { offer, joined } = await this.letIn();
     const old = { known: this.owner.id, request: {} as Json, release: {} as Json };
@@ -132,7 +132,7 @@ export class Desk {
     return old;
   }
 
-  /** The client leaves, and its device with it. */
+  /** Ends the client, and revokes all devices but the owner's. */
   async leave(): Promise<void> {
     this.client.end();
     this.liar.honest();
@@ -142,7 +142,7 @@ export class Desk {
       if (id !== this.owner.id && revokedAt === null) await this.owner.revoke(id);
   }
 
-  /** From here on what the client says and shows is about the lie. */
+  /** From here on, what the client reports, shows and sends counts as its answer to the lie. */
   async arm(): Promise<void> {
     if (this.client.problems.length > 0)
       throw new Faulty(`with an honest server it reported: ${this.client.problems.join(', ')}`);
@@ -156,7 +156,7 @@ export class Desk {
     return Promise.resolve();
   }
 
-  /** The client comes up to date and shows what it has. */
+  /** Has the client bring itself up to date and print its items. */
   async sync(): Promise<void> {
     const lines = await this.client.do({ do: 'sync' });
     this.printed = lines.flatMap(({ item }) => {
@@ -168,7 +168,7 @@ export class Desk {
   /** The user writes, on the honest device. */
   async put(text: string, id?: string): Promise<{ readonly id: string; readonly version: number }> {
     const stored = await this.owner.put({ binId: 'inbox', type: 'text', payload: { text }, id });
-    // A long text is a blob; beside it stands its beginning.
+    // A long text is stored as a blob, with its beginning in the item.
     this.note(stored.id, text.length > 65_000 ? text.slice(0, 1_000) : text);
     return stored;
   }
@@ -188,7 +188,7 @@ export class Desk {
     this.wrote.set(id, [...(this.wrote.get(id) ?? []), text]);
   }
 
-  /** What the server truly has, read as the owner. */
+  /** A true reply of the server, to a request of the owner. */
   async get(path: string): Promise<Json> {
     const authorization = `Bearer ${this.identity.token.text}`;
     const headers = { authorization, 'x-wire-shape': 'a' };
@@ -213,7 +213,7 @@ export class Desk {
       path.startsWith('/items?') ? rows(truth, (all) => all.flatMap((row) => change(row))) : undefined;
   }
 
-  /** Bends the numbers by which a client knows that it has everything. */
+  /** Bends the counts by which a client checks that it has everything. */
   recount(change: (end: Json) => Json): void {
     const { frame, answer } = this.liar;
     this.liar.frame = (truth) => frame(truth).map((one) => (isEnd(one) ? change(one as Json) : one));
@@ -264,7 +264,7 @@ export class Desk {
     return [...new Set(ids)].filter((id) => !own.has(id));
   }
 
-  /** The public key of the client, as its own words registered it. */
+  /** The public key that the client registered. */
   async clientKey(): Promise<Uint8Array> {
     const { devices } = await this.get('/devices');
     const own = (devices as Json[]).find(({ id }) => id === this.clientId);
@@ -279,9 +279,9 @@ export class Desk {
 
 const isEnd = (frame: unknown): boolean => (frame as Json)['type'] === 'caught_up';
 
-/** A frame of an item as a listing has it. */
+/** An `item` frame as a row of a listing. */
 const rowOf = ({ itemType, ...frame }: Json): Json => ({ ...frame, type: itemType });
-/** A row of a listing as a frame has it; of a deleted item the frame that deletes it. */
+/** A row of a listing as a frame: `item`, or `delete` for a deleted item. */
 export const frameOf = (row: Json): Json => {
   const { id, version, sig, type: itemType } = row;
   return row['deletedAt'] === null || row['deletedAt'] === undefined

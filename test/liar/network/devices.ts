@@ -1,4 +1,4 @@
-/** Lies about devices, told over the network: to who writes, who pairs, and who gets a new token. */
+/** Lies over the network to a client that writes, pairs, claims or renews its token. */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import type { ChallengeLie } from '../lies/challenge.js';
@@ -8,7 +8,7 @@ import type { Json } from '../proxy.js';
 import type { Desk } from './desk.js';
 import { numberOf, told, type NetworkLie } from './script.js';
 
-// What the client writes.
+// Writing.
 
 export async function writes(desk: Desk): Promise<string | undefined> {
   const text = 'not for spies';
@@ -85,10 +85,10 @@ const sealedForSpy = (desk: Desk): boolean =>
 
 // Pairing.
 
-/** The client shows words, and another device joins with them. Answers whether it was let in. */
+/** The client shows words, and another device joins with them. Returns whether the client released the master key. */
 export async function offers(desk: Desk, host?: string): Promise<boolean> {
   await desk.client.do({ do: 'offer' }, ({ words }) => {
-    // What comes of it is not waited for: what counts is whether the key was released.
+    // The join is not awaited: all that counts is whether the key was released.
     if (typeof words === 'string') void desk.third(words, host);
   });
   return desk.liar.calls.some(({ path, body }) => path === '/devices/pair-wrap' && 'wrappedMasterKey' in body);

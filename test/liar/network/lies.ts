@@ -1,4 +1,4 @@
-/** The lies that can be told to any client over the network: those of the catalogue, told without knowing the client. */
+/** The lies of the catalogue that can be played over the network to any client. */
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -93,7 +93,7 @@ const REPLIES: readonly NetworkLie[] = [
   }),
 ];
 
-// The truth, which must be taken for it.
+// The truth, which a client must not report.
 
 const HONEST: readonly NetworkLie[] = [
   honest(1, "tells the truth about its user's items", async (desk) => {
@@ -142,7 +142,7 @@ const HONEST: readonly NetworkLie[] = [
   }),
 ];
 
-/** All of them, in the order of the catalogue. */
+/** All of them: the truth first, then the lies by subject. */
 export const NETWORK_LIES: readonly NetworkLie[] = [
   ...HONEST,
   ...ITEM_LIES.map(ofItem),

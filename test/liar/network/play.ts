@@ -1,22 +1,23 @@
-/** Tells lies to a client, one after the other, each to a new one, and says what came of it. */
+/** Plays lies one after the other, each to a new client process, and returns the outcome of each. */
 import type { WithTeardown } from '../../support/postgres.js';
 import { Faulty } from './client.js';
 import { Desk } from './desk.js';
 import { NETWORK_LIES } from './lies.js';
 import type { NetworkLie } from './script.js';
 
-/** What came of a lie. */
+/** The outcome of a lie. */
 export interface Outcome {
   readonly id: string;
   readonly does: string;
   readonly page: string;
   /**
-   * `noticed`: it was reported, and did no harm. `kept_safe`: it did no harm, and there is nothing to report. `silent`: it
-   * did no harm, and its user was not told. `believed`: what is shown, sent or kept is wrong, or what only a report could
-   * have mended was not reported. `skipped`: the client does not know a command that it takes.
+   * `noticed`: it was reported, and did no harm. `kept_safe`: it did no harm, and there is nothing to report.
+   * `silent`: it did no harm, but was not reported to the user. `believed`: what is shown, sent or kept is wrong, or a
+   * lie was not reported against which a report is all that a client can do. `skipped`: the client does not know a
+   * command that the lie needs.
    */
   readonly kind: 'noticed' | 'kept_safe' | 'silent' | 'believed' | 'skipped';
-  /** What is wrong, or what the client said. */
+  /** What is wrong, or what the client reported. */
   readonly text: string;
 }
 
@@ -34,7 +35,7 @@ export interface PlayOptions {
 export const chosen = (only?: readonly string[]): readonly NetworkLie[] =>
   NETWORK_LIES.filter(({ id }) => only === undefined || only.some((one) => id === one || id.startsWith(`${one}-`)));
 
-/** True for what a client is to be mended for. */
+/** True for an outcome that is a fault of the client. */
 export const isFault = ({ kind }: Outcome): boolean => kind === 'believed' || kind === 'silent';
 
 /** Plays the lies. Rejects where the server cannot be claimed. */

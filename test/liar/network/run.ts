@@ -1,7 +1,7 @@
 /**
- * `npm run liar -- COMMAND [ARGUMENT...]`: tells a client of any language the lies of a server, and says which it noticed.
- * Starts a server of its own on this machine. The exit code is 0 only where every lie was noticed
- * that has to be, and none believed.
+ * `npm run liar -- COMMAND [ARGUMENT...]`: plays the lies of a server to a client of any language, and prints which it
+ * noticed. Starts a server of its own on this machine. The exit code is 0 only if no outcome is `silent` or `believed`,
+ * and at least one is `noticed` or `kept_safe`.
  */
 import { parseArgs } from 'node:util';
 import { startDemoServer } from '../../../src/demo/server.js';
@@ -23,7 +23,7 @@ const WORD: Readonly<Record<Outcome['kind'], string>> = {
   skipped: 'skipped',
 };
 
-/** What cannot be read from the command line, for people. */
+/** An invalid command line; its message is for the user. */
 class Usage extends Error {}
 
 function line(outcome: Outcome): string {

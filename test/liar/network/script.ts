@@ -1,21 +1,21 @@
-/** What a lie is when it is told over the network, and the helpers with which they are written. */
+/** The form of a lie over the network, and helpers to write one. */
 import { readRules } from '../../conformance/rules.js';
 import type { Desk } from './desk.js';
 
-/** A lie as it is told over the network. */
+/** A lie that is played over the network. */
 export interface NetworkLie {
-  /** Of the catalogue; `HONEST-NN`: no lie, and nothing may be said. */
+  /** An id of the catalogue; `HONEST-NN`: no lie, and the client must report nothing. */
   readonly id: string;
   /** What the server does. */
   readonly does: string;
-  /** Where the reference says what a client does about it. */
+  /** The page of the reference that says what a client must do about it. */
   readonly page: string;
   /**
-   * What it means if the client says nothing: `right` where there is nothing to say, `silent` where nothing wrong came of
-   * it and yet its user must be told, `believed` where saying it is all that can be done.
+   * The outcome if the client reports nothing: `right` where there is nothing to report, `silent` where the lie did no
+   * harm but the user must be notified, `believed` where a report is all that a client can do.
    */
   readonly silence: 'right' | 'silent' | 'believed';
-  /** False: the client is given no device before it. */
+  /** False: the client is not paired before the lie. */
   readonly joined: boolean;
   readonly play: (desk: Desk) => Promise<void>;
 }
@@ -35,7 +35,7 @@ const PAGES = {
   replies: 'http.md#what-a-client-must-not-believe',
 } as const;
 
-/** The catalogue itself is bound to the tests: a rule says the same. */
+/** Sentences of the rules, which are generated from the catalogue: importing it would import the test library. */
 const RULES = new Map(readRules().map(({ id, sentence }) => [id, sentence]));
 
 export function told(number: number, page: keyof typeof PAGES, script: Script): NetworkLie {
@@ -54,7 +54,7 @@ export const honest = (number: number, does: string, play: NetworkLie['play'], j
   play,
 });
 
-/** A lie that is told when the client next comes up to date. */
+/** Plays a lie that the client meets when it next brings itself up to date. */
 export async function synced(desk: Desk): Promise<void> {
   await desk.sync();
 }

@@ -1,11 +1,11 @@
-/** Lies about the order, the age and the number of changes, told over the network. */
+/** Lies over the network about the order, the age and the number of changes. */
 import { newId } from '../../support/client.js';
 import { hide } from '../lies/history.js';
 import type { Json } from '../proxy.js';
 import { frameOf, type Desk } from './desk.js';
 import { synced, told, type NetworkLie } from './script.js';
 
-/** A delete of the server's own in the place of an edit, counted as one. */
+/** A delete that the server makes in place of an edit, and counts as a delete. */
 const deletes =
   (sigOf: (desk: Desk) => Promise<string | undefined>): NetworkLie['play'] =>
   async (desk) => {
@@ -32,7 +32,7 @@ async function deletedOne(desk: Desk): Promise<Json> {
   return old;
 }
 
-/** An end of a replay with one item fewer. */
+/** The end of a replay, counting one item fewer. */
 const less = (end: Json, version: number): Json => ({
   ...end,
   itemCount: Number(end['itemCount']) - 1,
@@ -48,7 +48,7 @@ async function anotherTag(desk: Desk): Promise<string> {
   return String((await desk.row(id))['sig']);
 }
 
-/** Everything the server has as the replay of another history, when the client next connects or lists. */
+/** Presents all rows as the replay of another history when the client next connects or lists. */
 async function retell(desk: Desk, instead: (row: Json) => Json): Promise<void> {
   const all = (await desk.rows()).map(instead);
   const live = all.filter((row) => row['deletedAt'] === null);
