@@ -26,7 +26,7 @@ t.test('MCP-74: an item that leaves the allowed bins while a call is under way i
   const vault = {
     store: { cards: () => [card], textOf: () => 'a secret', unproven: 0 },
     refresh: () => Promise.resolve({ bins: BINS, complete: true }),
-    device: { get: () => Promise.resolve(view(now, { text: 'a secret' })) },
+    reader: { get: () => Promise.resolve(view(now, { text: 'a secret' })) },
     takeNews: () => [],
   } as unknown as Vault;
   const passwords = (): Promise<boolean> => Promise.resolve(false);

@@ -36,11 +36,16 @@ export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
 }
 
 /** Resolves with `late` if `work` takes longer than `ms`. The work itself is not cancelled. */
-export function within<T, L>(clock: Clock, ms: number, work: Promise<T>, late: L): Promise<T | L> {
-  return new Promise((resolve, reject) => {
-    const timer = clock.setTimer(ms, () => resolve(late));
-    work.then(resolve, reject).finally(() => timer.cancel());
+export async function within<T, L>(clock: Clock, ms: number, work: Promise<T>, late: L): Promise<T | L> {
+  let timer: Timer | undefined;
+  const overdue = new Promise<L>((resolve) => {
+    timer = clock.setTimer(ms, () => resolve(late));
   });
+  try {
+    return await Promise.race([work, overdue]);
+  } finally {
+    timer?.cancel();
+  }
 }
 
 const abortReason = (signal: AbortSignal | undefined): Error =>
