@@ -3,6 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { readdir, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
+import { errorCode } from '../src/protocol/error-code.js';
 import { blobItem, downloadUrl, openRequest, send, uploaded } from './support/blobs.js';
 import { stageOf } from './support/blob-stage.js';
 import {
@@ -181,8 +182,22 @@ t.test('BLOB-57: an upload that is given up while a part is being sent leaves no
   await new Promise<void>((resolve) => sent.write(whole.subarray(0, MIB), () => resolve()));
   for (let names = await parts(); names.length === 0;) names = await parts();
   await drop(at.blobRef);
-  sent.end(whole.subarray(MIB, PART));
-  t.equal((await reply).outcome, '403 url_invalid');
+  // In pieces, and no more once there is an answer: the server may close the connection after it.
+  let answered = false;
+  sent.once('response', () => (answered = true));
+  const PIECE = 64 * 1024;
+  for (let from = MIB; from < PART && !answered; from += PIECE) {
+    sent.write(whole.subarray(from, Math.min(from + PIECE, PART)));
+    await new Promise(setImmediate);
+  }
+  if (!answered) sent.end();
+  // More is left than the server swallows of a refused request: the connection may be gone before its answer is read.
+  const outcome = await reply.then(
+    (answer) => answer.outcome,
+    (error: unknown) => errorCode(error),
+  );
+  t.match(outcome, /^(403 url_invalid|EPIPE|ECONNRESET)$/);
+  sent.destroy();
   t.strictSame(await parts(), []);
   t.equal(await stage.used(), before);
 });
