@@ -133,6 +133,17 @@ t.test('DRAIN-05: a second order closes the remaining sockets, over its own time
   t.equal(sent.length, 100, 'no socket is left');
 });
 
+t.test('DRAIN-14: a clock that is set back delays the sockets by no more than the time of the drain', async (t) => {
+  const { clock, sent, departures } = world(100);
+  const over = departures.over(MINUTE_MS);
+  for (let ms = 0; ms < 30_000; ms += 50) clock.advance(50);
+  t.ok(sent.length >= 49 && sent.length <= 51);
+  clock.setBy(-60 * MINUTE_MS);
+  for (let ms = 0; ms < MINUTE_MS + 100; ms += 50) clock.advance(50);
+  await over;
+  t.equal(sent.length, 100);
+});
+
 t.test('DRAIN-06: the time in a close frame is a whole number of seconds, from 1 to 600', (t) => {
   t.same([0, -7, 0.2, 1, 1.1, 600, 1e9].map(retryAfterReason), [
     ...['retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=2'],

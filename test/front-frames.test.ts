@@ -240,7 +240,7 @@ t.test('WS-21: a frame that the library drops ends the socket, since its client 
     expiresAt: 4e12,
     budget: new FairBudget(UNSENT_MAX, clock),
   } as const;
-  const socket = new DeviceSocket(origin, clock);
+  const socket = new DeviceSocket(origin);
   t.equal(socket.send(['one']), 0, 'not open yet');
   socket.wire = wire as unknown as WebSocket<SocketData>;
   t.equal(socket.send(['one', 'three']), 5);

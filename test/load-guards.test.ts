@@ -24,6 +24,7 @@ import { Writer } from '../src/load/writer.js';
 import { RELEASE } from '../src/root.js';
 import { newId } from './support/client.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { load, hosted, SECRET } from './support/load-program.js';
 import { listOfDevices, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
@@ -191,14 +192,14 @@ t.test('LOAD-13: a coordinator keeps at most 32 connections that have not shown 
   });
   let closed = 0;
   for (const socket of sockets) socket.resume().on('close', () => closed++);
-  while (closed < 18) await turn();
+  await until('18 closes', () => closed >= 18);
   t.equal(closed, 18, 'all connections but 32 are closed');
   const agent = new Channel(connect({ host: '127.0.0.1', port }), {
     ...{ role: 'a', secret: SECRET, onMessage: NOTHING, onEnd: NOTHING },
   });
   agent.send({ joins: 1 });
-  while (door.crews.length === 0) await turn();
-  t.equal(door.crews.length, 1, 'an agent with the secret still joins');
+  await until('the agent with the secret', () => door.crews.length > 0);
+  t.equal(closed, 18, 'and no other connection was closed meanwhile');
   agent.end();
 });
 
@@ -220,11 +221,11 @@ t.test(
     };
     const unknown = await agentOf();
     unknown.theirs.write(`${'0'.repeat(32)}\nx`);
-    while (unknown.ours.bytesRead < 34) await turn();
+    await until('its bytes', () => unknown.ours.bytesRead >= 34);
     clock.advance(19_999);
     t.notOk(unknown.ours.destroyed);
     unknown.theirs.write('x');
-    while (unknown.ours.bytesRead < 35) await turn();
+    await until('one more byte', () => unknown.ours.bytesRead >= 35);
     clock.advance(1);
     t.ok(unknown.ours.destroyed);
     unknown.ours.destroy();
@@ -234,7 +235,7 @@ t.test(
     const channel = new Channel(known.theirs, { role: 'a', secret: SECRET, ...ends }, new TestClock());
     for (const wanted of [1, 2]) {
       channel.send({ wanted });
-      while (known.messages.length < wanted) await turn();
+      await until('the message', () => known.messages.length >= wanted);
       clock.advance(15_000);
       t.notOk(known.ours.destroyed);
     }

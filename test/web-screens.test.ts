@@ -261,3 +261,18 @@ t.test(
     t.same(app.faults, []);
   },
 );
+
+t.test('WEB-89: what was typed and not put is gone once the browser is locked', { skip }, async (t) => {
+  const app = await claimedApp(t);
+  const { page } = app;
+  await app.reload();
+  await page.waitForSelector('.composer textarea');
+  await page.type('.composer textarea', 'hunter2 and more');
+  await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
+  await app.call('lock');
+  await page.waitForFunction(() => document.querySelector('.composer') === null);
+  await app.call('unlock', { passphrase: 'correct horse' });
+  await page.waitForSelector('.composer textarea');
+  t.equal(await page.$eval('.composer textarea', (field) => field.value), '');
+  t.same(app.faults, []);
+});

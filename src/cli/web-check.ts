@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ifThere } from '../files/there.js';
+import { parsedJson } from '../protocol/bytes.js';
 import { reachedIn, type WebAsset, type WebRelease } from '../protocol/web-app.js';
 import { WEB_FOLDER } from '../root.js';
 import { NetworkError, ProtocolError } from '../sdk/errors.js';
@@ -82,13 +83,8 @@ const readHealth = object({ version: nonEmpty });
 /** The version that the server reports. Throws `ProtocolError` where it is not this service. */
 async function versionOf(platform: Platform, serverUrl: string): Promise<string> {
   const { bytes } = await get(platform, `${serverUrl}/api/health`, HEALTH_MAX);
-  let health: unknown;
-  try {
-    health = JSON.parse(bytes.toString('utf8'));
-  } catch (cause) {
-    throw new ProtocolError('/api/health: must be JSON', { cause });
-  }
-  return readHealth(health, '/api/health').version;
+  const refuse = (cause: unknown): Error => new ProtocolError('/api/health: must be JSON', { cause });
+  return readHealth(parsedJson(bytes.toString('utf8'), refuse), '/api/health').version;
 }
 
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');

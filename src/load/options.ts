@@ -3,12 +3,10 @@ import { isIP, isIPv4 } from 'node:net';
 import { randomBytes } from 'node:crypto';
 import { readPrivate } from '../files/private.js';
 import { baseOf } from '../sdk/http.js';
-import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError as usage } from '../terminal/terminal.js';
 import { DEVICE_LIST_MAX, PREFIX } from './fleet.js';
 import { BOUNDS, isKind, KINDS, type Kind, type Storm } from './plan.js';
 import type { Access } from './worker.js';
-
-const usage = (message: string, hint?: string): CommandError => new CommandError(EXIT.usage, message, hint);
 
 /** A number within its bounds. */
 export function numberOf(name: keyof typeof BOUNDS, text: string): number {

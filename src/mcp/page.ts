@@ -60,11 +60,11 @@ export class Page {
     if (this.last !== undefined && newestFirst(card, this.last) <= 0) return;
     this.offered++;
     this.found.push(card);
-    if (this.found.length >= 2 * this.asked.limit) this.found = [...this.cards];
+    if (this.found.length >= 2 * this.asked.limit) this.found = this.cards;
   }
 
   /** At most `limit`, newest first. */
-  get cards(): readonly Card[] {
+  get cards(): Card[] {
     return this.found.sort(newestFirst).slice(0, this.asked.limit);
   }
 

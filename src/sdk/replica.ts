@@ -36,6 +36,10 @@ const FORGET_AT_ONCE = 256;
 export class Replica {
   /** True after `caught_up`: later changes are live. */
   private live = false;
+  /**
+   * The bound on what a server may send to no use. A listing that `Sync` reads calls `idled` for each repeated row (throws
+   * `ProtocolError` `endless_replay`), and `end` when it is over.
+   */
   readonly burden = new Burden();
   private readonly rules: MergeRules;
 

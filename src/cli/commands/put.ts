@@ -4,6 +4,7 @@ import type { BegunUpload } from '../../sdk/blobs/begun.js';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
 import type { PutRequest } from '../../sdk/writer.js';
 import type { JsonObject } from '../../crypto/payload.js';
+import { parsedJson } from '../../protocol/bytes.js';
 import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
@@ -313,13 +314,8 @@ async function passwordOf(context: Context, { file }: ItemOptions): Promise<shap
 async function jsonPayload({ terminal }: Context, given: string): Promise<JsonObject> {
   const text = given === '-' ? (await terminal.readInput(shapes.PAYLOAD_MAX)).toString('utf8') : given;
   const bad = usageError('--payload is not a JSON object', undefined, 'bad_payload');
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    // Without a cause: the message of the parser quotes the payload.
-    throw bad;
-  }
+  // Without a cause: the message of the parser quotes the payload.
+  const value = parsedJson(text, () => bad);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw bad;
   return value as JsonObject;
 }

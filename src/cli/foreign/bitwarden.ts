@@ -1,5 +1,6 @@
 /** The JSON export of Bitwarden, of one person or of an organisation, plain or under a password. */
 import { type JsonObject, nestedDeeper } from '../../crypto/payload.js';
+import { parsedJson } from '../../protocol/bytes.js';
 import { ProtocolError } from '../../sdk/errors.js';
 import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
 import { ownItem } from './bitwarden-export.js';
@@ -29,13 +30,8 @@ export async function readBitwarden(json: string, secrets: foreign.Secrets): Pro
 function parsed(json: string): JsonObject {
   if (nestedDeeper(DEPTH_MAX, json.length, (at) => json.charCodeAt(at)))
     throw new foreign.ForeignError('', `it has more than ${DEPTH_MAX} levels`);
-  let value: unknown;
-  try {
-    value = JSON.parse(json);
-  } catch {
-    // The parser's own message would quote the content.
-    throw new foreign.ForeignError('', 'it is not JSON, or is cut short');
-  }
+  // Without a cause: the parser's own message would quote the content.
+  const value = parsedJson(json, () => new foreign.ForeignError('', 'it is not JSON, or is cut short'));
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw new foreign.ForeignError('', 'it is not an export of Bitwarden');
   return value as JsonObject;

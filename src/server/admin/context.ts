@@ -95,14 +95,19 @@ export interface OperatorDatabase {
  */
 export async function withDatabase<T>(config: Config, work: (database: OperatorDatabase) => Promise<T>): Promise<T> {
   const stops: Stop[] = [];
+  let result: T;
   try {
     const { url, alone } = await locate(config, stops);
     const pool = createPool({ url, name: 'service admin', size: 2, onIdleError: () => undefined });
     stops.push(() => pool.end());
-    return await work({ url, pool, alone });
-  } finally {
-    await runStops(stops);
+    result = await work({ url, pool, alone });
+  } catch (error) {
+    // The command's own error is the one that the operator needs.
+    await runStops(stops).catch(() => undefined);
+    throw error;
   }
+  await runStops(stops);
+  return result;
 }
 
 async function locate(config: Config, stops: Stop[]): Promise<{ url: string; alone: boolean }> {

@@ -7,7 +7,13 @@ import { access, stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Config } from '../config/config.js';
 import { hasCluster, probePort } from '../storage/embedded/process.js';
-import { awaitsStandby, databaseIdentity, unfitSettings, withClient } from '../storage/database.js';
+import {
+  awaitsStandby,
+  databaseIdentity,
+  STATEMENT_TIMEOUT_MS,
+  unfitSettings,
+  withClient,
+} from '../storage/database.js';
 import { describeHosts, hostsOf, type DatabaseHosts } from '../storage/database-hosts.js';
 import { migrate, MigrationError } from '../storage/migrate.js';
 import { strangeLibrary } from '../http/library.js';
@@ -21,8 +27,8 @@ export class StartError extends Error {
 
 /** `application_name` of the connections that check the database. */
 const NAME = 'service start';
-/** With the usual time limit of a statement, which `withClient` lifts by default. */
-const LIMITED = {};
+/** `withClient` has no time limit by default. */
+const LIMITED = { statementTimeoutMs: STATEMENT_TIMEOUT_MS };
 const MIB = 1024 * 1024;
 /** Disk space of a new cluster with its first WAL segments. */
 const NEW_CLUSTER_BYTES = 200 * MIB;
@@ -137,6 +143,7 @@ async function checkPooler(url: string, directUrl: string): Promise<void> {
   const identity = await withClient(directUrl, NAME, databaseIdentity, LIMITED);
   const [pooled, lacking] = await orStartError('DATABASE_URL', url, () =>
     withClient(url, NAME, async (client) => [await databaseIdentity(client), await unfitSettings(client)] as const, {
+      ...LIMITED,
       pooled: true,
     }),
   );
@@ -167,5 +174,7 @@ function databaseText(error: unknown, { host, username, pathname }: URL): string
     '42501': `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user its owner.`,
   };
   const reason = error instanceof Error && error.message !== '' ? error.message : 'no connection';
-  return texts[code] ?? `the database at ${where} cannot be used: ${reason}${code === '' ? '' : ` (${code})`}.`;
+  // A server may answer with any code, including `constructor`.
+  const known = Object.hasOwn(texts, code) ? texts[code] : undefined;
+  return known ?? `the database at ${where} cannot be used: ${reason}${code === '' ? '' : ` (${code})`}.`;
 }

@@ -28,7 +28,7 @@ export class Webhooks {
 
   constructor(private readonly options: WebhooksOptions) {}
 
-  /** A sweep that is under way ends after its statement. */
+  /** A sweep that is under way ends after its batch; the stop of its repetition waits for it. */
   close(): Promise<void> {
     this.closed = true;
     return Promise.resolve();

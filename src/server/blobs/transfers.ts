@@ -14,7 +14,7 @@ import type { BlobStore } from './store.js';
 /** The body of an upload. */
 export type UploadBody = Pick<UploadStream, 'next' | 'cut'>;
 
-/** The files of the local store. */
+/** The files of the local store. Every call, also of the files that they return, throws `storage_unavailable`. */
 export type BlobFiles = Pick<LocalStore, 'create' | 'openPart' | 'finish' | 'open' | 'remove'>;
 
 /** Transfer slots: of a tenant, or of all. */

@@ -5,6 +5,7 @@
  * The body is read under the cap of its route, within the budget for bodies, and parsed.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
+import { parsedJson } from '../../protocol/bytes.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId, isUlid } from '../../protocol/ids.js';
 import { camelKeys, type Shape, shapeOfBody } from '../../protocol/shape.js';
@@ -472,13 +473,8 @@ export function parseJson(bytes: Buffer, path: string): unknown {
   const excess = jsonExcess(bytes);
   if (excess === 'depth') throw invalid(path, `must be at most ${JSON_DEPTH_MAX} levels deep`);
   if (excess === 'count') throw invalid(path, `must have at most ${JSON_COUNT_MAX} names and values`);
-  const text = textOf(bytes, path);
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    // The parser's own message quotes the body, which must not get into replies or logs.
-    throw invalid(path, 'must be valid JSON');
-  }
+  // The parser's own message quotes the body, which must not get into replies or logs.
+  return parsedJson(textOf(bytes, path), () => invalid(path, 'must be valid JSON'));
 }
 
 /** Parses the body and determines the request's shape (reference, HTTP, The two shapes). No body is an empty object. */

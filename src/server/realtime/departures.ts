@@ -16,7 +16,7 @@ interface Departure {
   /** The sockets to be closed, from `at` on. */
   readonly sockets: DeviceSocket[];
   at: number;
-  readonly begunAt: number;
+  begunAt: number;
   readonly ms: number;
   readonly done: () => void;
 }
@@ -57,9 +57,11 @@ export class Departures {
 
   private step(departure: Departure): void {
     const { clock, random } = this.options;
+    const now = clock.now();
+    // If the clock was set back, the time begins again: nothing would be due until the clock has caught up.
+    if (now < departure.begunAt) departure.begunAt = now;
     const { sockets, begunAt, ms } = departure;
-    // If the clock was set back, the elapsed time would be negative, and nothing would be due.
-    const elapsed = Math.max(0, clock.now() - begunAt);
+    const elapsed = now - begunAt;
     const last = elapsed >= ms;
     const due = last ? sockets.length : (sockets.length * elapsed) / ms;
     for (let looks = STEP_MAX; looks > 0 && departure.at <= due; looks--) {

@@ -1,6 +1,6 @@
 /** One device socket: sending, accounting for unsent bytes, and closing. */
 import type { WebSocket } from 'uWebSockets.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import type { Timer } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { HELLO_TIMEOUT_MS } from '../../protocol/limits.js';
 import type { Shape } from '../../protocol/shape.js';
@@ -70,13 +70,13 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   /** For the unsent bytes, shared by all sockets of the process. */
   readonly budget: FairBudget;
 
-  constructor(origin: Origin, clock: Clock) {
+  constructor(origin: Origin) {
     this.deviceId = origin.deviceId;
     this.tokenEpoch = origin.tokenEpoch;
     this.shape = origin.shape;
     this.actor = origin.actor;
     this.expiry = Math.floor(origin.expiresAt / 1_000);
-    this.helloBy = clock.now() + HELLO_TIMEOUT_MS;
+    this.helloBy = origin.budget.clock.now() + HELLO_TIMEOUT_MS;
     this.budget = origin.budget;
   }
 

@@ -116,8 +116,8 @@ export async function startListening<P extends SocketParts>(
       departed.then(() => pipeline.drained()),
       undefined,
     );
-    // Also beyond the grace: a socket that is being closed must not outlive the parts it uses.
-    await departed;
+    // Whatever is left is closed now: a socket must not outlive the parts it uses.
+    await departures.over(0);
     sockets.stop();
     pipeline.rates.stop();
     app.close();

@@ -182,7 +182,7 @@ export class Upgrader {
     this.app.devices.touch(ctx.tenantId, device);
     const { epoch: tokenEpoch, expiresAt } = ctx.claims;
     const origin = { actor, deviceId: device.id, tokenEpoch, expiresAt, shape: this.shapeOf(ctx), budget: unsent };
-    const socket = new DeviceSocket(origin, this.app.clock);
+    const socket = new DeviceSocket(origin);
     const wire = upgraded(ctx, handshake);
     if (wire === undefined) return;
     wire.getUserData().socket = socket;

@@ -62,7 +62,8 @@ export interface ConnectionSettings {
   readonly pooled?: boolean;
 }
 
-const STATEMENT_TIMEOUT_MS = 15_000;
+/** Of a statement, unless a connection says otherwise. */
+export const STATEMENT_TIMEOUT_MS = 15_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 /**
  * A half-open link never answers: the client's timer must end the wait, later than the server's, which gives a reason.
@@ -345,9 +346,9 @@ export async function withClient<T>(
   url: string,
   name: string,
   work: (client: pg.Client) => Promise<T>,
-  more: Pick<ConnectionSettings, 'statementTimeoutMs' | 'pooled'> = { statementTimeoutMs: 0 },
+  more: Pick<ConnectionSettings, 'statementTimeoutMs' | 'pooled'> = {},
 ): Promise<T> {
-  const client = await openClient({ url, name, ...more, onLost: () => undefined });
+  const client = await openClient({ url, name, statementTimeoutMs: 0, ...more, onLost: () => undefined });
   try {
     return await work(client);
   } finally {

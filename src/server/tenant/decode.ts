@@ -53,20 +53,24 @@ function putCiphertext(change: Change, path: string, text: string): void {
   if (wrong === 'malformed') throw notBase64(path);
 }
 
-/** A list of keys as a body has it: devices, and the keys sealed to them as text. */
-type KeyTexts = readonly (readonly [device: string, text: string])[];
+/** Keys as shape B has them: devices, and the keys sealed to them as text. */
+type KeyTexts = readonly WrappedKeyBody[];
 
-const ofMap = (map: Record<string, string> | null | undefined): KeyTexts => Object.entries(map ?? {});
-const ofArray = (array: readonly WrappedKeyBody[]): KeyTexts => array.map(({ deviceId, key }) => [deviceId, key]);
+/** Keys of shape A, which has a map. */
+function ofMap(map: Record<string, string> | null | undefined): KeyTexts {
+  const keys: WrappedKeyBody[] = [];
+  for (const deviceId in map) keys.push({ deviceId, key: map[deviceId] ?? '' });
+  return keys;
+}
 
 /** Upper bound of the bytes of a list of keys. */
-const roomFor = (keys: KeyTexts): number => keys.reduce((room, [, text]) => room + ENTRY_HEAD + text.length, 0);
+const roomFor = (keys: KeyTexts): number => keys.reduce((room, { key }) => room + ENTRY_HEAD + key.length, 0);
 
 /** Writes a list of keys and returns its length in bytes. Sorts it, since the same write may arrive in another order. */
 function putKeys({ bytes }: Change, from: number, path: string, keys: KeyTexts): number {
+  if (keys.length > SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
   let at = from;
-  for (const [n, [device, text]] of keys.entries()) {
-    if (n === SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
+  for (const { deviceId: device, key: text } of keys) {
     if (!ULID.test(device)) throw invalid(path, `a device id must match ${ULID.source}`);
     const length = base64Length(text);
     if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX) {
@@ -163,8 +167,8 @@ function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBody
 /** Decodes a shape B body that fits its schema (keys camelCase) into a change; see `decodeWriteA`. */
 export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireSig): Change {
   const ref = body.blobRef ?? null;
-  const wrapped = ofArray(body.wrapped);
-  const blobKeys = body.blobKeys ? ofArray(body.blobKeys) : undefined;
+  const { wrapped } = body;
+  const blobKeys = body.blobKeys ?? undefined;
   const change = beginChange(arena, 'write', body.ct.length + roomFor(wrapped) + roomFor(blobKeys ?? wrapped));
   takeHead(change, body);
   if (isStray(body)) throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');

@@ -114,6 +114,8 @@ function Open() {
       toMove.value = null;
       toEdit.value = null;
       query.value = '';
+      filters.value = [];
+      searching.value = drawer.value = showingKeys.value = false;
       forgetDrafts();
     },
     [],

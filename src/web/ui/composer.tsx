@@ -8,7 +8,7 @@ import { Camera, ChevronDown, Inbox, Paperclip, Text, X, type LucideIcon } from 
 import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import { Button, submits } from './kit.js';
 import { Menu } from './menu.js';
-import { bins, call } from './link.js';
+import { bins, call, phase } from './link.js';
 import { newItemId } from '../random.js';
 import { binId, focusComposer, focusList } from './route.js';
 import { text } from './strings.js';
@@ -37,6 +37,13 @@ const target = signal<string | null>(null);
 const isFilled = ({ typed, draft }: Input): boolean => draft !== null || typed.trim() !== '';
 
 effect(() => hold('composer', isFilled(input.value)));
+// What was typed, maybe a password, is not kept for whoever unlocks or joins next.
+effect(() => {
+  const now = phase.value?.phase;
+  if (now !== 'locked' && now !== 'empty') return;
+  input.value = EMPTY;
+  target.value = null;
+});
 
 /** The bin that new items are put into. */
 function into(): string {

@@ -4,6 +4,7 @@ import { useState, useEffect, useRef } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { DeviceRow, Failure, Offer } from '../link/messages.js';
 import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
+import { attempt } from './actions.js';
 import { Button, Field, Glyph, Notice, OneLine, Points, When, Dialog, useNow } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info, offer } from './link.js';
@@ -233,7 +234,8 @@ function PairDialog({ onClose }: { onClose: () => void }) {
   else if (step.step === 'words') decided.current = false;
   useEffect(() => task.run(() => call('offer')), []);
   const close = (): void => {
-    if (step.step !== 'idle') task.run(() => call('offerCancel'));
+    // By no task: one may be busy with the offer. Where there is none, it does nothing.
+    void attempt(call('offerCancel'));
     onClose();
   };
   return <Step step={step} task={task} onClose={close} decided={decided.current} />;

@@ -8,7 +8,7 @@ import { aboutBackup, type Manifest } from '../backup/manifest.js';
 import type { Config } from '../../config/config.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
 import { localStore } from '../../blobs/objects/open.js';
-import { hasTable } from '../../storage/database.js';
+import { hasTable, valueOf } from '../../storage/database.js';
 import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
 import { migrate } from '../../storage/migrate.js';
 import { systemClock } from '../../../protocol/clock.js';
@@ -162,8 +162,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
 /** Number of the last migration that the database has; 0: it has no tables of this service. */
 async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
   if (!(await hasTable(pool, 'migrations'))) return 0;
-  const { rows } = await pool.query<{ schema: number }>('SELECT coalesce(max(number), 0) AS schema FROM migrations');
-  return rows[0]?.schema ?? 0;
+  return valueOf<number>(pool, 'SELECT coalesce(max(number), 0) FROM migrations');
 }
 
 /** `application_name` of the connections of every running server. A pooler keeps those through it open afterwards. */
@@ -188,24 +187,24 @@ async function requireNoServer(
     );
   if (databaseUrl === null && !alone) throw running();
   for (let waited = 0; ; waited += LOOK_EVERY_MS) {
-    const { rows } = await pool.query<{ n: number }>(
-      'SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
+    const backends = await valueOf<number>(
+      pool,
+      'SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
       [listenDatabaseUrl === null ? SERVERS : PAST_POOLER],
     );
-    if ((rows[0]?.n ?? 0) === 0) return;
+    if (backends === 0) return;
     if (waited >= ENDING_MS) throw running();
     await sleep(LOOK_EVERY_MS);
   }
 }
 
 /** Whether the database has user data; the unclaimed tenant that a server's first start creates does not count. */
-async function isUsed({ pool }: OperatorDatabase): Promise<boolean> {
-  const { rows } = await pool.query<{ used: boolean }>(
+const isUsed = ({ pool }: OperatorDatabase): Promise<boolean> =>
+  valueOf(
+    pool,
     `SELECT EXISTS (SELECT 1 FROM items) OR EXISTS (SELECT 1 FROM devices)
-       OR EXISTS (SELECT 1 FROM tenants WHERE slug IS NOT NULL OR claimed_at IS NOT NULL OR head > 0) AS used`,
+       OR EXISTS (SELECT 1 FROM tenants WHERE slug IS NOT NULL OR claimed_at IS NOT NULL OR head > 0)`,
   );
-  return rows[0]?.used !== false;
-}
 
 /** Throws `CommandError` if the backup has blobs and blobs are kept in a bucket here. */
 function requirePlaceForBlobs({ blobs = [] }: Manifest, { storageKind }: Config): void {

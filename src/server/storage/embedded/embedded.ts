@@ -130,7 +130,8 @@ export class EmbeddedPostgres {
     try {
       await embedded.firstStart();
     } catch (error) {
-      await embedded.stop();
+      // The start's error is the one that says what to do.
+      await embedded.stop().catch((fault: unknown) => options.onLog('error', asError(fault).message));
       throw error;
     }
     return embedded;
