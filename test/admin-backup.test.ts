@@ -70,7 +70,7 @@ t.test('OPER-16 OPER-17: a restore verifies the file, replaces data only after a
   await until('the command looks', async () => {
     const { rows } = await lingering.query(
       `SELECT FROM pg_stat_activity
-       WHERE query LIKE '%AS n FROM pg_stat_activity%' AND datname = current_database() AND pid <> pg_backend_pid()`,
+       WHERE query LIKE '%FROM pg_stat_activity WHERE%application_name = ANY%' AND datname = current_database() AND pid <> pg_backend_pid()`,
     );
     return rows.length > 0;
   });
