@@ -1,9 +1,9 @@
 /** Rates per device and per address, and which address a call counts for. */
 import t from 'tap';
 import { TestClock } from './support/clock.js';
-import { claim, newCode, newId, newItem, writeBody, type TestDevice } from './support/devices.js';
+import { claim, claimBody, newCode, newId, newItem, writeBody, type TestDevice } from './support/devices.js';
 import { Scene } from './support/scene.js';
-import { runServer, type RunOptions, type Running } from './support/server.js';
+import { ADMIN_TOKEN, runServer, type RunOptions, type Running } from './support/server.js';
 import { SHAPES, type Ask, type Json, type Reply, type Wire } from './support/wire.js';
 
 /** A server without limits; servers with limits run beside it, on its database. */
@@ -178,6 +178,42 @@ t.test('RATE-11 RATE-12: password checks and challenges are limited to 5 a minut
     'each purpose counts separately',
   );
 });
+
+t.test(
+  "RATE-17: guesses at the operator's tokens are limited by address; then the right one is refused too",
+  async (t) => {
+    const fresh = await runServer(t);
+    const options: RunOptions = {
+      clock: new TestClock(),
+      env: { RATE_PAIR_PER_MIN: '5', BOOTSTRAP_TOKEN: 'open-sesame' },
+      database: { url: fresh.databaseUrl },
+    };
+    const [one, two] = [await runServer(t, options), await runServer(t, options)];
+    const restart = async ({ wire }: Running, token: string, ask: Ask = {}): Promise<Reply> =>
+      wire.post('/devices/bootstrap/restart', {}, { token, shape: 'a', ...ask });
+    const claimWith = async ({ wire }: Running, claimToken: string | undefined): Promise<Reply> =>
+      wire.post('/devices/bootstrap', claimBody({ claimToken }), { shape: 'a' });
+    for (let n = 0; n < 9; n++) {
+      t.equal((await restart(one, ADMIN_TOKEN)).outcome, '200', 'right ones are not counted');
+      t.equal((await claimWith(one, undefined)).outcome, '403 forbidden', 'nor are missing ones');
+    }
+    for (const server of [one, two, one]) t.equal((await restart(server, 'wrong')).outcome, '403 forbidden');
+    for (const server of [two, one]) t.equal((await claimWith(server, 'open-sesam')).outcome, '403 forbidden');
+    for (const server of [one, two]) {
+      const refusal = await restart(server, 'wrong');
+      t.equal(refusal.outcome, '429 rate_limited');
+      t.ok(Number(refusal.headers['retry-after']) >= 1);
+      t.equal((await restart(server, ADMIN_TOKEN)).outcome, '429 rate_limited', 'the right one tells nothing either');
+      t.equal((await claimWith(server, 'open-sesame')).outcome, '429 rate_limited');
+    }
+    t.equal((await restart(one, ADMIN_TOKEN, forwarded('203.0.113.7'))).outcome, '200', 'from another address');
+    (options.clock as TestClock).advance(60_001);
+    const raced = await Promise.all(Array.from({ length: 20 }, async () => restart(one, 'wrong')));
+    t.equal(raced.filter((reply) => reply.status === 403).length, 5, 'sent at once, no more are compared');
+    (options.clock as TestClock).advance(60_001);
+    t.equal((await claimWith(one, 'open-sesame')).outcome, '200');
+  },
+);
 
 t.test('RATE-14: setting the password is limited by device, from whatever address', async (t) => {
   const options: RunOptions = {

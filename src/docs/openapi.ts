@@ -42,7 +42,7 @@ function errorsOfRow({ auth, limit, state, body, tenantless }: RouteFacts): Erro
   errors.push('unavailable');
   if (auth === 'device') errors.push('no_token', 'bad_token', 'expired_token', 'device_revoked');
   if (auth === 'url') errors.push('url_invalid', 'rate_limited');
-  if (auth === 'admin') errors.push('no_token', 'forbidden');
+  if (auth === 'admin') errors.push('no_token', 'forbidden', 'rate_limited');
   if (limit !== 'none') errors.push('rate_limited');
   if (state !== 'any') errors.push('payment_required');
   if (state === 'write') errors.push('tenant_suspended');

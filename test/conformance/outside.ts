@@ -83,6 +83,7 @@ export const RULES_OUTSIDE: Readonly<Record<string, string>> = {
   'RATE-13': CONFIG,
   'RATE-15': "sends more than somebody else's server should be asked to take",
   'RATE-16': "reads more than somebody else's server should be asked for",
+  'RATE-17': CONFIG,
   'DEV-20': "needs many devices to be made; this project's own tests prove it",
   'PASS-15': 'an endpoint that another server need not have',
   'PASS-16': 'an endpoint that another server need not have',

@@ -1,5 +1,5 @@
 /** How a device joins a tenant without another device: the claim of an empty tenant, and recovery by phrase. */
-import { randomBytes, timingSafeEqual } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
 import { SIGNATURE_BYTES, type Sodium } from '../../crypto/sodium.js';
@@ -17,7 +17,7 @@ import {
 import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
-import { sha256, type TokenIssuer } from '../http/tokens.js';
+import { isSecret, sha256, type TokenIssuer } from '../http/tokens.js';
 import type { Tickets } from './credentials.js';
 import type { AccountStore } from './store.js';
 
@@ -109,13 +109,17 @@ export class Bootstrap {
     return this.options.store.claimed(tenantId);
   }
 
-  /** Hashes are of one length, so comparing them in constant time reveals nothing about the token. */
+  /** Whether the body's token is a wrong BOOTSTRAP_TOKEN. A missing token is no guess. */
+  isGuess({ claimToken = null }: BootstrapBody): boolean {
+    return claimToken !== null && !this.admits(claimToken);
+  }
+
   private admits(claimToken: string | null): boolean {
     const { bootstrapToken, claimTokens } = this.options;
     // The token itself is compared under the tenant's lock, which spends it.
     if (claimTokens) return claimToken !== null;
     if (bootstrapToken === null) return true;
-    return claimToken !== null && timingSafeEqual(sha256(claimToken), sha256(bootstrapToken));
+    return claimToken !== null && isSecret(claimToken, bootstrapToken);
   }
 }
 

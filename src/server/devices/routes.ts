@@ -27,12 +27,12 @@ export interface DeviceParts {
   readonly presence: { online(tenantId: string): Promise<ReadonlySet<string>> };
   readonly identities: Pick<AccountStore, 'identity'>;
   readonly devices: Pick<Devices, 'list' | 'patch' | 'revoke'>;
-  readonly bootstrap: Pick<Bootstrap, 'claim' | 'restart' | 'claimed'>;
+  readonly bootstrap: Pick<Bootstrap, 'claim' | 'isGuess' | 'restart' | 'claimed'>;
   readonly reauth: Pick<Reauthentication, 'challenge' | 'answer'>;
   readonly recovery: Pick<Recovery, 'challenge' | 'recover'>;
   readonly tickets: Pick<Tickets, 'issueSocket'>;
   readonly passwords: Pick<Passwords, 'exists' | 'set' | 'remove' | 'verify'>;
-  readonly addressLimits: Pick<AddressLimits, 'take'>;
+  readonly addressLimits: Pick<AddressLimits, 'check' | 'take'>;
 }
 
 /** `GET /service/status`. While the database is down, it is a refusal that still reports what is known. */
@@ -80,9 +80,13 @@ export const patchDevice: Handler<DeviceParts> = (call, { devices }) =>
 export const revokeDevice: Handler<DeviceParts> = (call, { devices }) =>
   devices.revoke(call.tenantId, ulidOf(call), call.deviceId);
 
-/** `POST /devices/bootstrap`: exactly one call succeeds. */
-export const claim: Handler<DeviceParts> = (call, { bootstrap }) =>
-  bootstrap.claim(call.tenantId, validators.validateBootstrapBody(fields(call)));
+/** `POST /devices/bootstrap`: exactly one call succeeds. Wrong BOOTSTRAP_TOKENs are limited as those of the operator. */
+export const claim: Handler<DeviceParts> = async (call, { bootstrap, addressLimits }) => {
+  const body = validators.validateBootstrapBody(fields(call));
+  addressLimits.check('guess', call.address);
+  if (bootstrap.isGuess(body)) await addressLimits.take('guess', call.address);
+  return bootstrap.claim(call.tenantId, body);
+};
 
 /** `POST /devices/bootstrap/restart`, for the operator. */
 export const restartBootstrap: Handler<DeviceParts> = (call, { bootstrap }) => bootstrap.restart(call.tenantId);

@@ -1,6 +1,6 @@
 /**
- * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages
- * (reference, Limits). The window slides, because fixed windows would admit twice as many uses around their boundary.
+ * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages, guesses at
+ * the operator's tokens (reference, Limits). The window slides, because fixed windows would admit twice as many uses around their boundary.
  */
 import { createHash } from 'node:crypto';
 import { isIPv4 } from 'node:net';
@@ -16,6 +16,8 @@ type RatePurpose =
   | 'payment'
   /** Webhooks with an invalid signature. */
   | 'webhook'
+  /** Wrong values of ADMIN_TOKEN and BOOTSTRAP_TOKEN, which people choose: they can be guessed. */
+  | 'guess'
   /** The page that checkout returns to, which reloads every ten seconds. */
   | 'return'
   /** Names that get their first certificate. */
@@ -34,7 +36,7 @@ const MINUTE_MS = 60_000;
 const LISTED_MAX = 500;
 const REMEMBERED_MAX = 20_000;
 
-/** At most `limit` uses in any period of `ms`; `limit` 0: unlimited. */
+/** At most `limit` uses in any period of `ms`. */
 interface Window {
   readonly limit: number;
   readonly ms: number;
@@ -78,6 +80,7 @@ const refusal = (waitMs: number): ServiceError =>
 export class AddressLimits {
   private readonly known = new Map<string, Known>();
   private readonly perMinute: Window;
+  private readonly isOff: boolean;
 
   constructor(
     private readonly options: {
@@ -90,6 +93,7 @@ export class AddressLimits {
       readonly perMinute: number;
     },
   ) {
+    this.isOff = options.perMinute <= 0;
     const limit = Math.min(options.perMinute, LISTED_MAX);
     this.perMinute = { limit, ms: Math.max(1, Math.round((MINUTE_MS * limit) / Math.max(1, options.perMinute))) };
   }
@@ -102,6 +106,11 @@ export class AddressLimits {
     for (const [name, window] of this.countsOf(purpose, address)) await this.takeOne(name, window);
   }
 
+  /** Throws as `take` where this instance knows that the address has no use left; counts none. */
+  check(purpose: RatePurpose, address: string): void {
+    for (const [name, window] of this.countsOf(purpose, address)) this.usable(name, window);
+  }
+
   private countsOf(purpose: RatePurpose, address: string): (readonly [name: string, window: Window])[] {
     const counts = (of: string, windows: readonly Window[]) =>
       windows.map((window) => [`${purpose} ${of}${window.ms === DAY_MS ? ' a day' : ''}`, window] as const);
@@ -111,20 +120,15 @@ export class AddressLimits {
       case 'certificate':
         return counts(address, CERTIFICATES);
       case 'return':
-        return this.perMinute.limit <= 0 ? [] : counts(address, RETURNS);
+        return this.isOff ? [] : counts(address, RETURNS);
       default:
-        return counts(address, [this.perMinute]);
+        return this.isOff ? [] : counts(address, [this.perMinute]);
     }
   }
 
   private async takeOne(name: string, window: Window): Promise<void> {
-    if (window.limit <= 0) return;
+    const known = this.usable(name, window);
     const now = this.options.clock.now();
-    const known = this.recall(name, now - window.ms, now);
-    // The store counts uses up to one window ahead, so it never returns a wait this long: the clock was set back since.
-    if (known.until > now + 2 * window.ms) known.until = 0;
-    if (known.until > now) throw refusal(known.until - now);
-    if (known.used.length >= window.limit) throw refusal((known.used[0] ?? now) + window.ms - now);
     // Counted before the statement runs: else each of several concurrent uses would execute one.
     known.used.push(now);
     const key = createHash('sha256').update(name).digest();
@@ -138,6 +142,17 @@ export class AddressLimits {
     forget(known, now);
     known.until = Math.max(known.until, now + waitMs);
     throw refusal(waitMs);
+  }
+
+  /** What this instance knows of the uses in the window. Throws where none is left. */
+  private usable(name: string, { limit, ms }: Window): Known {
+    const now = this.options.clock.now();
+    const known = this.recall(name, now - ms, now);
+    // The store counts uses up to one window ahead, so it never returns a wait this long: the clock was set back since.
+    if (known.until > now + 2 * ms) known.until = 0;
+    if (known.until > now) throw refusal(known.until - now);
+    if (known.used.length >= limit) throw refusal((known.used[0] ?? now) + ms - now);
+    return known;
   }
 
   private recall(name: string, from: number, now: number): Known {

@@ -1,10 +1,10 @@
 /** Authentication (reference, HTTP, Tokens): the tenant by host, then the token, its device, and the tenant's state. */
-import { timingSafeEqual } from 'node:crypto';
 import { delay } from '../../protocol/clock.js';
-import { sha256, type TokenClaims } from './tokens.js';
+import { isSecret, type TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
 import type { DeviceState } from '../tenant/ports.js';
+import type { AddressLimits } from './address-limits.js';
 import type { HttpParts, TenantActor } from './ports.js';
 import { hostName } from './query.js';
 
@@ -16,12 +16,23 @@ export function bearerOf(authorization: string): string | undefined {
   return /^bearer +(\S+)$/i.exec(authorization)?.[1];
 }
 
-/** Throws unless it is the operator's token. Compares digests: the time depends on neither content nor length. */
-export function checkAdmin(authorization: string, adminToken: string | null): void {
+/**
+ * Throws `forbidden` unless it is the operator's token. People choose that, so wrong ones are limited by address; while
+ * none is left to an address, a right one is refused too: otherwise guessing would go on behind the refusals.
+ */
+export function checkAdmin(
+  { authorization, address }: { readonly authorization: string; readonly address: string },
+  adminToken: string | null,
+  limits: Pick<AddressLimits, 'check' | 'take'>,
+): Promise<void> | undefined {
   if (adminToken === null) throw new ServiceError('forbidden');
   const token = bearerOf(authorization);
   if (token === undefined) throw new ServiceError('no_token');
-  if (!timingSafeEqual(sha256(token), sha256(adminToken))) throw new ServiceError('forbidden');
+  limits.check('guess', address);
+  if (isSecret(token, adminToken)) return undefined;
+  return limits.take('guess', address).then(() => {
+    throw new ServiceError('forbidden');
+  });
 }
 
 /** Tenant states in which an endpoint works: any, those that can read, those that can write. */

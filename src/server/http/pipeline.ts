@@ -236,7 +236,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     // Health and the like belong to no tenant: they answer for any host.
     if (row.tenantless !== true) ctx.tenantId = this.authenticator.tenantOf(ctx.host);
     else if (row.raw !== true && row.auth !== 'admin') return undefined;
-    if (row.auth === 'admin') checkAdmin(ctx.authorization, this.app.config.adminToken);
+    if (row.auth === 'admin') return this.admitOperator(ctx);
     if (row.auth === 'url') return this.admitSigned(ctx, row);
     if (row.auth !== 'device') return this.admitUnauthenticated(ctx, row);
     const known = this.authenticator.recall(ctx.authorization, ctx.tenantId);
@@ -303,6 +303,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
     checkState(actor.state, row.state);
     return undefined;
+  }
+
+  private admitOperator(ctx: RequestContext): Promise<void> | undefined {
+    this.budgets.enter(ctx);
+    const { authorization } = ctx;
+    const { config, addressLimits } = this.app;
+    return checkAdmin({ authorization, address: this.budgets.addressOf(ctx) }, config.adminToken, addressLimits);
   }
 
   private admitUnauthenticated(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
