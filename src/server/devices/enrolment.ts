@@ -109,9 +109,10 @@ export class Bootstrap {
     return this.options.store.claimed(tenantId);
   }
 
-  /** Whether the body's token is a wrong BOOTSTRAP_TOKEN. A missing token is no guess. */
-  isGuess({ claimToken = null }: BootstrapBody): boolean {
-    return claimToken !== null && !this.admits(claimToken);
+  /** Whether the body's token is BOOTSTRAP_TOKEN; undefined where none was sent, or none is required. */
+  isRight({ claimToken = null }: BootstrapBody): boolean | undefined {
+    const { bootstrapToken, claimTokens } = this.options;
+    return claimTokens || bootstrapToken === null || claimToken === null ? undefined : this.admits(claimToken);
   }
 
   private admits(claimToken: string | null): boolean {
