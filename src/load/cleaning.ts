@@ -5,7 +5,7 @@ import { toBase64Url } from '../protocol/base64.js';
 import { array, object, string } from '../sdk/reader.js';
 import { itemsAbove, rowHead } from './audit.js';
 import { asDevice, type FleetTenant } from './fleet.js';
-import { askUntil, type Answer, type Ask, type Target } from './target.js';
+import { withRetries, type Answer, type Ask, type Target } from './target.js';
 
 const binList = object({ bins: array(object({ id: string })) });
 
@@ -44,6 +44,6 @@ export class Cleaner {
 
   private ask(ask: Ask): Promise<Answer> {
     const { target, tenant } = this.parts;
-    return askUntil(() => target.ask(asDevice(tenant, ask, this.turn++ % tenant.devices.length)));
+    return withRetries(() => target.ask(asDevice(tenant, ask, this.turn++ % tenant.devices.length)));
   }
 }

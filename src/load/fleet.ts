@@ -8,7 +8,7 @@ import { ProtocolError } from '../sdk/errors.js';
 import { array, boolean, bytes as bytesOf, nullable, object, string, ulidText, type Read } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { shareOf, type Plan, type Share } from './plan.js';
-import { askUntil, Refused, type Ask, type Target } from './target.js';
+import { withRetries, Refused, type Ask, type Target } from './target.js';
 
 /** A device of the run. */
 export interface FleetDevice {
@@ -131,7 +131,7 @@ export async function removeTenant(target: Target, slug: string, adminToken: str
   const path = `/api/admin/test-tenants/${encodeURIComponent(slug)}`;
   for (let requests = 0; requests < REMOVALS_MAX; requests++) {
     try {
-      const { body } = await askUntil(() => target.ask({ method: 'DELETE', path, token: adminToken }));
+      const { body } = await withRetries(() => target.ask({ method: 'DELETE', path, token: adminToken }));
       if (removal(body, '').removed) return;
     } catch (error) {
       if (error instanceof Refused && ['tenant_not_found', 'not_found'].includes(error.code)) return;

@@ -41,7 +41,7 @@ export class Refused extends Error {
   }
 
   /** True if the same request may succeed later. */
-  get passing(): boolean {
+  get transient(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 502;
   }
 }
@@ -58,35 +58,36 @@ const ATTEMPTS = 10;
 /** The longest wait that a server may ask for here, ms. */
 const WAIT_MAX_MS = 30_000;
 
-interface Again {
+interface RetryOptions {
   readonly attempts?: number;
   readonly signal?: AbortSignal;
-  readonly onAgain?: (error: Refused) => void;
+  readonly onRetry?: (error: Refused) => void;
 }
 
 /**
- * Repeats a request while its refusal is `passing`, with growing waits of at least what the server requests, up to
- * `WAIT_MAX_MS`. `onAgain` is called before each wait. Throws the last `Refused`, at once if `signal` is aborted.
+ * Repeats a request while its refusal is `transient`, with growing waits of at least what the server requests, up to
+ * `WAIT_MAX_MS`. `onRetry` is called before each wait. Throws the last `Refused`, at once if `signal` is aborted.
  */
-export async function askUntil<T>(ask: () => Promise<T>, options: Again = {}): Promise<T> {
-  const { attempts = ATTEMPTS, signal, onAgain } = options;
+export async function withRetries<T>(ask: () => Promise<T>, options: RetryOptions = {}): Promise<T> {
+  const { attempts = ATTEMPTS, signal, onRetry } = options;
   for (let attempt = 1; ; attempt++) {
     try {
       return await ask();
     } catch (error) {
-      if (!(error instanceof Refused) || !error.passing || attempt >= attempts || signal?.aborted === true) throw error;
-      onAgain?.(error);
+      if (!(error instanceof Refused) || !error.transient || attempt >= attempts || signal?.aborted === true)
+        throw error;
+      onRetry?.(error);
       const wait = Math.max(error.waitMs ?? 0, backoffMs(attempt - 1, RETRY, Math.random));
       await delay(systemClock, Math.min(WAIT_MAX_MS, wait), signal).catch(() => undefined);
     }
   }
 }
 
-/** What an answer or a close reason says of when to come again, in ms and bounded. */
-export const waitOf = (seconds: number | undefined): number | undefined =>
+/** The wait that a reply or a close reason requests (`retry after`, seconds), in ms and bounded; undefined: none. */
+export const waitMsOf = (seconds: number | undefined): number | undefined =>
   seconds === undefined ? undefined : Math.min(RETRY_AFTER_MAX_MS, seconds * 1_000);
 
-/** A code to be counted and shown, `unknown` if it is too long or not plain: it may come from the server. */
+/** An error code that is safe to count and to print: `unknown` for one of another form, since the server may send any. */
 export const plainCode = (code: unknown): string =>
   typeof code === 'string' && /^[A-Za-z0-9_]{1,40}$/.test(code) ? code : 'unknown';
 
@@ -97,7 +98,7 @@ function refusalOf(answer: Answer, retryAfter: string | undefined): Refused {
   return new Refused(
     named === undefined ? `http_${status}` : plainCode(named),
     status,
-    waitOf(retryAfterSeconds(retryAfter)),
+    waitMsOf(retryAfterSeconds(retryAfter)),
   );
 }
 
@@ -125,7 +126,7 @@ export class Target {
     });
   }
 
-  /** The next source address; undefined: the system's choice. */
+  /** The next source address, for a socket that the caller opens; undefined: the system's choice. */
   source(): string | undefined {
     const { from } = this.options;
     return from[this.turn++ % Math.max(1, from.length)];

@@ -15,7 +15,7 @@ import { nowUs, type Entry, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
 import { KINDS, type Kind, type Plan } from './plan.js';
 import type { SealedPool } from './pool.js';
-import { ANSWER_MAX, askUntil, Refused, TIMEOUT_MS, type Answer, type Ask, type Target } from './target.js';
+import { ANSWER_MAX, withRetries, Refused, TIMEOUT_MS, type Answer, type Ask, type Target } from './target.js';
 
 /** What the writer works with. */
 interface WriterOptions {
@@ -250,7 +250,7 @@ export class Writer {
         throw error;
       });
     };
-    return askUntil(once, { attempts: ATTEMPTS, signal: stopped, onAgain: ({ code }) => meter.error(code) });
+    return withRetries(once, { attempts: ATTEMPTS, signal: stopped, onRetry: ({ code }) => meter.error(code) });
   }
 }
 
