@@ -134,7 +134,7 @@ export class Coordinator {
   private async release(): Promise<Release | null> {
     const { plan } = this.options;
     try {
-      const { body } = await withTarget(plan.url, (target) => target.ask({ method: 'GET', path: '/api/health' }));
+      const { body } = await withTarget(plan.url, (target) => target.send({ method: 'GET', path: '/api/health' }));
       return health(body, '');
     } catch {
       // Another server may not report its version.
