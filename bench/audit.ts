@@ -20,7 +20,7 @@ interface LogRecord {
   /** Number of the device that wrote, or whose socket received. */
   readonly who: number;
   readonly version: number;
-  /** Receivers: 0 live, 1 replayed, 2 after a reconnect. */
+  /** Receivers, as bits: 1 replayed (before `caught_up`), 2 after a reconnect. Writers: 0. */
   readonly flags: number;
   readonly id: string;
 }
@@ -42,7 +42,7 @@ function* recordsOf(files: readonly string[]): Generator<LogRecord> {
   for (const file of files) yield* records(file);
 }
 
-/** Latencies of pushes (not of replays) whose writes were stamped in [from, to) ns, ascending, us. */
+/** Latencies in us, ascending, of the pushed (not replayed) frames whose writes were stamped in [from, to) ns. */
 export function latencies(files: readonly string[], from: bigint, to: bigint): number[] {
   const found: number[] = [];
   for (const file of files) {
@@ -81,8 +81,8 @@ export interface Audited {
   readonly received: number;
 }
 
-/** What held, as a sentence. */
-export const sound = ({ acked, received }: Pick<Audited, 'acked' | 'received'>): string =>
+/** The properties that an audit has verified, as a sentence. */
+export const auditText = ({ acked, received }: Pick<Audited, 'acked' | 'received'>): string =>
   `${acked} acknowledged writes all stored, versions 1 to head without a gap, ${received} frames received: none lost, repeated or out of order`;
 
 /** Audits what was written since the last call with this object. */

@@ -29,13 +29,14 @@ const ARRIVALS_PER_S = 1_000;
 /** Seconds over which this many sockets are opened. */
 export const spreadFor = (sockets: number): number => Math.max(10, sockets / ARRIVALS_PER_S);
 
-/** Writes beside a crowd: `WRITERS` connections write for `WRITING_DEVICES` devices in turn. */
+/** Writes while the sockets are open: `WRITERS` connections write for `WRITING_DEVICES` devices in turn. */
 const WRITERS = 50;
 const WRITING_DEVICES = 20_000;
 
 interface CrowdOptions {
-  /** Of its database, and as progress names it. */
+  /** Of its database. */
   readonly name: string;
+  /** In progress messages. */
   readonly text: string;
   /** Devices, rounded up to whole tenants. */
   readonly devices: number;
@@ -47,8 +48,8 @@ interface CrowdOptions {
 export class Crowd {
   private readonly files: readonly string[];
   /** Sockets of one process. */
-  private readonly each: number;
-  private here: Receivers[] = [];
+  private readonly perProcess: number;
+  private receivers: Receivers[] = [];
   /** Source addresses differ each time: ports of closed connections are blocked for a minute (TIME_WAIT). */
   private source = 0;
 
@@ -57,17 +58,17 @@ export class Crowd {
     readonly world: World,
   ) {
     const { devices } = world.population;
-    // As many on either side, without the spare one.
+    // As many client processes as instances, not counting the spare ones.
     const processes = Math.ceil(devices.length / PER_PROCESS);
-    this.each = Math.ceil(devices.length / processes);
+    this.perProcess = Math.ceil(devices.length / processes);
     this.files = Array.from({ length: processes }, (_, n) => {
       const file = join(context.folder, `crowd.${n}`);
-      writeSockets(file, devices.slice(n * this.each, (n + 1) * this.each));
+      writeSockets(file, devices.slice(n * this.perProcess, (n + 1) * this.perProcess));
       return file;
     });
   }
 
-  /** Starts the server; the sockets are opened by `come`. */
+  /** Starts the server; the sockets are opened by `connect`. */
   static async open(context: Context, { name, text, devices, spare }: CrowdOptions): Promise<Crowd> {
     const tenants = Math.ceil(devices / PER_TENANT);
     const instances = Math.ceil((tenants * PER_TENANT) / PER_PROCESS) + spare;
@@ -83,14 +84,14 @@ export class Crowd {
   }
 
   /** Opens every socket. Resolves with the seconds from the first connection until the last socket has caught up. */
-  async come(how: Pick<ReceiverOptions, 'port' | 'path' | 'reconnect' | 'spread' | 'opening'>): Promise<number> {
+  async connect(how: Pick<ReceiverOptions, 'port' | 'path' | 'reconnect' | 'spread' | 'opening'>): Promise<number> {
     const addresses = Math.ceil(PER_PROCESS / PER_ADDRESS);
-    this.here = this.files.map((sockets, n) => {
+    this.receivers = this.files.map((sockets, n) => {
       const source = (this.source + n * addresses) % 250;
-      return new Receivers(this.context.drivers, { ...how, sockets, source, wait: true, first: n * this.each });
+      return new Receivers(this.context.drivers, { ...how, sockets, source, wait: true, first: n * this.perProcess });
     });
     this.source += this.files.length * addresses;
-    const opened = await Promise.all(this.here.map(async (each) => each.open(OPEN_MS)));
+    const opened = await Promise.all(this.receivers.map(async (one) => one.open(OPEN_MS)));
     const from = opened.reduce((first, line) => (line.from < first ? line.from : first), opened[0]?.from ?? 0n);
     const last = opened.reduce((latest, line) => (line.to > latest ? line.to : latest), 0n);
     return Number(last - from) / 1e9;
@@ -112,7 +113,7 @@ export class Crowd {
 
   /** Rejects if a process has ended, as it does when one of its sockets is closed without `reconnect`. */
   async count(): Promise<Pick<ReceiverReport, 'live' | 'pings' | 'recorded' | 'codes'>> {
-    const reports = await Promise.all(this.here.map(async (each) => each.report()));
+    const reports = await Promise.all(this.receivers.map(async (one) => one.report()));
     const sum = (of: 'live' | 'pings' | 'recorded'): number => reports.reduce((total, report) => total + report[of], 0);
     const codes: Record<string, number> = {};
     for (const report of reports) {
@@ -124,25 +125,25 @@ export class Crowd {
   /** Writes the records since the last dump to files, and drops them. */
   async dump(): Promise<readonly string[]> {
     const { folder } = this.context;
-    return await Promise.all(this.here.map(async (each, n) => each.dump(join(folder, `crowd.${n}.received`))));
+    return await Promise.all(this.receivers.map(async (one, n) => one.dump(join(folder, `crowd.${n}.received`))));
   }
 
   /** Ids of the client processes. */
   get pids(): readonly number[] {
-    return this.here.map(({ child }) => child.pid);
+    return this.receivers.map(({ child }) => child.pid);
   }
 
-  /** Ends everything. */
+  /** Ends the clients, the servers and the database. */
   async close(): Promise<void> {
-    await this.leave([]);
+    await this.disconnect([]);
     await this.world.stop();
     await this.world.cluster.remove();
   }
 
   /** Kills all client processes, and waits until the servers have closed their sockets. */
-  async leave(servers: readonly Child[]): Promise<void> {
-    await Promise.all(this.here.map(async (each) => each.stop()));
-    this.here = [];
+  async disconnect(servers: readonly Child[]): Promise<void> {
+    await Promise.all(this.receivers.map(async (one) => one.stop()));
+    this.receivers = [];
     for (const { pid } of servers) while (descriptors(pid) > DESCRIPTORS_AT_REST) await sleep(100);
   }
 }

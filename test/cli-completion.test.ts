@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import type { Command } from 'commander';
 import t from 'tap';
 import { complete } from '../src/cli/candidates.js';
-import { asked, specOf } from '../src/cli/completion-spec.js';
+import { completionAt, specOf } from '../src/cli/completion-spec.js';
 import { completionOf } from '../src/cli/completions.js';
 import { programOf } from '../src/cli/program.js';
 import { tryLock } from '../src/files/lock.js';
@@ -177,7 +177,7 @@ t.test('CLI-64: the words on the line decide what is offered', async (t) => {
     for (const name of path.split(' ')) command = command.commands.find((one) => one.name() === name) ?? command;
     return specOf(command, path, [...command.options, ...program.options]);
   };
-  const kind = (path: string, line: string): string | undefined => asked(find(path), line.split(' ')).kind;
+  const kind = (path: string, line: string): string | undefined => completionAt(find(path), line.split(' ')).kind;
   for (const [path, line, wanted] of [
     ['get', 'get ', 'item'],
     ['get', 'get 8F3KQ ', undefined],
@@ -202,6 +202,6 @@ t.test('CLI-64: the words on the line decide what is offered', async (t) => {
     ['watch', 'watch --to ', undefined],
   ] as const)
     t.equal(kind(path, line), wanted, line);
-  t.equal(asked(find('get'), ['--profile', 'second', 'get', '']).profile, 'second');
-  t.equal(asked(find('get'), ['--profile=third', 'get', '']).profile, 'third');
+  t.equal(completionAt(find('get'), ['--profile', 'second', 'get', '']).profile, 'second');
+  t.equal(completionAt(find('get'), ['--profile=third', 'get', '']).profile, 'third');
 });

@@ -9,6 +9,7 @@ import { EXIT } from '../src/terminal/terminal.js';
 import { meter, sizeText } from '../src/cli/transfer.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import type { Sodium } from '../src/crypto/sodium.js';
 import { machine, type Json, type Machine } from './support/cli.js';
 import { TestClock } from './support/clock.js';
 import { next, world, type World } from './support/client-world.js';
@@ -168,6 +169,8 @@ t.test('CBLOB-21: an archive carries the content of files and of large texts', a
   t.same(first.problems, []);
 });
 
+const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+
 t.test('CBLOB-22: data buffered on disk is encrypted, has no name, and is read as often as needed', async (t) => {
   // A folder of its own: other tests buffer data meanwhile, whose names are visible for a moment.
   const { TMPDIR } = process.env;
@@ -194,7 +197,22 @@ t.test('CBLOB-22: data buffered on disk is encrypted, has no name, and is read a
     await Promise.resolve();
     throw new Error('the pipe broke');
   };
-  await t.rejects(Spool.of(nodeSodium, broken()), { message: 'the pipe broke' });
+  const erased: string[] = [];
+  let key = '';
+  const sodium: Sodium = {
+    ...nodeSodium,
+    random: (length) => {
+      const bytes = nodeSodium.random(length);
+      key ||= hex(bytes);
+      return bytes;
+    },
+    memzero: (bytes) => {
+      erased.push(hex(bytes));
+      nodeSodium.memzero(bytes);
+    },
+  };
+  await t.rejects(Spool.of(sodium, broken()), { message: 'the pipe broke' });
+  t.equal(erased.filter((bytes) => bytes === key).length, 2, 'the key and the copy of the encryption are erased');
 });
 
 t.test('CBLOB-19: names and progress that another party chose do no harm', (t) => {

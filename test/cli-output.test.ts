@@ -11,7 +11,7 @@ import { ulid } from '../src/sdk/ulid.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/detect.js';
-import { textDetected, PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
+import { detectText, PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
 import { failureOf } from '../src/cli/failure.js';
 import { findBin, findItem, ShortIds } from '../src/cli/find.js';
 import { addressOf } from '../src/device/newcomer.js';
@@ -113,12 +113,12 @@ t.test('CLI-54: times are shown as people write them', async (t) => {
 });
 
 t.test('CLI-06: the type is detected from the content', async (t) => {
-  t.match(textDetected('https://example.org/a?b'), {
+  t.match(detectText('https://example.org/a?b'), {
     type: 'link',
     payload: { url: 'https://example.org/a?b', site: 'example.org' },
   });
-  t.match(textDetected('see https://example.org'), { type: 'text' });
-  t.match(textDetected('ftp://example.org'), { type: 'text' });
+  t.match(detectText('see https://example.org'), { type: 'text' });
+  t.match(detectText('ftp://example.org'), { type: 'text' });
   t.match(textFile('main.ts', 'let a'), {
     type: 'code',
     payload: { lang: 'typescript', label: 'main.ts', text: 'let a' },

@@ -126,7 +126,10 @@ t.test('CLI-43 CLI-48: a blank text is refused, and `status` mentions interrupte
   }
   t.match(await desk.call(['put'], { input: ' \n\n' }), { code: EXIT.usage, notes: /blank: nothing was written/ });
   t.match(await desk.json(['list']), { items: [] });
-  t.match((await desk.call(['status'])).out, /^storage .*uploads that were broken off count until the night/m);
+  t.match(
+    (await desk.call(['status'])).out,
+    /^storage .*deleted files and aborted uploads count until the nightly clean-up of the server/m,
+  );
 });
 
 t.test('CLI-44: a command for a profile that does not exist leaves no folder', async (t) => {

@@ -4,7 +4,7 @@ import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { uploadBlob } from '../src/sdk/blobs/upload.js';
-import { isPassing } from '../src/sdk/errors.js';
+import { isTransient } from '../src/sdk/errors.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
 import { newId } from './support/client.js';
 import { refusal } from './support/client-world.js';
@@ -75,7 +75,7 @@ void t.test(
       const all = transfers(store);
       all.bend = (grant) => ({ ...grant, url });
       const error = await refusal(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }));
-      t.ok(isPassing(error), `${head}: ${error.name}`);
+      t.ok(isTransient(error), `${head}: ${error.name}`);
       t.equal(all.granted.length, 5, 'five attempts are made');
       for (const socket of sockets) socket.destroy();
       server.close();

@@ -1,7 +1,7 @@
 /** The outbox of a device: base versions, refusals and waits, over an API that the test controls. */
 import t from 'tap';
 import { DeviceApi } from '../src/sdk/api.js';
-import { ApiError, isPassing, NetworkError } from '../src/sdk/errors.js';
+import { ApiError, isTransient, NetworkError } from '../src/sdk/errors.js';
 import { Emitter, type DeviceEvents } from '../src/sdk/events.js';
 import type { Call, HttpReply, HttpRequest } from '../src/sdk/http.js';
 import type { Identity } from '../src/sdk/identity.js';
@@ -267,10 +267,10 @@ t.test('CLIENT-42: a temporarily refused change waits longer each time, and is r
 
 t.test('CLIENT-43: a temporary refusal drops no write, alone or inside a batch', async (t) => {
   for (const code of ['internal', 'unavailable', 'storage_unavailable', 'rate_limited']) {
-    t.ok(isPassing(refused(code, 0)), code);
+    t.ok(isTransient(refused(code, 0)), code);
   }
-  t.ok(isPassing(refused('http_502', 502)), "a proxy's error is judged by its status");
-  t.notOk(isPassing(refused('validation', 0)));
+  t.ok(isTransient(refused('http_502', 502)), "a proxy's error is judged by its status");
+  t.notOk(isTransient(refused('validation', 0)));
   const store = new MemoryStore();
   const me = newIdentity();
   const [unlucky, lucky] = [left(me, 1), left(me, 2)];

@@ -3,7 +3,7 @@ import { chmod, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { runDoctor } from '../src/cli/commands/doctor.js';
-import { checkDisk } from '../src/cli/doctor/place.js';
+import { checkDisk } from '../src/cli/doctor/profile.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { fingerprintOfDevice } from '../src/sdk/device-list.js';

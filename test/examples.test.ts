@@ -80,9 +80,9 @@ t.test('REF-17: every shell example does what it says when pasted as it stands',
   const documents = new Documented(openApi('a', ALL_ROWS, '1'));
   for (const key of rows) {
     const { shell = '' } = EXAMPLES[key] ?? {};
-    const { variables, late } = await stage.ready(key);
+    const { variables, whileRunning } = await stage.ready(key);
     const ended = run('bash', ['-c', shell], { ...variables, CURL_HOME: folder }, folder);
-    await late?.();
+    await whileRunning?.();
     const { code, out, err } = await ended;
     t.equal(code, 0, code === 0 ? key : `${key}: ${out}${err}`);
     const [method = '', path = ''] = key.split(' ');

@@ -16,9 +16,9 @@ import { Ledger, nowUs } from '../src/load/ledger.js';
 import { Meter } from '../src/load/meter.js';
 import { Peer, type Crew, type Order } from '../src/load/orders.js';
 import { SealedPool } from '../src/load/pool.js';
-import { AgentDoor } from '../src/load/remote-crew.js';
+import { AgentListener } from '../src/load/remote-crew.js';
 import { reportOf, Timeline } from '../src/load/report.js';
-import { askUntil, Refused, Target } from '../src/load/target.js';
+import { withRetries, Refused, Target } from '../src/load/target.js';
 import { LoadWorker } from '../src/load/worker.js';
 import { Writer } from '../src/load/writer.js';
 import { RELEASE } from '../src/root.js';
@@ -120,9 +120,9 @@ t.test('LOAD-12: an order that is invalid, out of bounds or about foreign names 
 t.test('LOAD-12: an invalid message about a run ends the agent’s connection', async (t) => {
   const told: unknown[] = [];
   const onNews = (one: unknown): void => void told.push(one);
-  const door = new AgentDoor({ secret: SECRET, wanted: 5, onNews, onNote: () => undefined });
-  const port = await door.listen({ host: '127.0.0.1', port: 0 });
-  t.teardown(() => door.close());
+  const listener = new AgentListener({ secret: SECRET, wanted: 5, onNews, onNote: () => undefined });
+  const port = await listener.listen({ host: '127.0.0.1', port: 0 });
+  t.teardown(() => listener.close());
   const counts = { second: 0, sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors: {} };
   const news: unknown[] = [
     ...[null, { news: 'other' }, { news: 'tick', part: 0, tick: null }, { news: 'failed', phase: 'write', text: 5 }],
@@ -142,22 +142,22 @@ t.test('LOAD-12: an invalid message about a run ends the agent’s connection', 
     agent.send({ joins: at === 0 ? 257 : 1 });
     return { agent, one, ended };
   });
-  await door.all(new AbortController().signal);
+  await listener.allJoined(new AbortController().signal);
   for (const { agent, one, ended } of agents) {
     agent.send(one);
     await ended;
   }
   t.same(told, []);
-  t.equal(door.crews.length, 5);
-  for (const crew of door.crews)
+  t.equal(listener.crews.length, 5);
+  for (const crew of listener.crews)
     await t.rejects(crew.perform({ phase: 'connect' }), /sent an invalid progress message/);
 });
 
 t.test('LOAD-12: an agent that leaves before all have joined makes room for another', async (t) => {
   const notes: string[] = [];
   const onNote = (text: string): void => void notes.push(text);
-  const door = new AgentDoor({ secret: SECRET, wanted: 2, onNews: NOTHING, onNote });
-  const port = await door.listen({ host: '127.0.0.1', port: 0 });
+  const listener = new AgentListener({ secret: SECRET, wanted: 2, onNews: NOTHING, onNote });
+  const port = await listener.listen({ host: '127.0.0.1', port: 0 });
   const joins = (): Channel => {
     const ends = { onMessage: NOTHING, onEnd: NOTHING };
     const agent = new Channel(connect({ host: '127.0.0.1', port }), { role: 'a', secret: SECRET, ...ends });
@@ -165,11 +165,11 @@ t.test('LOAD-12: an agent that leaves before all have joined makes room for anot
     return agent;
   };
   const first = joins();
-  while (door.crews.length === 0) await turn();
+  while (listener.crews.length === 0) await turn();
   first.end();
-  while (door.crews.length > 0) await turn();
+  while (listener.crews.length > 0) await turn();
   const others = [joins(), joins()];
-  t.equal((await door.all(new AbortController().signal)).length, 2);
+  t.equal((await listener.allJoined(new AbortController().signal)).length, 2);
   t.match(
     notes.filter((note) => /left|was rejected/.test(note)),
     [/has left/],
@@ -178,17 +178,17 @@ t.test('LOAD-12: an agent that leaves before all have joined makes room for anot
   const idle = connect({ host: '127.0.0.1', port });
   await once(idle, 'connect');
   idle.resume();
-  door.close();
+  listener.close();
   await once(idle, 'close');
 });
 
 t.test('LOAD-13: a coordinator keeps at most 32 connections that have not shown the secret', async (t) => {
-  const door = new AgentDoor({ secret: SECRET, wanted: 2, onNews: NOTHING, onNote: NOTHING });
-  const port = await door.listen({ host: '127.0.0.1', port: 0 });
+  const listener = new AgentListener({ secret: SECRET, wanted: 2, onNews: NOTHING, onNote: NOTHING });
+  const port = await listener.listen({ host: '127.0.0.1', port: 0 });
   const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }).on('error', NOTHING));
   t.teardown(() => {
     for (const socket of sockets) socket.destroy();
-    door.close();
+    listener.close();
   });
   let closed = 0;
   for (const socket of sockets) socket.resume().on('close', () => closed++);
@@ -198,7 +198,7 @@ t.test('LOAD-13: a coordinator keeps at most 32 connections that have not shown 
     ...{ role: 'a', secret: SECRET, onMessage: NOTHING, onEnd: NOTHING },
   });
   agent.send({ joins: 1 });
-  await until('the agent with the secret', () => door.crews.length > 0);
+  await until('the agent with the secret', () => listener.crews.length > 0);
   t.equal(closed, 18, 'and no other connection was closed meanwhile');
   agent.end();
 });
@@ -317,7 +317,7 @@ t.test('LOAD-16: requests are repeated a bounded number of times', async (t) => 
   await t.rejects(removeTenant(target, 'load-x-0-0', 'token'), { code: 'not_removed_yet' });
   t.equal(removals, 1_000);
   const asked: number[] = [];
-  const gone = askUntil(
+  const gone = withRetries(
     () => {
       asked.push(1);
       return Promise.reject(new Refused('ECONNREFUSED', 0));

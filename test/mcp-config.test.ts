@@ -294,7 +294,8 @@ t.test(
 );
 
 const PATIENCE = { clock: new TestClock(), timeoutMs: 0 };
-const hold = (paths: Paths, onLost: () => void = () => undefined) => holdInstance(paths, onLost, PATIENCE);
+const hold = (paths: Paths, onLost: () => void = () => undefined) =>
+  holdInstance({ paths, note: () => undefined }, onLost, PATIENCE);
 
 t.test('MCP-12: one instance runs; a second names it, waits for one that ends, replaces one that died', async (t) => {
   const { paths } = await keeper(t);
@@ -303,7 +304,7 @@ t.test('MCP-12: one instance runs; a second names it, waits for one that ends, r
   const message = `another instance (process ${process.pid}) is running on this machine`;
   t.match(await refusal(hold(paths)), { code: 'already_running', message });
   const clock = new TestClock();
-  const waiting = holdInstance(paths, () => undefined, { clock, timeoutMs: 6_000 });
+  const waiting = holdInstance({ paths, note: () => undefined }, () => undefined, { clock, timeoutMs: 6_000 });
   await until('it waits', () => clock.waiting > 0);
   lock.release();
   clock.advance(100);

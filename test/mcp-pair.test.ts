@@ -334,7 +334,7 @@ t.test('MCP-15: status reports the pairing and what is wrong, as lines or as JSO
   };
   t.match(await status(), { code: 3, paired: false, running: null, version: '1.2.3', error: { code: 'not_paired' } });
   const id = await paired(scene, one, ['--name', 'Agent']);
-  const lock = await holdInstance(one.paths, () => undefined);
+  const lock = await holdInstance({ paths: one.paths, note: () => undefined }, () => undefined);
   t.match(await status(), {
     ...{ code: 0, paired: true, server: scene.url, device: { id, name: 'Agent' }, boundTo: 'machine-id' },
     ...{ running: process.pid, account: { items: 0, devices: 2 }, error: null, file: one.paths.configPath },

@@ -3,7 +3,7 @@ import { Ajv } from 'ajv';
 import fc from 'fast-check';
 import t from 'tap';
 import { Device } from '../src/sdk/device.js';
-import { fieldsOf, payloadDetected, PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
+import { fieldsOf, detectPayload, PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
 import { mcpPlatform } from '../src/mcp/context.js';
 import { PAYLOAD_SCHEMAS } from '../src/mcp/schemas.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
@@ -25,8 +25,8 @@ const SAMPLES: Readonly<Record<(typeof CONTENT_TYPES)[number], Record<string, un
 };
 
 t.test('MCP-43: the type of a payload is detected from its fields', async (t) => {
-  for (const type of CONTENT_TYPES) t.equal(payloadDetected(SAMPLES[type]).type, type, type);
-  const found = (given: Record<string, unknown>): string => payloadDetected(given).type;
+  for (const type of CONTENT_TYPES) t.equal(detectPayload(SAMPLES[type]).type, type, type);
+  const found = (given: Record<string, unknown>): string => detectPayload(given).type;
   t.equal(found({ text: ' https://example.com/a?b=c ' }), 'link');
   t.equal(found({ text: 'see https://example.com' }), 'text');
   t.equal(found({ secret: 'x' }), 'password');
@@ -36,8 +36,8 @@ t.test('MCP-43: the type of a payload is detected from its fields', async (t) =>
   t.equal(found({ lat: 1, lng: 2 }), 'location');
   t.equal(found({ addr: 'Street 1' }), 'location');
   t.equal(found({ text: 'x', lang: 'ts' }), 'code');
-  t.throws(() => payloadDetected({ colour: 'red' }), { name: 'PayloadError' });
-  t.throws(() => payloadDetected({}), { name: 'PayloadError' });
+  t.throws(() => detectPayload({ colour: 'red' }), { name: 'PayloadError' });
+  t.throws(() => detectPayload({}), { name: 'PayloadError' });
 });
 
 t.test('MCP-43: each of the ten types is put with and without its type, and read by another device', async (t) => {

@@ -143,7 +143,7 @@ t.test('WEB-52: a deletion can be undone for eight seconds, in which nothing is 
   await made.add(['one', 'two']);
   t.equal(made.at('one'), clock.now() + UNDO_MS);
   clock.advance(UNDO_MS - 1);
-  await made.keep(['one']);
+  await made.cancel(['one']);
   t.same(removed, []);
   t.equal(made.at('one'), null);
   clock.advance(1);

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { freemem } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { AuditError, latencies, sound } from '../audit.js';
+import { AuditError, latencies, auditText } from '../audit.js';
 import type { Context } from '../context.js';
 import { Crowd, PER_TENANT, spreadFor } from '../crowd.js';
 import { writerResult } from '../drivers.js';
@@ -25,7 +25,8 @@ const DATABASE_AWAY_MS = 20_000;
 /** Bound on the time until all sockets are back after either loss, s. Over twice this the run fails at once. */
 const BACK_S = 180;
 /** Longest period without writes, s. */
-const REST_S = 120;
+const HOLD_MAX_S = 120;
+/** Sockets: the lower bound, which is also the default, and the goal. */
 const FLOOR = 250_000;
 const GOAL = 1_000_000;
 const GIB = 2 ** 30;
@@ -41,7 +42,7 @@ function kernelBytes(): number {
 
 class Held {
   private readonly book = new Book();
-  private readonly found: string[] = [];
+  private readonly audits: string[] = [];
 
   constructor(
     private readonly context: Context,
@@ -62,10 +63,10 @@ class Held {
     const own = (): number => ownBytesOfAll(this.servers);
     const [free, kernel, before] = [freemem(), kernelBytes(), own()];
     context.tell(`held sockets: opening within ${spreadFor(this.count).toFixed(0)} s`);
-    const how = { port: crowd.world.port, reconnect: true, spread: spreadFor(this.count), opening: OPENING };
-    book.add('until all had caught up', 's', await crowd.come(how));
+    const options = { port: crowd.world.port, reconnect: true, spread: spreadFor(this.count), opening: OPENING };
+    book.add('until all had caught up', 's', await crowd.connect(options));
     context.tell(`  ${JSON.stringify((await crowd.count()).codes)}`);
-    await this.rest();
+    await this.hold();
     book.add('memory of the servers, a socket', 'bytes', (own() - before) / this.count);
     book.add('memory of the servers', 'GiB', own() / GIB);
     book.add('memory of the kernel, both ends of all sockets', 'GiB', (kernelBytes() - kernel) / GIB);
@@ -78,16 +79,16 @@ class Held {
    * Holds the sockets with heartbeats only. Each interval of heartbeats has a figure of its own: in the first, V8 still
    * collects what the opening has left.
    */
-  private async rest(): Promise<void> {
+  private async hold(): Promise<void> {
     const { crowd, servers, book, context } = this;
-    const rest = Math.min(REST_S, context.options.hold);
-    context.tell(`held sockets: holding for ${rest} s`);
-    const intervals = Math.max(1, Math.floor(rest / PING_S));
+    const holdS = Math.min(HOLD_MAX_S, context.options.hold);
+    context.tell(`held sockets: holding for ${holdS} s`);
+    const intervals = Math.max(1, Math.floor(holdS / PING_S));
     const [begun, cpu, clients] = [performance.now(), cpuOfAll(servers), cpuOfAll(crowd.pids)];
     const atFirst = await crowd.count();
     let [atLast, usedBefore] = [atFirst, 0];
     for (let n = 1; n <= intervals; n++) {
-      await sleep(Math.max(0, begun + (n * rest * 1_000) / intervals - performance.now()));
+      await sleep(Math.max(0, begun + (n * holdS * 1_000) / intervals - performance.now()));
       const [used, before] = [cpuOfAll(servers) - cpu, atLast.pings];
       atLast = await crowd.count();
       book.add('servers for a heartbeat', 'us', ((used - usedBefore) / (atLast.pings - before)) * 1e6);
@@ -109,7 +110,7 @@ class Held {
     book.add('servers', 'cores', used / seconds);
     book.add('clients', 'cores', (cpuOfAll(crowd.pids) - clients) / seconds);
     book.add('heartbeats', 'count/s', pings / seconds);
-    this.found.push(`every socket was open all the time and had answered its heartbeats: ${pings} in all`);
+    this.audits.push(`every socket was open all the time and had answered its heartbeats: ${pings} in all`);
   }
 
   /** Both losses under continuous writes. Figures count only once everything was pushed. */
@@ -135,7 +136,7 @@ class Held {
     const pushes = latencies(received, begun, quiet);
     for (const share of [50, 99])
       book.add(`send to push while nothing was lost, p${share}`, 'ms', percentile(pushes, share / 100) / 1_000);
-    this.found.push(sound(audited));
+    this.audits.push(auditText(audited));
   }
 
   /** Runs a loss; measures the time from its end until every socket is open and caught up. */
@@ -173,14 +174,15 @@ class Held {
       title: `sockets held with a heartbeat every ${PING_S} s by ${servers.length} instances on one port, then for ${context.options.hold} s under ${RATE} writes/s, one instance killed, the database silent for ${DATABASE_AWAY_MS / 1_000} s`,
       targets,
       figures: book.without(targets),
-      audits: this.found,
+      audits: this.audits,
     };
   }
 }
 
+/** Runs S9; rejects with `AuditError` where a socket or a write is lost. */
 export async function heldSockets(context: Context): Promise<Outcome> {
   const devices = context.options.sockets ?? FLOOR;
-  // One more than the sockets need: the others must take over those of the lost one.
+  // One instance more than the sockets need: the others must take over the sockets of the one that is killed.
   const crowd = await Crowd.open(context, { name: 'held', text: 'held sockets', devices, spare: 1 });
   const outcome = await new Held(context, crowd).run();
   await crowd.close();

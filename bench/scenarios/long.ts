@@ -1,5 +1,5 @@
 /** LONG, run only if named: the load of S3 for minutes, with autovacuum running. */
-import { sound } from '../audit.js';
+import { auditText } from '../audit.js';
 import type { Context } from '../context.js';
 import { leg, type Probe } from '../leg.js';
 import { ownBytesOfAll } from '../machine.js';
@@ -102,6 +102,6 @@ export async function longRun(context: Context): Promise<Outcome> {
     title: `${S3_RATE} writes/s for ${minutes} minutes, each pushed to 4 other devices, arrivals by schedule`,
     targets: [pushes('p50'), pushes('p99'), lastOverFirst('memory of the server', probe.minutes)],
     figures: book.without([]),
-    audits: [sound(audited)],
+    audits: [auditText(audited)],
   };
 }

@@ -15,8 +15,8 @@ async function bareStorm(crowd: Crowd): Promise<number> {
   const port = await quietPort();
   const started = crowd.world.servers.map(async () => startBare(port));
   const servers = (await Promise.all(started)).map(({ child }) => child);
-  const seconds = await crowd.come({ port, path: '/device', opening: OPENING });
-  await crowd.leave(servers);
+  const seconds = await crowd.connect({ port, path: '/device', opening: OPENING });
+  await crowd.disconnect(servers);
   await Promise.all(servers.map(async (server) => server.stop()));
   return seconds;
 }
@@ -26,7 +26,7 @@ async function storm(crowd: Crowd) {
   const { world } = crowd;
   const before = await world.statements();
   const used = cpuFrom(world);
-  const seconds = await crowd.come({ port: world.port, opening: OPENING });
+  const seconds = await crowd.connect({ port: world.port, opening: OPENING });
   const cpu = used();
   const sent = [...(await world.statements())].map(([kind, times]) => [kind, times - (before.get(kind) ?? 0)] as const);
   const statements = sent.reduce((sum, [, times]) => sum + times, 0);
@@ -51,13 +51,13 @@ export async function reconnects(context: Context): Promise<Outcome> {
     const first = await storm(crowd);
     book.add('after a restart of the servers', 's', first.seconds);
     book.add('after a restart of the servers: statements of SQL', 'count', first.statements);
-    await crowd.leave(world.servers);
+    await crowd.disconnect(world.servers);
     const again = await storm(crowd);
     book.add('reconnects', 's', again.seconds);
     book.add('reconnects: statements of SQL', 'count', again.statements);
     book.add("reconnects: the servers' CPU for a device", 'us', (again.cpu.server * 1e6) / count);
     book.add("reconnects: the database's CPU for a device", 'us', (again.cpu.database * 1e6) / count);
-    await crowd.leave(world.servers);
+    await crowd.disconnect(world.servers);
     context.tell(`  ${again.seconds.toFixed(1)} s, all caught up; ${again.statements} statements: ${again.kinds}`);
   }
   const processes = world.servers.length;

@@ -1,6 +1,6 @@
 /** ROLL, run only if named: drains and restarts every instance in turn, under sockets and writes. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { AuditError, latencies, sound } from '../audit.js';
+import { AuditError, latencies, auditText } from '../audit.js';
 import type { Child } from '../child.js';
 import type { Context } from '../context.js';
 import { Crowd, DESCRIPTORS_AT_REST, descriptors, PER_TENANT, spreadFor } from '../crowd.js';
@@ -96,7 +96,7 @@ export async function rollingRestart(context: Context): Promise<Outcome> {
   const crowd = await Crowd.open(context, { name: 'roll', text: 'rolling restart', devices, spare: 1 });
   const { world, size: count } = crowd;
   const processes = world.servers.length;
-  await crowd.come({ port: world.port, reconnect: true, spread: spreadFor(count), opening: OPENING });
+  await crowd.connect({ port: world.port, reconnect: true, spread: spreadFor(count), opening: OPENING });
   const seconds = USUAL_S + processes * (DRAIN_S + RESTART_S);
   context.tell(`rolling restart: ${RATE} writes/s for ${seconds} s`);
   const { writers, acked } = await crowd.write({ rate: RATE, seconds });
@@ -142,6 +142,6 @@ export async function rollingRestart(context: Context): Promise<Outcome> {
       atMost({ name: 'send to push, p99 of the worst 10 s', unit: 'ms', values: [Math.max(...windows)] }, 1_000),
     ],
     figures: book.without([]),
-    audits: [`${sound(audited)}; every socket came back`],
+    audits: [`${auditText(audited)}; every socket came back`],
   };
 }

@@ -1,6 +1,6 @@
 /** S1 to S4: writes, writes with pushes, latency, and all three on a slow disk. Their legs alternate in each round. */
 import { join } from 'node:path';
-import { sound } from '../audit.js';
+import { auditText } from '../audit.js';
 import { Garbage, Load, Turns } from '../attribution.js';
 import type { Context, ScenarioId } from '../context.js';
 import type { Cluster } from '../database.js';
@@ -293,7 +293,7 @@ export class WriteScenarios {
   }
 
   private outcome(id: WriteId): Outcome {
-    const audits = [`every leg of this run: ${sound(this.counts)}`, ...(this.audits.get(id) ?? [])];
+    const audits = [`every leg of this run: ${auditText(this.counts)}`, ...(this.audits.get(id) ?? [])];
     const { title, targets } = described(id, this.books);
     const figures = this.books[id].without(targets);
     const { instances } = this.context.options;

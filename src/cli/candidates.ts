@@ -12,7 +12,7 @@ import { openNodeStore } from '../sdk/store/node-store.js';
 import { withFileLock } from '../terminal/lock.js';
 import { fitted } from '../terminal/output.js';
 import type { Terminal } from '../terminal/terminal.js';
-import { asked, type Kind } from './completion-spec.js';
+import { completionAt, type Kind } from './completion-spec.js';
 import type { Profile } from './context.js';
 import { ShortIds } from './find.js';
 import { readKnown } from './known.js';
@@ -84,7 +84,7 @@ export async function complete(
   [spec = '', , ...words]: readonly string[],
   { env, print }: { readonly env: Terminal['env']; readonly print: (line: string) => void },
 ): Promise<void> {
-  const { kind, profile: named } = asked(spec, words);
+  const { kind, profile: named } = completionAt(spec, words);
   if (kind === undefined) return;
   const late = new Promise<readonly Candidate[]>((resolve) => {
     setTimeout(() => resolve([]), WITHIN_MS).unref();

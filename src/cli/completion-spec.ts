@@ -33,12 +33,12 @@ export function specOf(command: Command, path: string, options: readonly Option[
 }
 
 /** True where an argument of the command can be completed. */
-export const asksFor = (spec: string): boolean => /(?:^| )@[a-z]/.test(spec);
+export const hasCompletableArgument = (spec: string): boolean => /(?:^| )@[a-z]/.test(spec);
 
 const PROFILE = '--profile=';
 
 /** The kind of the last of `words` (undefined: nothing to offer), and the profile that the words name. */
-export function asked(
+export function completionAt(
   spec: string,
   words: readonly string[],
 ): { readonly kind: Kind | undefined; readonly profile: string | undefined } {

@@ -3,7 +3,7 @@
  * bins and devices the shell queries the program (`candidates.ts`).
  */
 import { Argument, type Command, type Option } from 'commander';
-import { asksFor, COMPLETE, optionKind, specOf } from './completion-spec.js';
+import { hasCompletableArgument, COMPLETE, optionKind, specOf } from './completion-spec.js';
 import type { DeviceCommand } from './context.js';
 import { show } from '../terminal/output.js';
 
@@ -12,7 +12,7 @@ const SHELLS = ['bash', 'zsh', 'fish'] as const;
 type Shell = (typeof SHELLS)[number];
 
 /** One command as completion sees it. */
-interface Node {
+interface CommandNode {
   /** '' for the program, `bins add` for a sub-command. */
   readonly path: string;
   readonly commands: readonly { readonly name: string; readonly summary: string }[];
@@ -23,11 +23,11 @@ interface Node {
 
 const flagsOf = ({ short, long }: Option): string[] => [short, long].filter((flag) => flag !== undefined);
 
-/** True where the option's values are items, bins or devices. */
-const isAsked = (option: Option): boolean => optionKind(option) !== '';
+/** True where the option's values are items, bins or devices, which the program lists (`candidates.ts`). */
+const hasCandidates = (option: Option): boolean => optionKind(option) !== '';
 
 /** A command and those below it. `inherited`: the program's options that each of them takes. */
-function nodesOf(program: Command, command: Command, path: string, inherited: readonly Option[]): Node[] {
+function nodesOf(program: Command, command: Command, path: string, inherited: readonly Option[]): CommandNode[] {
   const options = [...command.createHelp().visibleOptions(command), ...inherited];
   const children = command.commands.flatMap((child) =>
     [child.name(), ...child.aliases()].map((name) => ({ child, name })),
@@ -51,18 +51,18 @@ export function completionOf(program: Command, shell: Shell): string {
 
 const functionOf = (name: string): string => `_${name.replace(/[^A-Za-z0-9]/g, '_')}`;
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-const wordsOf = ({ commands, options }: Node): string =>
+const wordsOf = ({ commands, options }: CommandNode): string =>
   [...commands.map((command) => command.name), ...options.flatMap(flagsOf)].join(' ');
 
 /**
  * The `case` branches that bash and zsh share: the command on the line, its words, the values of an option, and the
  * options whose values the program completes.
  */
-function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'values', string>> {
+function cases(nodes: readonly CommandNode[]): Readonly<Record<'paths' | 'words' | 'values', string>> {
   const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
   const options = nodes.flatMap((node) => node.options);
   const choices = new Map(options.flatMap(({ long, argChoices }) => (argChoices && long ? [[long, argChoices]] : [])));
-  const asking = new Set(options.filter(isAsked).flatMap(flagsOf));
+  const dynamic = new Set(options.filter(hasCandidates).flatMap(flagsOf));
   return {
     paths: paths.join('|'),
     words: nodes
@@ -70,17 +70,17 @@ function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'val
       .join('\n'),
     values: [
       ...[...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`),
-      `    ${[...asking].join('|')}) words="" asked=1 ;;`,
+      `    ${[...dynamic].join('|')}) words="" dynamic=1 ;;`,
     ].join('\n'),
   };
 }
 
-function bash(name: string, nodes: readonly Node[]): string {
+function bash(name: string, nodes: readonly CommandNode[]): string {
   const { paths, words, values } = cases(nodes);
-  // The program's output has text from other devices: it is read line by line, and quoted, never expanded.
+  // The candidates contain text from other devices: a shell must quote it (`printf %q`) and never expand it.
   return `# Completion of ${name} for bash: eval "$(${name} completion bash)"
 ${functionOf(name)}() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" spec="" asked="" i
+  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" spec="" dynamic="" i
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "\${at:+$at }\${COMP_WORDS[i]}" in
       ${paths}) at="\${at:+$at }\${COMP_WORDS[i]}" ;;
@@ -89,13 +89,13 @@ ${functionOf(name)}() {
   case "$at" in
 ${words}
   esac
-  case " $spec" in *" @"[a-z]*) asked=1 ;; esac
+  case " $spec" in *" @"[a-z]*) dynamic=1 ;; esac
   case "$previous" in
 ${values}
   esac
   COMPREPLY=()
-  case "$current" in -*) asked="" ;; esac
-  if [ -n "$asked" ]; then
+  case "$current" in -*) dynamic="" ;; esac
+  if [ -n "$dynamic" ]; then
     local value what lines=() titles=()
     while IFS=$'\\t' read -r value what; do
       lines+=("$(printf '%q' "$value")") titles+=("$what")
@@ -112,12 +112,12 @@ complete -o default -F ${functionOf(name)} ${name}
 `;
 }
 
-function zsh(name: string, nodes: readonly Node[]): string {
+function zsh(name: string, nodes: readonly CommandNode[]): string {
   const { paths, words, values } = cases(nodes);
   return `#compdef ${name}
 # Completion of ${name} for zsh: eval "$(${name} completion zsh)"
 ${functionOf(name)}() {
-  local at="" typed="" found="" spec="" asked="" previous="\${words[CURRENT - 1]}"
+  local at="" typed="" found="" spec="" dynamic="" previous="\${words[CURRENT - 1]}"
   for typed in "\${(@)words[2,CURRENT - 1]}"; do
     case "\${at:+$at }$typed" in
       ${paths}) at="\${at:+$at }$typed" ;;
@@ -126,12 +126,12 @@ ${functionOf(name)}() {
   case "$at" in
 ${words.replaceAll('words=', 'found=')}
   esac
-  case " $spec" in *" @"[a-z]*) asked=1 ;; esac
+  case " $spec" in *" @"[a-z]*) dynamic=1 ;; esac
   case "$previous" in
 ${values.replaceAll('words=', 'found=')}
   esac
-  case "\${words[CURRENT]}" in -*) asked="" ;; esac
-  if [[ -n "$asked" ]]; then
+  case "\${words[CURRENT]}" in -*) dynamic="" ;; esac
+  if [[ -n "$dynamic" ]]; then
     local value what
     local -a values shown
     while IFS=$'\\t' read -r value what; do
@@ -147,8 +147,8 @@ compdef ${functionOf(name)} ${name}
 `;
 }
 
-function fish(name: string, nodes: readonly Node[]): string {
-  const answers = (spec: string): string => {
+function fish(name: string, nodes: readonly CommandNode[]): string {
+  const candidates = (spec: string): string => {
     const words = '(commandline -opc)[2..-1] (commandline -ct; echo)[1]';
     return quote(`(${name} ${COMPLETE} ${quote(spec)} -- ${words} 2>/dev/null)`);
   };
@@ -167,13 +167,13 @@ function fish(name: string, nodes: readonly Node[]): string {
       const spelled =
         (short === undefined ? '' : ` -s ${short.slice(1)}`) + (long === undefined ? '' : ` -l ${long.slice(2)}`);
       const fixed = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
-      const choice = isAsked(option) ? ` -k -x -a ${answers(node.spec)}` : fixed;
+      const choice = hasCandidates(option) ? ` -k -x -a ${candidates(node.spec)}` : fixed;
       return `complete -c ${name}${when}${spelled}${choice} -d ${quote(description)}`;
     });
     return [
       ...commands,
       ...options,
-      ...(asksFor(node.spec) ? [`complete -c ${name} -k -f${when} -a ${answers(node.spec)}`] : []),
+      ...(hasCompletableArgument(node.spec) ? [`complete -c ${name} -k -f${when} -a ${candidates(node.spec)}`] : []),
     ];
   });
   return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;

@@ -5,9 +5,12 @@ import type { ArchivedBin, ArchivedItem, ArchivedPart } from '../sdk/archive/rec
 import { NewFile } from '../terminal/new-file.js';
 import type { Terminal } from '../terminal/terminal.js';
 
-/** A writer of records; ended by exactly one of `finish` and `abandon`. */
+/** The destination of an export's records; ended by exactly one of `finish` and `abandon`. */
 export interface Output {
-  /** Content taken as parts: of every blob, of files only, or none; large payloads that are no parts come inline. */
+  /**
+   * Blobs that `add` receives as parts: all, those of files only, or none. A payload in a blob
+   * that is not received as parts is inline in its item.
+   */
   readonly content: 'all' | 'files' | 'none';
   add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void>;
   finish(): Promise<void>;

@@ -136,8 +136,8 @@ function ofApi(error: errors.ApiError): Failure {
   if (error.code === 'rate_limited' && error.retryAfter !== null)
     return { exitCode: EXIT.unavailable, code, message, hint: `Try again in ${error.retryAfter} s.` };
   if (known !== undefined) return { ...known, code, message };
-  const passing: boolean = errors.isPassing(error);
-  if (passing)
+  const transient: boolean = errors.isTransient(error);
+  if (transient)
     return { exitCode: EXIT.unavailable, code, message: `the server is in trouble: ${message}${request}`, hint: LATER };
   const exitCode = error.status === 404 ? EXIT.notFound : error.status === 400 ? EXIT.failure : EXIT.refused;
   return { exitCode, code, message: `${message}${request}` };

@@ -5,7 +5,7 @@ import { tokenSaver } from '../device/token-saver.js';
 import type { Saver } from '../files/saver.js';
 import { delay, type Timer } from '../protocol/clock.js';
 import { Device } from '../sdk/device.js';
-import { isPassing, NetworkError } from '../sdk/errors.js';
+import { isTransient, NetworkError } from '../sdk/errors.js';
 import type { EventName } from '../sdk/events.js';
 import type { Identity } from '../sdk/identity.js';
 import type { Fetch } from '../sdk/platform.js';
@@ -191,7 +191,7 @@ class Session {
       if (!held) await this.flush();
       return true;
     } catch (error) {
-      if (terminal.interrupted.aborted || !isPassing(error)) throw error;
+      if (terminal.interrupted.aborted || !isTransient(error)) throw error;
       terminal.note(`Not up to date: ${failureOf(error).message}.`);
       if (error instanceof NetworkError)
         cutOff.abort(new NetworkError(error.code, error.message, { cause: error, final: true }));
@@ -318,7 +318,7 @@ class Session {
 
   /** Reports a background error, unless it is transient or caused by the end of the command. */
   private problem(error: Error): void {
-    if (this.ended || isPassing(error) || this.outside.terminal.interrupted.aborted) return;
+    if (this.ended || isTransient(error) || this.outside.terminal.interrupted.aborted) return;
     this.outside.terminal.note(`Warning: ${failureOf(error).message}.`);
   }
 }

@@ -88,7 +88,7 @@ async function piped(
   const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
   if (text !== undefined && wanted > 0) {
     if (!isVisible(text)) throw nothing('standard input');
-    return type === undefined ? shapes.textDetected(text) : { type: 'text', payload: { text } };
+    return type === undefined ? shapes.detectText(text) : { type: 'text', payload: { text } };
   }
   if (type !== undefined && !shapes.holdsFile(type)) {
     await iterator.return?.();

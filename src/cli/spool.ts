@@ -33,7 +33,6 @@ export class Spool implements BlobSource {
       if (POSIX) await rm(path);
       return new Spool(cipher, { path, handle }, await cipher.seal(input, write));
     } catch (error) {
-      cipher.end();
       await handle.close();
       await rm(path, { force: true });
       throw error;

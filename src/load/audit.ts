@@ -11,7 +11,7 @@ import { readItem } from '../sdk/wire.js';
 import { asDevice, type FleetTenant } from './fleet.js';
 import type { Entry, Ledger } from './ledger.js';
 import { byName, sum } from './plan.js';
-import { askUntil, type Target } from './target.js';
+import { withRetries, type Target } from './target.js';
 
 /** What a socket received (src/load/receiver.ts). */
 export interface Received {
@@ -65,7 +65,7 @@ export async function* itemsAbove(base: number, read: (path: string) => Promise<
 
 /** The tenant's head, as reported to its first device. Throws `Refused`. */
 export async function headOf(target: Target, tenant: FleetTenant): Promise<number> {
-  const { body } = await askUntil(() => target.ask(asDevice(tenant, { method: 'GET', path: '/api/me' })));
+  const { body } = await withRetries(() => target.send(asDevice(tenant, { method: 'GET', path: '/api/me' })));
   return me(body, '').headVersion;
 }
 
@@ -123,7 +123,7 @@ export class TenantAudit {
   private async readBack(): Promise<void> {
     const { target, tenant, ledger } = this.parts;
     const read = async (path: string): Promise<unknown> =>
-      (await askUntil(() => target.ask(asDevice(tenant, { method: 'GET', path })))).body;
+      (await withRetries(() => target.send(asDevice(tenant, { method: 'GET', path })))).body;
     for await (const row of itemsAbove(ledger.base, read)) this.readRow(row);
   }
 

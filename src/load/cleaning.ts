@@ -5,7 +5,7 @@ import { toBase64Url } from '../protocol/base64.js';
 import { array, object, string } from '../sdk/reader.js';
 import { itemsAbove, rowHead } from './audit.js';
 import { asDevice, type FleetTenant } from './fleet.js';
-import { askUntil, type Answer, type Ask, type Target } from './target.js';
+import { withRetries, type TargetReply, type TargetRequest, type Target } from './target.js';
 
 const binList = object({ bins: array(object({ id: string })) });
 
@@ -19,12 +19,12 @@ export class Cleaner {
 
   /** Makes the run's bin. Throws `Refused` `conflict` if it exists: it is somebody else's then, and stays. */
   async makeBin(id: string): Promise<void> {
-    await this.ask({ method: 'POST', path: '/api/bins', body: JSON.stringify({ id, slug: id }) });
+    await this.send({ method: 'POST', path: '/api/bins', body: JSON.stringify({ id, slug: id }) });
   }
 
   /** Whether the tenant has this bin. */
   async has(bin: string): Promise<boolean> {
-    const { body } = await this.ask({ method: 'GET', path: '/api/bins' });
+    const { body } = await this.send({ method: 'GET', path: '/api/bins' });
     return binList(body, '').bins.some(({ id }) => id === bin);
   }
 
@@ -32,18 +32,18 @@ export class Cleaner {
   async removeBin(bin: string): Promise<void> {
     const { sodium, tenant } = this.parts;
     const read = async (path: string): Promise<unknown> =>
-      (await this.ask({ method: 'GET', path: `${path}&bin_id=${bin}` })).body;
+      (await this.send({ method: 'GET', path: `${path}&bin_id=${bin}` })).body;
     for await (const row of itemsAbove(0, read)) {
       const { id, deletedAt } = rowHead(row, '');
       if (deletedAt !== null) continue;
       const sig = toBase64Url(makeDeleteTag(sodium, tenant.masterKey, id));
-      await this.ask({ method: 'DELETE', path: `/api/items/${id}`, body: JSON.stringify({ sig }) });
+      await this.send({ method: 'DELETE', path: `/api/items/${id}`, body: JSON.stringify({ sig }) });
     }
-    await this.ask({ method: 'DELETE', path: `/api/bins/${bin}`, body: '{}' });
+    await this.send({ method: 'DELETE', path: `/api/bins/${bin}`, body: '{}' });
   }
 
-  private ask(ask: Ask): Promise<Answer> {
+  private send(request: TargetRequest): Promise<TargetReply> {
     const { target, tenant } = this.parts;
-    return askUntil(() => target.ask(asDevice(tenant, ask, this.turn++ % tenant.devices.length)));
+    return withRetries(() => target.send(asDevice(tenant, request, this.turn++ % tenant.devices.length)));
   }
 }

@@ -5,7 +5,7 @@ import { object, string } from '../sdk/reader.js';
 import type { Release } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import { removeTenant, testTenants } from './fleet.js';
-import type { Crew, Phase, Told } from './orders.js';
+import type { Crew, Phase, Progress } from './orders.js';
 import { sum, type Plan } from './plan.js';
 import { reportOf, Timeline, type Report, type Second } from './report.js';
 import { withTarget, type Target } from './target.js';
@@ -20,13 +20,13 @@ export class Coordinator {
   readonly timeline = new Timeline();
   private readonly results: PartResult[] = [];
   private readonly lost = new Map<string, string>();
-  /** What it is doing. */
+  /** The current phase. */
   phase: Phase = 'prepare';
   /** What could not be removed, and why. */
   left: readonly string[] = [];
 
-  /** To be passed to each crew. */
-  readonly onNews = (news: Told): void => {
+  /** Receives the progress of each crew: pass it to all of them. */
+  readonly onNews = (news: Progress): void => {
     if (news.news === 'tick') this.timeline.add(news.part, news.tick);
     else if (news.news === 'result') this.results.push(news.result);
     else this.left = [...this.left, ...news.left];
@@ -36,7 +36,7 @@ export class Coordinator {
     private readonly options: {
       readonly plan: Plan;
       readonly load: Release;
-      /** For removing what lost processes have left; undefined: the tenants are not this run's own. */
+      /** For removing the tenants of lost processes; undefined: the run uses existing tenants, which it must not remove. */
       readonly adminToken: string | undefined;
       readonly signal: AbortSignal;
     },
@@ -61,19 +61,19 @@ export class Coordinator {
         `tenants of a run ${plan.name} already exist`,
         'Use another --name, or remove them: service-load clean --name.',
       );
-    const interrupted = (): void => void this.all(crews, 'remove');
+    const interrupted = (): void => void this.performAll(crews, 'remove');
     signal.addEventListener('abort', interrupted, { once: true });
     try {
       await this.prepare(crews);
       for (const phase of ['connect', 'write', 'finish'] as const) {
         signal.throwIfAborted();
         this.phase = phase;
-        await this.all(crews, phase);
+        await this.performAll(crews, phase);
       }
     } finally {
       signal.removeEventListener('abort', interrupted);
       this.phase = 'remove';
-      await this.all(crews, 'remove');
+      await this.performAll(crews, 'remove');
       await this.removeRest();
     }
     signal.throwIfAborted();
@@ -96,7 +96,7 @@ export class Coordinator {
   }
 
   /** Every crew that is not lost performs the phase, and lost ones `remove` too; a crew that fails counts as lost. */
-  private async all(crews: readonly Crew[], phase: Exclude<Phase, 'prepare'>): Promise<void> {
+  private async performAll(crews: readonly Crew[], phase: Exclude<Phase, 'prepare'>): Promise<void> {
     await Promise.all(
       crews.map(async (crew) => {
         if (this.lost.has(crew.name) && phase !== 'remove') return;
@@ -134,7 +134,7 @@ export class Coordinator {
   private async release(): Promise<Release | null> {
     const { plan } = this.options;
     try {
-      const { body } = await withTarget(plan.url, (target) => target.ask({ method: 'GET', path: '/api/health' }));
+      const { body } = await withTarget(plan.url, (target) => target.send({ method: 'GET', path: '/api/health' }));
       return health(body, '');
     } catch {
       // Another server may not report its version.

@@ -8,7 +8,7 @@ import { ProtocolError } from '../sdk/errors.js';
 import { array, boolean, bytes as bytesOf, nullable, object, string, ulidText, type Read } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { shareOf, type Plan, type Share } from './plan.js';
-import { askUntil, Refused, type Ask, type Target } from './target.js';
+import { withRetries, Refused, type TargetRequest, type Target } from './target.js';
 
 /** A device of the run. */
 export interface FleetDevice {
@@ -31,8 +31,8 @@ export interface FleetTenant {
 }
 
 /** A request as one of the tenant's devices makes it. */
-export const asDevice = ({ host, devices }: FleetTenant, ask: Ask, device = 0): Ask => ({
-  ...ask,
+export const asDevice = ({ host, devices }: FleetTenant, request: TargetRequest, device = 0): TargetRequest => ({
+  ...request,
   host,
   token: devices[device]?.token ?? '',
 });
@@ -98,7 +98,7 @@ export async function makeTenants(by: Making, onMade: (tenant: FleetTenant) => v
     }));
     const body = JSON.stringify({ subdomain: slug, devices: listed });
     const path = '/api/admin/test-tenants';
-    const reply = made((await target.ask({ method: 'POST', path, token: adminToken, body })).body, '');
+    const reply = made((await target.send({ method: 'POST', path, token: adminToken, body })).body, '');
     last = {
       ...{ host: new URL(reply.url).host, slug, masterKey, binId: 'inbox' },
       devices: devices.map((device, nth) => ({ ...device, token: reply.tokens[nth] ?? '' })),
@@ -113,7 +113,7 @@ async function known(target: Target, tenant: FleetTenant): Promise<void> {
   const until = systemClock.now() + KNOWN_WITHIN_MS;
   for (let answered = 0; answered < ASKED_TO_KNOW && systemClock.now() < until;) {
     try {
-      await target.ask(asDevice(tenant, { method: 'GET', path: '/api/me' }));
+      await target.send(asDevice(tenant, { method: 'GET', path: '/api/me' }));
       answered++;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
@@ -131,7 +131,7 @@ export async function removeTenant(target: Target, slug: string, adminToken: str
   const path = `/api/admin/test-tenants/${encodeURIComponent(slug)}`;
   for (let requests = 0; requests < REMOVALS_MAX; requests++) {
     try {
-      const { body } = await askUntil(() => target.ask({ method: 'DELETE', path, token: adminToken }));
+      const { body } = await withRetries(() => target.send({ method: 'DELETE', path, token: adminToken }));
       if (removal(body, '').removed) return;
     } catch (error) {
       if (error instanceof Refused && ['tenant_not_found', 'not_found'].includes(error.code)) return;
@@ -146,7 +146,7 @@ const listing = object({ tenants: array(object({ slug: string })) });
 
 /** The names of all test tenants with this prefix. */
 export async function testTenants(target: Target, adminToken: string, prefix: string): Promise<string[]> {
-  const { body } = await target.ask({ method: 'GET', path: '/api/admin/test-tenants', token: adminToken });
+  const { body } = await target.send({ method: 'GET', path: '/api/admin/test-tenants', token: adminToken });
   return listing(body, '')
     .tenants.map(({ slug }) => slug)
     .filter((slug) => slug.startsWith(prefix));

@@ -17,15 +17,15 @@ export type Order =
 /** An order within a machine. */
 export type LocalOrder = Order & { readonly access?: Access };
 
-/** What a process tells beside the outcome of an order. `left`: what it could not remove, and why. */
-export type Told =
+/** What a process reports during an order. `left`: what it could not remove, and why. */
+export type Progress =
   | { readonly news: 'tick'; readonly part: number; readonly tick: Tick }
   | { readonly news: 'result'; readonly result: PartResult }
   | { readonly news: 'left'; readonly left: readonly string[] };
 
-/** A report of a process. */
+/** Any report of a process: progress, or the outcome of an order. */
 export type News =
-  | Told
+  | Progress
   | { readonly news: 'done'; readonly phase: Phase }
   | { readonly news: 'failed'; readonly phase: Phase; readonly text: string };
 
@@ -56,7 +56,7 @@ export class Peer implements Crew {
     private readonly options: {
       readonly name: string;
       readonly processes: number;
-      readonly onNews: (news: Told) => void;
+      readonly onNews: (news: Progress) => void;
       readonly send: (order: LocalOrder) => void;
       readonly end: () => void;
     },
@@ -107,7 +107,7 @@ export class Peer implements Crew {
 
 const WORKER = new URL('./worker-process.js', import.meta.url);
 
-function forked(onNews: (news: Told) => void): Peer {
+function forked(onNews: (news: Progress) => void): Peer {
   // Secrets of the environment are passed to the process only by an order.
   const { PATH, HOME, NODE_EXTRA_CA_CERTS } = process.env;
   const child = fork(WORKER, { env: { PATH, HOME, NODE_EXTRA_CA_CERTS }, execArgv: [] });
@@ -129,7 +129,7 @@ export class LocalCrew implements Crew {
   constructor(
     readonly processes: number,
     private readonly access: Access,
-    onNews: (news: Told) => void,
+    onNews: (news: Progress) => void,
   ) {
     this.peers = Array.from({ length: processes }, () => forked(onNews));
   }

@@ -28,7 +28,7 @@ export function loadProgramOf(run: Run<LoadContext>, version = ''): LoadCommand 
 function known(error: Error): Failure | undefined {
   const { message } = error;
   if (error instanceof Refused) {
-    const exitCode = error.passing ? EXIT.unavailable : EXIT.refused;
+    const exitCode = error.transient ? EXIT.unavailable : EXIT.refused;
     const text =
       error.status === 0 ? `the server cannot be reached (${error.code})` : `the server refuses (${error.code})`;
     return { exitCode, code: error.code, message: text, ...hintOf(error) };

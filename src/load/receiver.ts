@@ -9,7 +9,7 @@ import type { Received } from './audit.js';
 import type { FleetDevice, FleetTenant } from './fleet.js';
 import { nowUs, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
-import { plainCode, waitOf, type Target } from './target.js';
+import { plainCode, waitMsOf, type Target } from './target.js';
 
 /** What a socket needs. */
 interface ReceiverOptions {
@@ -90,12 +90,12 @@ export class Receiver implements Received {
     });
     socket.on('unexpected-response', (_, response) => {
       code = `connect_${response.statusCode ?? 0}`;
-      waitMs = waitOf(retryAfterSeconds(response.headers['retry-after']));
+      waitMs = waitMsOf(retryAfterSeconds(response.headers['retry-after']));
       response.resume();
       socket.terminate();
     });
     socket.on('close', (closedWith, reason) => {
-      if (this.socket === socket) this.closed(code, closedWith, waitMs ?? waitOf(retryAfterOf(String(reason))) ?? 0);
+      if (this.socket === socket) this.closed(code, closedWith, waitMs ?? waitMsOf(retryAfterOf(String(reason))) ?? 0);
     });
   }
 

@@ -5,7 +5,7 @@ import type typiaLibrary from 'typia';
 import { delay, systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
 import { Channel } from './channel.js';
-import { CrewError, LocalCrew, Peer, type Crew, type News, type Order, type Told } from './orders.js';
+import { CrewError, LocalCrew, Peer, type Crew, type News, type Order, type Progress } from './orders.js';
 import type { Whole } from './plan.js';
 import type { Access } from './worker.js';
 
@@ -27,11 +27,11 @@ const isOrder = typia.createIs<Order>();
 const UNAUTHENTICATED_MAX = 32;
 
 /** Accepts the agents of a run at the coordinator. */
-export class AgentDoor {
+export class AgentListener {
   readonly crews: Peer[] = [];
   private readonly server: Server;
   private readonly unauthenticated = new Set<Socket>();
-  /** All agents have joined: one that leaves from now on is not replaced. */
+  /** All agents have joined: one that leaves from now on is lost, and no other may take its place. */
   private complete = false;
   private changed: () => void = () => undefined;
 
@@ -40,24 +40,24 @@ export class AgentDoor {
     private readonly options: {
       readonly secret: string;
       readonly wanted: number;
-      readonly onNews: (news: Told) => void;
+      readonly onNews: (news: Progress) => void;
       readonly onNote: (text: string) => void;
     },
   ) {
-    this.server = createServer((socket) => this.arrived(socket));
+    this.server = createServer((socket) => this.accept(socket));
   }
 
   /** Listens; resolves with the port. */
   async listen(at: { readonly host: string; readonly port: number }): Promise<number> {
     this.server.listen(at);
     await once(this.server, 'listening');
-    // A connection could not be accepted, for example for lack of descriptors; its agent tries again.
+    // Emitted where a connection cannot be accepted, for example for lack of file descriptors; its agent tries again.
     this.server.on('error', (error) => this.options.onNote(`An agent could not connect: ${error.message}.`));
     return (this.server.address() as AddressInfo).port;
   }
 
   /** Resolves with the agents, once all have joined. Rejects when interrupted. */
-  async all(signal: AbortSignal): Promise<readonly Crew[]> {
+  async allJoined(signal: AbortSignal): Promise<readonly Crew[]> {
     while (this.crews.length < this.options.wanted) {
       signal.throwIfAborted();
       await Promise.race([new Promise<void>((resolve) => (this.changed = resolve)), delay(systemClock, 1_000)]);
@@ -72,12 +72,12 @@ export class AgentDoor {
     this.server.close();
   }
 
-  private arrived(socket: Socket): void {
+  private accept(socket: Socket): void {
     const { secret, wanted, onNews, onNote } = this.options;
     const address = `${socket.remoteAddress ?? 'unknown'}:${socket.remotePort ?? 0}`;
     let crew: Peer | undefined;
     socket.once('close', () => this.unauthenticated.delete(socket));
-    // An agent proves at once that it has the secret, so the oldest connection that has not is hardly ever an agent.
+    // An agent proves at once that it has the secret, so the oldest connection without a proof is hardly ever an agent.
     const [oldest] = this.unauthenticated.add(socket);
     if (this.unauthenticated.size > UNAUTHENTICATED_MAX) oldest?.destroy();
     const channel: Channel = new Channel(socket, {
@@ -113,7 +113,7 @@ export class AgentDoor {
   }
 }
 
-/** How long an agent waits for its coordinator to listen, ms. */
+/** How long an agent waits for its coordinator to listen, and the wait between two attempts, ms. */
 const DIAL_WITHIN_MS = 600_000;
 const DIAL_EVERY_MS = 1_000;
 
@@ -155,7 +155,7 @@ export async function serveAsAgent(options: {
     if (gone && news.news === 'left') onNote(`Left on the server: ${news.left.join(', ')}.`);
     else tell(news);
   });
-  const obey = (order: Order): void => {
+  const execute = (order: Order): void => {
     const { phase } = order;
     onNote(`${phase} ...`);
     if (order.phase === 'prepare' && order.plan.url !== options.url) {
@@ -175,7 +175,7 @@ export async function serveAsAgent(options: {
     ...{ role: 'a', secret, onEnd: ended },
     onMessage: (message) => {
       if (!isOrder(message)) return 'it sent an invalid order';
-      obey(message);
+      execute(message);
       return undefined;
     },
   });
@@ -186,9 +186,10 @@ export async function serveAsAgent(options: {
   const text = await end;
   gone = true;
   signal.removeEventListener('abort', interrupted);
-  // Without a coordinator nothing else would remove what was made.
-  const kept = (error: unknown): void => onNote(`The data of the run could not be removed: ${asError(error).message}.`);
-  if (!finished) await crew.perform({ phase: 'remove' }).catch(kept);
+  // The coordinator is gone, so nobody else orders the removal of what this agent created.
+  const noteFailure = (error: unknown): void =>
+    onNote(`The data of the run could not be removed: ${asError(error).message}.`);
+  if (!finished) await crew.perform({ phase: 'remove' }).catch(noteFailure);
   crew.end();
   if (!finished) throw new CrewError(`the coordinator is gone: ${text}`);
 }

@@ -6,8 +6,8 @@ import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { backoffMs, RETRY, RETRY_AFTER_MAX_MS } from '../sdk/platform.js';
 
-/** One request. Its path begins with `/`. */
-export interface Ask {
+/** A request to the target. Its path begins with `/`. */
+export interface TargetRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly path: string;
   /** The `Host` header: the tenant's, whatever address is dialled. Left out: the address. */
@@ -16,12 +16,12 @@ export interface Ask {
   /** JSON text, or bytes. */
   readonly body?: string | Uint8Array;
   readonly headers?: Readonly<Record<string, string>>;
-  /** The answer is bytes, not JSON. */
+  /** The reply is bytes, not JSON. */
   readonly bytes?: true;
 }
 
-/** An answer. */
-export interface Answer {
+/** The reply to a request. `body`: its JSON; undefined where it is none, or `bytes` was requested. */
+export interface TargetReply {
   readonly status: number;
   readonly body: unknown;
   readonly bytes: Buffer;
@@ -41,7 +41,7 @@ export class Refused extends Error {
   }
 
   /** True if the same request may succeed later. */
-  get passing(): boolean {
+  get transient(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 502;
   }
 }
@@ -50,54 +50,54 @@ export class Refused extends Error {
 const IDLE_MS = 6_000;
 /** Time limit of one request. */
 export const TIMEOUT_MS = 30_000;
-/** Largest answer that is read, bytes. */
-export const ANSWER_MAX = 80 * 1024 * 1024;
+/** Largest reply that is read, bytes. */
+export const REPLY_MAX = 80 * 1024 * 1024;
 
 /** Attempts of one request, each the same: the waits between them come to about half a minute. */
 const ATTEMPTS = 10;
 /** The longest wait that a server may ask for here, ms. */
 const WAIT_MAX_MS = 30_000;
 
-interface Again {
+interface RetryOptions {
   readonly attempts?: number;
   readonly signal?: AbortSignal;
-  readonly onAgain?: (error: Refused) => void;
+  readonly onRetry?: (error: Refused) => void;
 }
 
 /**
- * Repeats a request while its refusal is `passing`, with growing waits of at least what the server requests, up to
- * `WAIT_MAX_MS`. `onAgain` is called before each wait. Throws the last `Refused`, at once if `signal` is aborted.
+ * Repeats a request while its refusal is `transient`, with growing waits of at least what the server requests, up to
+ * `WAIT_MAX_MS`. `onRetry` is called before each wait. Throws the last `Refused`, at once if `signal` is aborted.
  */
-export async function askUntil<T>(ask: () => Promise<T>, options: Again = {}): Promise<T> {
-  const { attempts = ATTEMPTS, signal, onAgain } = options;
-  for (let attempt = 1; ; attempt++) {
+export async function withRetries<T>(attempt: () => Promise<T>, options: RetryOptions = {}): Promise<T> {
+  const { attempts = ATTEMPTS, signal, onRetry } = options;
+  for (let made = 1; ; made++) {
     try {
-      return await ask();
+      return await attempt();
     } catch (error) {
-      if (!(error instanceof Refused) || !error.passing || attempt >= attempts || signal?.aborted === true) throw error;
-      onAgain?.(error);
-      const wait = Math.max(error.waitMs ?? 0, backoffMs(attempt - 1, RETRY, Math.random));
+      if (!(error instanceof Refused) || !error.transient || made >= attempts || signal?.aborted === true) throw error;
+      onRetry?.(error);
+      const wait = Math.max(error.waitMs ?? 0, backoffMs(made - 1, RETRY, Math.random));
       await delay(systemClock, Math.min(WAIT_MAX_MS, wait), signal).catch(() => undefined);
     }
   }
 }
 
-/** What an answer or a close reason says of when to come again, in ms and bounded. */
-export const waitOf = (seconds: number | undefined): number | undefined =>
+/** The wait that a reply or a close reason requests (`retry after`, seconds), in ms and bounded; undefined: none. */
+export const waitMsOf = (seconds: number | undefined): number | undefined =>
   seconds === undefined ? undefined : Math.min(RETRY_AFTER_MAX_MS, seconds * 1_000);
 
-/** A code to be counted and shown, `unknown` if it is too long or not plain: it may come from the server. */
+/** An error code that is safe to count and to print: `unknown` for one of another form, since the server may send any. */
 export const plainCode = (code: unknown): string =>
   typeof code === 'string' && /^[A-Za-z0-9_]{1,40}$/.test(code) ? code : 'unknown';
 
-function refusalOf(answer: Answer, retryAfter: string | undefined): Refused {
-  const { body, status } = answer;
+function refusalOf(reply: TargetReply, retryAfter: string | undefined): Refused {
+  const { body, status } = reply;
   const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined;
   const named = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
   return new Refused(
     named === undefined ? `http_${status}` : plainCode(named),
     status,
-    waitOf(retryAfterSeconds(retryAfter)),
+    waitMsOf(retryAfterSeconds(retryAfter)),
   );
 }
 
@@ -125,17 +125,17 @@ export class Target {
     });
   }
 
-  /** The next source address; undefined: the system's choice. */
+  /** The next source address, for a socket that the caller opens; undefined: the system's choice. */
   source(): string | undefined {
     const { from } = this.options;
     return from[this.turn++ % Math.max(1, from.length)];
   }
 
-  /** Sends a request, and resolves with its answer if that is a success. Throws `Refused`. */
-  async ask(ask: Ask): Promise<Answer> {
-    const { answer, retryAfter } = await this.exchange(ask);
-    if (answer.status < 200 || answer.status > 299) throw refusalOf(answer, retryAfter);
-    return answer;
+  /** Sends a request, and resolves with its reply if that is a success. Throws `Refused`. */
+  async send(request: TargetRequest): Promise<TargetReply> {
+    const { reply, retryAfter } = await this.exchange(request);
+    if (reply.status < 200 || reply.status > 299) throw refusalOf(reply, retryAfter);
+    return reply;
   }
 
   /** Closes all connections. */
@@ -143,8 +143,8 @@ export class Target {
     for (const agent of this.agents) agent.destroy();
   }
 
-  private exchange(ask: Ask): Promise<{ answer: Answer; retryAfter: string | undefined }> {
-    const { method, path, host, token, body, bytes } = ask;
+  private exchange(request: TargetRequest): Promise<{ reply: TargetReply; retryAfter: string | undefined }> {
+    const { method, path, host, token, body, bytes } = request;
     const { hostname, port, protocol } = this.url;
     const payload = typeof body === 'string' ? Buffer.from(body) : body;
     const headers: Record<string, string> = {
@@ -153,19 +153,19 @@ export class Target {
       ...(payload === undefined ? {} : { 'content-length': String(payload.length) }),
       ...(typeof body === 'string' ? { 'content-type': 'application/json' } : {}),
       'x-wire-shape': 'a',
-      ...ask.headers,
+      ...request.headers,
     };
     const agent = this.agents[this.turn++ % this.agents.length];
-    const request = protocol === 'https:' ? httpsRequest : httpRequest;
+    const open = protocol === 'https:' ? httpsRequest : httpRequest;
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => reject(new Refused(plainCode(errorCode(error) || 'network'), 0));
-      const outgoing = request({ hostname: hostname.replace(/^\[|\]$/g, ''), port, method, path, headers, agent });
+      const outgoing = open({ hostname: hostname.replace(/^\[|\]$/g, ''), port, method, path, headers, agent });
       outgoing.setTimeout(TIMEOUT_MS, () => outgoing.destroy(Object.assign(new Error(), { code: 'timeout' })));
       outgoing.on('error', fail);
       outgoing.on('response', (incoming) => {
         readAll(incoming).then((read) => {
-          const answer = { status: incoming.statusCode ?? 0, bytes: read, body: bytes ? undefined : json(read) };
-          resolve({ answer, retryAfter: incoming.headers['retry-after'] });
+          const reply = { status: incoming.statusCode ?? 0, bytes: read, body: bytes ? undefined : json(read) };
+          resolve({ reply, retryAfter: incoming.headers['retry-after'] });
         }, fail);
       });
       outgoing.end(payload);
@@ -188,7 +188,7 @@ async function readAll(incoming: IncomingMessage): Promise<Buffer> {
   let size = 0;
   for await (const chunk of incoming as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > ANSWER_MAX) throw Object.assign(new Error(), { code: 'too_large' });
+    if (size > REPLY_MAX) throw Object.assign(new Error(), { code: 'too_large' });
     chunks.push(chunk);
   }
   return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);

@@ -15,7 +15,15 @@ import { nowUs, type Entry, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
 import { KINDS, type Kind, type Plan } from './plan.js';
 import type { SealedPool } from './pool.js';
-import { ANSWER_MAX, askUntil, Refused, TIMEOUT_MS, type Answer, type Ask, type Target } from './target.js';
+import {
+  REPLY_MAX,
+  withRetries,
+  Refused,
+  TIMEOUT_MS,
+  type TargetReply,
+  type TargetRequest,
+  type Target,
+} from './target.js';
 
 /** What the writer works with. */
 interface WriterOptions {
@@ -138,16 +146,16 @@ export class Writer {
   }
 
   /** Sends a change of an item that is `busy` for it, and records the outcome in the ledger. Throws `Refused`. */
-  private async change(call: Call, entry: Entry, ask: Ask): Promise<void> {
+  private async change(call: Call, entry: Entry, request: TargetRequest): Promise<void> {
     const { ledger, device, at } = call;
     entry.sentAt = at;
     let doubtful = false;
     try {
-      const { body } = await this.send(call, ask, () => {
+      const { body } = await this.send(call, request, () => {
         doubtful = true;
       });
       const { version } = changed(body, '');
-      ledger.acknowledge(entry, version, { device, deletes: ask.method === 'DELETE' });
+      ledger.acknowledge(entry, version, { device, deletes: request.method === 'DELETE' });
     } catch (error) {
       ledger.fail(entry, doubtful || !(error instanceof Refused) ? 'unknown' : 'no');
       throw error;
@@ -214,22 +222,23 @@ export class Writer {
   }
 
   /** Requests a signed URL: of this server, whose name may not resolve to it here, or of a bucket elsewhere. */
-  private async transfer(url: string, ask: Omit<Ask, 'path'>): Promise<Answer> {
+  private async transfer(url: string, request: Omit<TargetRequest, 'path'>): Promise<TargetReply> {
     const { target } = this.options;
     const { host, pathname, search, searchParams } = new URL(url);
     const path = `${pathname}${search}`;
     // A bucket may be named `blobs`, with its name in the path: its signatures have other parameters.
     if (pathname.startsWith('/blobs/') && searchParams.has('sig') && searchParams.has('exp'))
-      return target.ask({ ...ask, path, host });
-    const bytes = ask.body === undefined || typeof ask.body === 'string' ? undefined : new Uint8Array(ask.body);
+      return target.send({ ...request, path, host });
+    const bytes =
+      request.body === undefined || typeof request.body === 'string' ? undefined : new Uint8Array(request.body);
     try {
       const reply = await fetch(url, {
-        ...{ method: ask.method, redirect: 'error', signal: AbortSignal.timeout(TIMEOUT_MS) },
-        ...(ask.headers === undefined ? {} : { headers: { ...ask.headers } }),
+        ...{ method: request.method, redirect: 'error', signal: AbortSignal.timeout(TIMEOUT_MS) },
+        ...(request.headers === undefined ? {} : { headers: { ...request.headers } }),
         ...(bytes === undefined ? {} : { body: bytes }),
       });
       if (!reply.ok) throw new Refused(`store_${reply.status}`, reply.status);
-      return { status: reply.status, body: undefined, bytes: await cappedBody(reply, ANSWER_MAX) };
+      return { status: reply.status, body: undefined, bytes: await cappedBody(reply, REPLY_MAX) };
     } catch (error) {
       throw error instanceof Refused ? error : new Refused('store_0', 0);
     }
@@ -239,18 +248,18 @@ export class Writer {
    * Sends a request until its answer is final. Every refusal is counted by its code. `onDoubt` is called if an attempt
    * may have been executed without an answer. Throws the last `Refused`.
    */
-  private send(call: Call, ask: Ask, onDoubt: () => void = () => undefined): Promise<Answer> {
+  private send(call: Call, request: TargetRequest, onDoubt: () => void = () => undefined): Promise<TargetReply> {
     const { target, meter, stopped } = this.options;
     const { tenant, device } = call;
-    const once = (): Promise<Answer> => {
+    const once = (): Promise<TargetReply> => {
       // The tenant, or its bin, is about to be removed: anything written after that would stay.
       if (stopped.aborted) return Promise.reject(new Refused('stopped', 0));
-      return target.ask(asDevice(tenant, ask, device)).catch((error: unknown) => {
+      return target.send(asDevice(tenant, request, device)).catch((error: unknown) => {
         if (error instanceof Refused && (error.status === 0 || error.status >= 500)) onDoubt();
         throw error;
       });
     };
-    return askUntil(once, { attempts: ATTEMPTS, signal: stopped, onAgain: ({ code }) => meter.error(code) });
+    return withRetries(once, { attempts: ATTEMPTS, signal: stopped, onRetry: ({ code }) => meter.error(code) });
   }
 }
 

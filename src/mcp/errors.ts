@@ -267,7 +267,7 @@ function ofApi(error: sdk.ApiError, quoted: boolean, as: As): McpError {
   if (error.code === 'rate_limited' && error.retryAfter !== null)
     return as('rate_limited', 'the server is rate-limiting requests', `Try again in ${error.retryAfter} s.`);
   if (known?.says !== undefined) return as(known.code, known.says);
-  const code = known?.code ?? (sdk.isPassing(error) ? 'server_trouble' : 'refused');
+  const code = known?.code ?? (sdk.isTransient(error) ? 'server_trouble' : 'refused');
   const says = code === 'server_trouble' ? 'the server has a problem' : 'the server refused';
   if (!quoted) {
     const hint = code === 'refused' ? "The code is explained in the service's reference, under Errors." : undefined;

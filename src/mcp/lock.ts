@@ -12,17 +12,21 @@ const instancePath = ({ folder }: Paths): string => join(folder, 'mcp.lock');
 const RESTART: Pick<LockOptions, 'clock' | 'timeoutMs'> = { timeoutMs: 6_000 };
 
 /**
- * Takes the instance lock: takes over from an instance that died, waits for one that is ending. Throws `McpError`
- * `already_running` with the other process id. `onLost`: this process was suspended, and another one has
- * taken the lock: this one must exit.
+ * Takes the instance lock: takes over from an instance that died, waits for one that is ending. Creates the folder of
+ * the pairing's file like `withLock`. Throws `McpError` `already_running` with the other process id. `onLost`: this
+ * process was suspended, and another one has taken the lock: this one must exit.
  */
-export async function holdInstance(paths: Paths, onLost: () => void, patience = RESTART): Promise<FileLock> {
-  await privateFolder(paths.folder, () => undefined);
+export async function holdInstance(
+  { paths, note }: Pick<Context, 'paths' | 'note'>,
+  onLost: () => void,
+  wait = RESTART,
+): Promise<FileLock> {
+  await privateFolder(paths.folder, note);
   const refusal = (heldBy: number | undefined): McpError => {
     const who = heldBy === undefined ? 'another instance' : `another instance (process ${heldBy})`;
     return new McpError('already_running', `${who} is running on this machine`);
   };
-  return waitForLock(instancePath(paths), { ...patience, refusal, onLost });
+  return waitForLock(instancePath(paths), { ...wait, refusal, onLost });
 }
 
 /** Process id of the running instance; undefined if none runs. */

@@ -9,7 +9,6 @@ import type { Identity } from '../sdk/identity.js';
 import { yieldToEventLoop } from '../sdk/platform.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { within } from '../protocol/clock.js';
-import { privateFolder } from '../files/private.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
 import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
@@ -26,9 +25,9 @@ interface ServeOptions extends Context {
   readonly output: Writable;
 }
 
-/** A longer message ends the connection. */
+/** Largest message, bytes: a longer one ends the connection. */
 const MESSAGE_MAX = 20 * 1024 * 1024;
-/** How long running calls may take to finish once the client has closed its end. */
+/** How long running calls may take to finish once the client has closed its end, ms. */
 const GRACE_MS = 5_000;
 
 /**
@@ -43,14 +42,12 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   const policy = readPolicy(options.env);
   const ending = new AbortController();
   let lost = false;
-  // Before the lock, which closes the folder to others without a warning.
-  await privateFolder(paths.folder, note);
-  const lock = await holdInstance(paths, () => {
+  const lock = await holdInstance(context, () => {
     lost = true;
     ending.abort();
   });
   try {
-    const { identity, passwords: first } = await loadPairing(context);
+    const { identity, passwords: allowed } = await loadPairing(context);
     expectServer(options.env, identity);
     const audit = await Audit.open(context);
     const keep = async (renewed: Identity): Promise<void> => {
@@ -64,7 +61,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
       const tools = toolsOf({ vault, passwords, now });
       const record = audit.write.bind(audit);
       const server = new ToolServer({ version: options.version, tools, policy, audit: record, note, now });
-      note(`${identity.name} serves ${described(policy, first)}`);
+      note(`${identity.name} serves ${described(policy, allowed)}`);
       await converse(options, server, ending);
     } finally {
       await vault.close();

@@ -1,8 +1,8 @@
 /** The four tools (MCP-40): descriptions, schemas and implementations. */
 import type { ToolAnnotations } from '@modelcontextprotocol/sdk/types.js';
 import type { z } from 'zod';
-import { holdsFile, shapedPayload, payloadDetected } from '../sdk/payloads/shapes.js';
-import { ClientError, isPassing } from '../sdk/errors.js';
+import { holdsFile, shapedPayload, detectPayload } from '../sdk/payloads/shapes.js';
+import { ClientError, isTransient } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
 import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
@@ -110,7 +110,7 @@ const putTool = ({ vault, now }: Tooling): Tool =>
 
 /** A payload in the shape of its type. Throws `PayloadError`. */
 function contentOf(given: ContentType | undefined, fields: JsonObject) {
-  const { type, payload } = given === undefined ? payloadDetected(fields) : { type: given, payload: fields };
+  const { type, payload } = given === undefined ? detectPayload(fields) : { type: given, payload: fields };
   if (type === 'password' && payload['secret'] === MASK)
     throw new McpError('bad_payload', 'secret is the placeholder of a withheld secret');
   return { type, payload: shapedPayload(type, payload) };
@@ -328,7 +328,7 @@ async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<Read
       } catch (error) {
         if (error instanceof ClientError) throw error;
         const failure = toolFailure(error);
-        if (isPassing(error)) trouble = failure;
+        if (isTransient(error)) trouble = failure;
         links.set(id, noLink(failure, holds));
       }
     }

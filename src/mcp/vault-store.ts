@@ -38,7 +38,7 @@ interface Slot extends Card {
   text: string | undefined;
 }
 
-/** Records contain the store that wrote them; these never leave this one, so that any constant will do. */
+/** A record names the owner and the generation of its store; these records never leave this store, so any will do. */
 const AT = { owner: 0, generation: 0 } as const;
 
 /** Uses the outbox and the cursor of `MemoryStore`; entries are kept here instead. */
@@ -46,11 +46,11 @@ export class VaultStore extends MemoryStore {
   private readonly slots = new Map<string, Slot>();
   /** Deleted items without content: twice the version, plus one if the delete had a valid tag. */
   private readonly gone = new Map<string, number>();
-  /** Interned ids of bins: the rows refer to only a few. */
-  private readonly names = new Map<string, string>();
+  /** Bin ids, interned: thousands of items are in a few bins, and one string for each id saves memory. */
+  private readonly interned = new Map<string, string>();
   private counted: Held = { itemCount: 0, versionSum: 0 };
 
-  /** `onApplied` is called after each batch with the number of live items. */
+  /** `onApplied` is called after each batch with the number of items in the server's history. */
   constructor(private readonly onApplied: (items: number) => void = () => undefined) {
     super();
   }
@@ -108,7 +108,7 @@ export class VaultStore extends MemoryStore {
   }
 
   /** Keeps the searched text of an item that was just opened. */
-  read(view: ItemView): void {
+  keepText(view: ItemView): void {
     const slot = this.slots.get(view.id);
     if (slot?.state === 'live') slot.text = searchedText(view.type, view.payload);
   }
@@ -150,20 +150,20 @@ export class VaultStore extends MemoryStore {
     return {
       ...{ id, version },
       reason: entry.state === 'quarantined' ? entry.reason : null,
-      binId: row === null ? null : this.shared(row.binId),
+      binId: row === null ? null : this.intern(row.binId),
       type: row === null ? null : row.type,
       ts: row === null ? timeOfUlid(id) : row.ts,
-      provenBin: kept === null ? null : this.shared(kept.binId),
+      provenBin: kept === null ? null : this.intern(kept.binId),
     };
   }
 
-  private shared(name: string): string {
-    const known = this.names.get(name);
+  private intern(id: string): string {
+    const known = this.interned.get(id);
     if (known !== undefined) return known;
     // Bounded: a hostile server could invent new ids without end.
-    if (this.names.size >= NAMES_MAX) this.names.clear();
-    this.names.set(name, name);
-    return name;
+    if (this.interned.size >= INTERNED_MAX) this.interned.clear();
+    this.interned.set(id, id);
+    return id;
   }
 
   private forgetVersions(): void {
@@ -179,7 +179,7 @@ export class VaultStore extends MemoryStore {
   }
 }
 
-const NAMES_MAX = 10_000;
+const INTERNED_MAX = 10_000;
 
 const decoded = (slot: Slot): Entry => decodeEntry(entryKey(slot.id), slot.record, AT);
 

@@ -140,7 +140,7 @@ export class Vault {
   /** The searched text of an item that was not opened yet. */
   async openedText({ id }: Card): Promise<string> {
     const view = await this.device.get(id);
-    if (view !== undefined) this.store.read(view);
+    if (view !== undefined) this.store.keepText(view);
     return this.store.textOf(id) ?? '';
   }
 
@@ -214,7 +214,7 @@ export class Vault {
 
   private listen(): void {
     const { device } = this;
-    device.on('item', (view) => this.store.read(view));
+    device.on('item', (view) => this.store.keepText(view));
     device.on('missing', (event) => (this.missing = event));
     device.on('reset', () =>
       this.report("The server's history was replaced (a restored backup). All items were read again."),

@@ -12,7 +12,7 @@ import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { within } from '../protocol/clock.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
+import { ClientError, isTransient, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { DeviceEntry } from './replies.js';
 import type { Core } from './core.js';
@@ -129,7 +129,7 @@ export class DeviceList {
       if (this.known === undefined && !(await this.readInTime())) return [this.ownListed()];
       return await this.recipients();
     } catch (error) {
-      if (this.known !== undefined || !isPassing(error)) throw error;
+      if (this.known !== undefined || !isTransient(error)) throw error;
       return [this.ownListed()];
     }
   }
@@ -145,7 +145,7 @@ export class DeviceList {
     if (this.known !== undefined) return true;
     this.late = true;
     const report = (error: unknown): void => {
-      if (!isPassing(error)) this.options.emit('problem', { error: asError(error) });
+      if (!isTransient(error)) this.options.emit('problem', { error: asError(error) });
     };
     read.finally(() => (this.late = false)).catch(report);
     return false;

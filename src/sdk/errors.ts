@@ -198,13 +198,13 @@ export class QueuedError extends CodedError<'queued'> {
 }
 
 /** Codes of refusals that are not caused by the request. A refusal inside a batch has a code and no status. */
-const PASSING: ReadonlySet<string> = new Set(['rate_limited', 'internal', 'storage_unavailable', 'unavailable']);
+const TRANSIENT: ReadonlySet<string> = new Set(['rate_limited', 'internal', 'storage_unavailable', 'unavailable']);
 
 /** True for a transient failure: no answer, too many requests, or a server (or its proxy) in trouble. */
-export function isPassing(error: unknown): error is NetworkError | ApiError {
+export function isTransient(error: unknown): error is NetworkError | ApiError {
   if (error instanceof NetworkError) return error.code !== 'aborted';
   // A proxy's error page has a status but none of our codes.
-  return error instanceof ApiError && (PASSING.has(error.code) || error.status === 429 || error.status >= 500);
+  return error instanceof ApiError && (TRANSIENT.has(error.code) || error.status === 429 || error.status >= 500);
 }
 
 /**
@@ -212,7 +212,7 @@ export function isPassing(error: unknown): error is NetworkError | ApiError {
  * trouble, which may be sent after the request was executed. Only the server's state shows the outcome.
  */
 export const isUndecided = (error: unknown): boolean =>
-  error instanceof NetworkError || error instanceof ProtocolError || isPassing(error);
+  error instanceof NetworkError || error instanceof ProtocolError || isTransient(error);
 
 /** The wait requested by the server (`Retry-After`), ms; 0 if none. */
 export const retryAfterMs = (error: unknown): number =>
@@ -221,5 +221,5 @@ export const retryAfterMs = (error: unknown): number =>
 /** True for the refusal that ends a device permanently. */
 export const isRevoked = (error: unknown): boolean => error instanceof ApiError && error.code === 'device_revoked';
 
-/** True where another device was faster: the item is not at the version that this change was based on. */
+/** True where another device changed the item first: it is no longer at the version that this change was based on. */
 export const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';

@@ -9,7 +9,7 @@ export { join, type JoinApproval, type JoinRequest, type PairingOffer } from './
 export {
   ApiError,
   ClientError,
-  isPassing,
+  isTransient,
   isRevoked,
   isUndecided,
   NetworkError,

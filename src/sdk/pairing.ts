@@ -23,7 +23,7 @@ import { isGlyph } from './api.js';
 import type { Core } from './core.js';
 import { abortable, backoffMs, RETRY } from './platform.js';
 import { candidate, registeredIdentity, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
-import { ApiError, isConflict, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
+import { ApiError, isConflict, isTransient, isUndecided, NetworkError, PairingError } from './errors.js';
 import type { SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
 import type { DeviceList } from './device-list.js';
@@ -165,7 +165,7 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
   try {
     return await api.once.pairRequests();
   } catch (error) {
-    if (!isPassing(error)) throw error;
+    if (!isTransient(error)) throw error;
     onProblem(error);
     return [];
   }

@@ -5,7 +5,7 @@
 import { asError } from '../protocol/error-code.js';
 import { delay, type Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { ClientError, isPassing, QueuedError } from './errors.js';
+import { ClientError, isTransient, QueuedError } from './errors.js';
 import { abortOnAny } from './platform.js';
 import type { DeviceList } from './device-list.js';
 import type { Writer } from './writer.js';
@@ -92,7 +92,7 @@ export class RewrapQueue {
       emit('rewrapped', { items });
       return items;
     } catch (error) {
-      this.owed = isPassing(error) || error instanceof QueuedError || signal.aborted;
+      this.owed = isTransient(error) || error instanceof QueuedError || signal.aborted;
       throw error;
     }
   }

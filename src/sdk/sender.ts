@@ -13,7 +13,7 @@ import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import {
   ApiError,
   ClientError,
-  isPassing,
+  isTransient,
   ProtocolError,
   QueuedError,
   retryAfterMs,
@@ -250,7 +250,7 @@ export class Sender {
       try {
         return [expectOutcome(first, await this.single(first, bodies[0] ?? ''))];
       } catch (error) {
-        if (isPassing(error) || !(error instanceof ApiError)) throw error;
+        if (isTransient(error) || !(error instanceof ApiError)) throw error;
         return [{ error }];
       }
     }
@@ -308,7 +308,7 @@ export class Sender {
     } catch (cause) {
       refusal = asError(cause);
     }
-    if (isPassing(refusal)) throw refusal;
+    if (isTransient(refusal)) throw refusal;
     const final = refusal instanceof ApiError && FINAL.has(refusal.code);
     const tracked = this.track(pending.seq);
     if (final || tracked.waiter !== undefined) return this.dropRefused(pending, refusal);
@@ -368,7 +368,7 @@ export class Sender {
       tracked.waiter?.reject(new QueuedError(tracked.waiter.id, error));
       tracked.waiter = undefined;
     }
-    if (!isPassing(error)) this.options.emit('problem', { error });
+    if (!isTransient(error)) this.options.emit('problem', { error });
     const asked = Math.min(retryAfterMs(error), RETRY_AFTER_MAX_MS);
     this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, this.options.random)));
   }

@@ -6,7 +6,7 @@ import { answerReauthChallenge } from '../crypto/reauth.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { PublicApi } from './api.js';
-import { ApiError, ClientError, isPassing, isRevoked, REVOKED } from './errors.js';
+import { ApiError, ClientError, isTransient, isRevoked, REVOKED } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
 import type { Identity, Token } from './identity.js';
 import type { Core } from './core.js';
@@ -69,7 +69,7 @@ export class Session {
     } catch (error) {
       const now = this.serverNow();
       const { expiresAt } = this.token;
-      if (!isPassing(error) || expiresAt === null || now >= expiresAt) throw error;
+      if (!isTransient(error) || expiresAt === null || now >= expiresAt) throw error;
       this.renewAt = now + RENEW_GAP_MS;
     }
   }

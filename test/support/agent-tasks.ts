@@ -11,7 +11,7 @@ import { Ajv, type ValidateFunction } from 'ajv';
 import type { Test } from 'tap';
 import { bytesSource } from '../../src/sdk/blobs/source.js';
 import type { Device } from '../../src/sdk/device.js';
-import { payloadDetected } from '../../src/sdk/payloads/shapes.js';
+import { detectPayload } from '../../src/sdk/payloads/shapes.js';
 import { text as utf8 } from '../../src/protocol/bytes.js';
 import type { ContentType } from '../../src/protocol/item.js';
 import { PROJECT_ROOT } from '../../src/root.js';
@@ -235,7 +235,7 @@ export function broken(solved: Solved, tools: readonly Tool[]): readonly string[
 }
 
 function payloadFaults(tool: Tool, { type, payload }: Json): readonly string[] {
-  const detected = payloadDetected(payload as Json);
+  const detected = detectPayload(payload as Json);
   const title = typeof type === 'string' ? type : detected.type;
   const schema = at(tool, ['inputSchema', 'properties', 'payload', 'anyOf', title]);
   if (!isJson(schema)) return ['no such type'];

@@ -1,4 +1,4 @@
-/** A large file through the built program, while its memory is watched. Linux only. */
+/** A large file through the built program, while the program's memory is measured. Linux only. */
 import { truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Test } from 'tap';
@@ -9,7 +9,7 @@ import { spawnServer } from './server.js';
 
 const MIB = 1024 * 1024;
 
-/** Puts a sparse file of `size` bytes; the program's peak stays under `mostMib`. */
+/** Puts a sparse file of `size` bytes; checks that the program's peak memory is below `mostMib`. */
 export async function largePut(t: Test, size: number, mostMib: number): Promise<void> {
   const server = await spawnServer(t, { env: { MAX_BLOB_SIZE_MB: '2048', LOG_LEVEL: 'info' } });
   const home = await temporaryFolder(t);

@@ -1,4 +1,4 @@
-/** What the examples of the reference name: servers, devices, items, blobs and codes, each ready when it is used. */
+/** Servers for the examples of the reference, and the devices, items, blobs and codes that an example's variables name. */
 import { createHmac, randomBytes } from 'node:crypto';
 import { certifyDevice } from '../../src/crypto/device.js';
 import { signRecovery } from '../../src/crypto/recovery.js';
@@ -14,17 +14,17 @@ import { camel, type Ask, type Reply } from './wire.js';
 
 type Variables = Readonly<Record<string, string>>;
 
-/** An example's variables, and what has to happen while it runs. */
+/** An example's variables, and what must be done after it was started. */
 interface Ready {
   readonly variables: Variables;
-  readonly late?: () => Promise<void>;
+  readonly whileRunning?: () => Promise<void>;
 }
 
 /** The servers that the examples for a shell go to. */
 export class ExampleStage {
   private paying: { readonly token: string; readonly event: string } | undefined;
 
-  /** `empty`: nobody has claimed it, until an example does. */
+  /** `empty`: a server that is not claimed until an example claims it. */
   private constructor(
     private readonly server: Running,
     private readonly paid: Billed,
@@ -39,15 +39,15 @@ export class ExampleStage {
     return new ExampleStage(server, paid, device, { empty, recovery });
   }
 
-  /** What curl is told beside its arguments: where the hosts of the hosted server are. */
+  /** curl's configuration: resolves the host names of the hosted server to this machine. */
   get curlrc(): string {
     const hosts = [BASE, `anna.${BASE}`, `dora.${BASE}`];
     return hosts.map((host) => `resolve = ${host}:${this.paid.port}:127.0.0.1\n`).join('');
   }
 
-  /** What stands ready before the example of an endpoint. */
+  /** Prepares the example of an endpoint (`METHOD /path`). */
   async ready(key: string): Promise<Ready> {
-    const { variables = {}, late } = (await this.made(key)) ?? {};
+    const { variables = {}, whileRunning } = (await this.made(key)) ?? {};
     const { port } = this.paid;
     const common = {
       HOST: `http://127.0.0.1:${this.server.port}`,
@@ -59,7 +59,7 @@ export class ExampleStage {
       DEVICE: this.device.id,
       ADMIN_TOKEN,
     };
-    return { variables: { ...common, ...variables }, ...(late === undefined ? {} : { late }) };
+    return { variables: { ...common, ...variables }, ...(whileRunning === undefined ? {} : { whileRunning }) };
   }
 
   private async made(key: string): Promise<Partial<Ready> | undefined> {
@@ -91,7 +91,7 @@ export class ExampleStage {
     return reply;
   }
 
-  /** Every device that is there needs a key of each item. */
+  /** An item with a key for every device, without which the server refuses it. */
   private async item(): Promise<Variables> {
     const { body } = await this.must('GET', '/devices');
     const { devices } = body as { devices: { id: string; revokedAt: number | null }[] };
@@ -133,10 +133,10 @@ export class ExampleStage {
       await waitForRequest(wire, this.device);
       await this.must('POST', '/devices/pair-wrap', wrapBody(code));
     };
-    if (path.endsWith('pair-fetch-npk')) return { variables, late: approve };
+    if (path.endsWith('pair-fetch-npk')) return { variables, whileRunning: approve };
     const asked = wire.post('/devices/pair-fetch-npk', npkBody(code), { shape: 'a' });
     await waitForRequest(wire, this.device);
-    // Answered by the example, or ended by the next pairing.
+    // The example answers it, or the next pairing ends it.
     asked.catch(() => undefined);
     return { variables };
   }

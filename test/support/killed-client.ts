@@ -1,6 +1,6 @@
 /**
- * A device that is going to be killed: it works offline and online, on a store in a folder, and says each step on
- * standard output before the next one, so that whoever reads it can end it between any two.
+ * A device to be killed: it works offline and online, with a store in a folder, and prints each step before the next one,
+ * so that the parent process (`killing.ts`) can kill it between any two.
  *
  *   node killed-client.js FOLDER IDENTITY.json SEED work|finish
  */
@@ -22,17 +22,17 @@ const AT_ONCE = 3;
 const [, , folder = '', identityFile = '', seedText = '0', task = 'work'] = process.argv;
 
 /**
- * Waits between attempts are shortened: what matters is their order. So are the limits of what waits for an answer,
- * which a busy machine may not keep: who has to finish has the whole of them, and is never away.
+ * `work` divides all timers by this: only their order matters. A busy machine may then exceed the limits on waiting for
+ * the server; `finish` must succeed, so it has the real timers and is always online.
  */
-const HURRY = task === 'finish' ? 1 : 50;
+const SPEED_UP = task === 'finish' ? 1 : 50;
 
 function say(word: string, ...more: (string | number)[]): void {
   writeSync(1, `${[word, ...more].join(' ')}\n`);
 }
 
 let state = Number(seedText) >>> 0;
-/** From 0 to `below`, excluded; the same for the same seed. */
+/** A pseudo-random integer from 0 to below `below`; the same sequence for the same seed. */
 function draw(below: number): number {
   state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
   return Math.floor((state / 2 ** 32) * below);
@@ -43,14 +43,14 @@ let online = true;
 const real = await nodePlatform();
 
 function platform(): Platform {
-  const clock: Clock = { now: () => real.clock.now(), setTimer: (ms, fn) => real.clock.setTimer(ms / HURRY, fn) };
+  const clock: Clock = { now: () => real.clock.now(), setTimer: (ms, fn) => real.clock.setTimer(ms / SPEED_UP, fn) };
   return {
     ...real,
     clock,
     fetch: async (url, init) => {
       if (!online) throw new TypeError('offline');
       say('asks');
-      // The time-out of the request is shortened with all others, so this one must not depend on it.
+      // Without the signal of the time-out, which is shortened: a request that was sent is always answered.
       const response = await fetch(url, { ...init, signal: null });
       say('answered');
       return response;
@@ -65,8 +65,8 @@ function platform(): Platform {
   };
 }
 
-/** Says when something is about to be stored, and when it is. */
-class Talking implements Store {
+/** Prints a step before and after each batch is stored. */
+class PrintingStore implements Store {
   constructor(private readonly store: Store) {}
   cursor = () => this.store.cursor();
   get = (id: string): Promise<Entry | undefined> => this.store.get(id);
@@ -87,7 +87,7 @@ if (repair !== null) say('repaired', repair.reason);
 const device = await Device.open({
   platform: platform(),
   identity,
-  store: new Talking(store),
+  store: new PrintingStore(store),
   onProblem: (error) => {
     if (!(error instanceof NetworkError)) say('problem', error.message);
   },
@@ -131,7 +131,7 @@ async function work(): Promise<void> {
   await Promise.all(underWay);
 }
 
-/** Everything that waits goes out, and what is held is compared with the server. */
+/** Sends all waiting changes, compares with the server, and prints the items. */
 async function finish(): Promise<void> {
   await device.connect();
   await until('nothing waits', async () => (await store.pending()).length === 0);

@@ -1,4 +1,4 @@
-/** One large blob through a server of its own, while its memory is watched (issue of the local store). */
+/** A large blob through a server process with the local store, while the process's memory is measured. */
 import { createHash, randomBytes, type Hash } from 'node:crypto';
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
@@ -9,10 +9,10 @@ import { peakOf } from './memory.js';
 import { spawnServer } from './server.js';
 
 const PIECE = 1024 * 1024;
-/** What the process may hold besides, however large the blob is. */
+/** Most additional memory, bytes, whatever the size of the blob. */
 const EXTRA_MAX = 64 * 1024 * 1024;
 
-/** Bytes that repeat only after a piece and its number, so that none may be lost or come twice. */
+/** Pieces that begin with their numbers, so that the hash detects one that is lost, repeated or out of order. */
 function* pieces(size: number, hash: Hash): Generator<Buffer> {
   const seed = randomBytes(PIECE);
   for (let at = 0; at < size; at += PIECE) {
@@ -51,7 +51,7 @@ export async function largeBlob(t: Test, size: number): Promise<void> {
   const pid = child.process.pid ?? 0;
   const given = await uploadOf(child.wire, device, { size });
   const other = await uploadOf(child.wire, device, { size });
-  // What the way itself needs, once, is not what the blob's size costs.
+  // The first transfer loads code and allocates buffers: that memory does not depend on the blob's size.
   const small = await uploadOf(child.wire, device, { size: PIECE });
   await put(small.url, small.headers, PIECE);
   await get(await downloadUrl(child.wire, device, small.blobRef));

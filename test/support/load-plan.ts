@@ -1,4 +1,4 @@
-/** A small plan of a run, and what it may find on a server: test tenants, and devices of a tenant. */
+/** A small plan of a load run, and what can exist on the server before it: test tenants, and a list of devices. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';

@@ -183,7 +183,7 @@ const page = {
   nextShare: () => nextShare,
   takeShares: async () => {
     const shared = await Shared.open();
-    for (const { id } of await shared.list()) await shared.take(id);
+    for (const { id } of await shared.list()) await shared.remove(id);
     const { length } = await shared.list();
     shared.close();
     return length;

@@ -1,5 +1,5 @@
 /** `copy` puts an item's content into the clipboard; `paste` writes the clipboard's text as a new item. */
-import { PAYLOAD_MAX, textDetected, titleOf } from '../../sdk/payloads/shapes.js';
+import { PAYLOAD_MAX, detectText, titleOf } from '../../sdk/payloads/shapes.js';
 import { isVisible } from '../../protocol/ids.js';
 import { sanitizeText, show } from '../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
@@ -87,6 +87,6 @@ async function paste(context: Context, options: { readonly bin?: string }): Prom
   const text = textOf(bytes);
   if (text === undefined) throw notText('the clipboard content is not text');
   if (!isVisible(text)) throw nothing('the clipboard');
-  const { type, payload } = textDetected(text);
+  const { type, payload } = detectText(text);
   await putFound(context, { type, payload: shaped(type, payload) }, options);
 }

@@ -5,7 +5,7 @@ import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { about, CHECKS, isProblem, type CheckName, type Finding, type DoctorContext } from '../doctor/finding.js';
 import * as network from '../doctor/network.js';
-import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';
+import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/profile.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
 import { sanitizeText, show } from '../../terminal/output.js';

@@ -5,7 +5,7 @@ import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
 import * as records from '../../sdk/archive/records.js';
-import { ClientError, isPassing } from '../../sdk/errors.js';
+import { ClientError, isTransient } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
@@ -164,7 +164,7 @@ async function binsOf(
     const others = bins.filter(({ id }) => !binIds.has(id));
     return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => records.binRecord(id, slug, label));
   } catch (error) {
-    if (!isPassing(error)) throw error;
+    if (!isTransient(error)) throw error;
     terminal.note('The names of the bins are not in the export: they are read from the server.');
     return [...binIds].sort().map((id) => records.binRecord(id, '', null));
   }
@@ -274,7 +274,7 @@ function unlessDamaged(error: unknown): 'damaged' {
 function outOfReach(cause: unknown): unknown {
   const message = 'The content of a file cannot be read from the server. Nothing was written.';
   const hint = 'Run it again when the server is back, or add --no-files to leave the content of files out.';
-  return isPassing(cause) ? new CommandError(EXIT.unavailable, message, hint, { cause }) : cause;
+  return isTransient(cause) ? new CommandError(EXIT.unavailable, message, hint, { cause }) : cause;
 }
 
 function report(

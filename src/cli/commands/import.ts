@@ -2,7 +2,7 @@
 import { Option } from 'commander';
 import { Importer, type ImportCounts, surveyOf, type Survey } from '../../sdk/archive/importer.js';
 import { ArchiveError } from '../../sdk/archive/records.js';
-import { isPassing } from '../../sdk/errors.js';
+import { isTransient } from '../../sdk/errors.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
@@ -196,7 +196,7 @@ async function importRecords(
 }
 
 function unlessPassing(error: unknown): undefined {
-  if (!isPassing(error)) throw error;
+  if (!isTransient(error)) throw error;
 }
 
 /** Throws `CommandError`: without a server no bin can be created, and its items would be refused later, unnoticed. */

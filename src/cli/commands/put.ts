@@ -44,7 +44,7 @@ interface ItemOptions extends Omit<Options, 'file' | 'folder'> {
 /** The options that select the item to write and its bin. */
 type Target = Pick<ItemOptions, 'id' | 'bin' | 'overwrite'>;
 
-const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
+const collect = (value: string, before: readonly string[]): readonly string[] => [...before, value];
 
 /** `put [text...]`. */
 export function registerPut(program: DeviceCommand): void {
@@ -61,7 +61,7 @@ export function registerPut(program: DeviceCommand): void {
     .option('--file <path...>', 'the content of a file, or of several, an item each ("-": standard input)')
     .option('--folder <path...>', 'every file in a folder and those below it, an item each')
     .option('--type <type>', 'password, link, text, code, image, file, audio, video, contact or location')
-    .option('--set <field=value>', 'a field of the payload; may be repeated', gathered, [])
+    .option('--set <field=value>', 'a field of the payload; may be repeated', collect, [])
     .option('--payload <json>', 'all fields as a JSON object ("-": from standard input)')
     .option('-b, --bin <bin>', 'where to: name, slug or id (default: inbox)')
     .option('--id <id>', 'overwrite this item instead of adding one')
@@ -89,7 +89,7 @@ async function put(context: Context, words: readonly string[], options: Options)
 /** Writes and reports one item; one that needs nothing from the server is queued before contacting it (CLI-38). */
 export async function putFound(context: Context, found: Found, one: Target): Promise<void> {
   await context.withDevice(async (open) => {
-    const item = await sent(context, open, found, one);
+    const item = await putItem(context, open, found, one);
     show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
     noteQueued(context.terminal, [item]);
   }, 'later');
@@ -140,7 +140,7 @@ async function putAll(
     for (const { path, name } of sources) {
       try {
         const one = { ...rest, file: path, name };
-        const put = await withContent(context, one, (found) => sent(context, open, found, one));
+        const put = await withContent(context, one, (found) => putItem(context, open, found, one));
         const item = { ...put, file: path };
         if (!terminal.json) terminal.print(writtenLine(terminal, item));
         items.push(item);
@@ -174,10 +174,13 @@ const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put):
   (size === undefined ? '' : `  ${sizeText(size)}`) +
   (file === undefined ? '' : `  ${sanitizeText(file)}`);
 
-async function sent(context: Context, open: OpenDevice, found: Found, one: Target): Promise<Put> {
+/**
+ * Writes an item. A change that needs nothing from the server is stored in the outbox before the server is contacted;
+ * any other one is written to the current state. Rejects as `Device.put` does.
+ */
+async function putItem(context: Context, open: OpenDevice, found: Found, one: Target): Promise<Put> {
   const { terminal } = context;
   const { type, payload, content } = found;
-  // An upload, and a write over an existing item, need the current state first.
   const needsServer =
     content !== undefined || one.id !== undefined || shapes.payloadSize(payload) > shapes.PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
@@ -192,13 +195,13 @@ async function sent(context: Context, open: OpenDevice, found: Found, one: Targe
   await open.catchUp('brief');
   const outcome = await change
     .catch((error: unknown) => {
-      // The stored device list decided that; the current one may differ.
+      // The stored device list was used; the current one may not have the uncertified device.
       if (error instanceof UncertifiedDeviceError && content === undefined) return put();
       throw error;
     })
     .finally(bar.ended)
     .catch(async (error: unknown) => {
-      // The device may be revoked, or its store may have failed: the original error reports that.
+      // A failure to read the uploads, as with a revoked device, must not replace the original error.
       const begun = await begunOf(open, found, target.id).catch(() => undefined);
       const further = 'The same command continues from there; see also `uploads`.';
       if (begun !== undefined) terminal.note(`${percentOf(begun)} % is on the server. ${further}`);
@@ -269,7 +272,7 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   }
   if ((type === 'contact' || type === 'location') && sources === 0) return { type, payload: {} };
   if (type === 'password') return passwordOf(context, one);
-  const found = await detected(context, one, type);
+  const found = await detect(context, one, type);
   if (found.content !== undefined || type === undefined || type === found.type) return found;
   return { type, payload: asType(type, found, one) };
 }
@@ -284,18 +287,18 @@ function asType(type: ContentType, found: shapes.Detected, { file, name }: ItemO
   return { [main]: text, label: name ?? basename(file), lang: languageOf(file) ?? '' };
 }
 
-async function detected(
+async function detect(
   context: Context,
   { words, file, name }: ItemOptions,
   type: ContentType | undefined,
 ): Promise<Found> {
-  if (words.length > 0) return shapes.textDetected(words.join(' '));
+  if (words.length > 0) return shapes.detectText(words.join(' '));
   if (file === undefined && context.terminal.interactive)
     throw usageError('what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
   return foundIn(context, file ?? '-', type, name);
 }
 
-/** A secret is never an argument: arguments are visible in the process list and in the shell's history. */
+/** Refuses a secret on the command line: arguments are visible in the process list and in the shell's history. */
 const secretAsArgument = (hint: string): CommandError =>
   usageError('a secret must not be an argument, where others can read it', hint);
 

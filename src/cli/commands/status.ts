@@ -70,7 +70,7 @@ function accountLine(server: Me['server']): string {
 }
 
 /** The server's figure is temporarily larger than the sum of what is listed, which would look like a fault. */
-const STORAGE = 'deleted files, and uploads that were broken off count until the night';
+const STORAGE = 'deleted files and aborted uploads count until the nightly clean-up of the server';
 
 /** Time-out for connecting and receiving what was missed. */
 const CONNECT_MS = 60_000;
@@ -88,11 +88,11 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
     device.on('missing', (event) => (missing = event));
     if (full === true) await device.resync();
     terminal.progress('Comparing with the server ...');
-    await connected(context, device);
+    await connect(context, device);
     terminal.progress('Adding keys of new devices ...');
     const rewrapped = await device.rewrap();
     terminal.progress('');
-    if (missing !== undefined) throw incomplete(missing);
+    if (missing !== undefined) throw incompleteError(missing);
     const items = (await device.list()).length;
     const pending = await unsent(store);
     show(terminal, { items, pending, rewrapped, complete: true }, () => [
@@ -105,7 +105,7 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
 }
 
 /** Connects, with a time-out: a proxy may pass requests and block WebSockets. */
-async function connected({ terminal, platform }: Context, device: Device): Promise<void> {
+async function connect({ terminal, platform }: Context, device: Device): Promise<void> {
   const connecting = device.connect().then(() => true);
   const isConnected = await within(platform.clock, CONNECT_MS, connecting, false).finally(() => terminal.progress(''));
   if (isConnected) return;
@@ -114,7 +114,7 @@ async function connected({ terminal, platform }: Context, device: Device): Promi
   throw new CommandError(EXIT.unavailable, message, hint, { code: 'no_stream' });
 }
 
-function incomplete({ expected, held, unlisted }: DeviceEvents['missing']): CommandError {
+function incompleteError({ expected, held, unlisted }: DeviceEvents['missing']): CommandError {
   const message =
     `the server counts ${counted(expected.itemCount, 'item')} and ${held.itemCount} can be read from it` +
     (unlisted.length === 0 ? '' : `; it no longer lists ${unlisted.length} that were here`);

@@ -1,7 +1,7 @@
 /** `verify-web`: does a server serve browsers the web app of this release? */
 import type { Context, DeviceCommand } from '../context.js';
 import { compareWebApp, readRelease, type Compared } from '../web-check.js';
-import { addressOf as typedAddress } from '../../device/newcomer.js';
+import { addressOf } from '../../device/newcomer.js';
 import { noDevice } from '../open-device.js';
 import { counted, paletteOf, show, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
@@ -20,7 +20,7 @@ export function registerVerifyWeb(program: DeviceCommand): void {
     .does(verifyWeb);
 }
 
-const WORDS: Readonly<Record<Compared['found'], string>> = {
+const LABELS: Readonly<Record<Compared['found'], string>> = {
   same: 'same',
   differs: 'DIFFERS',
   policy: 'OTHER POLICY',
@@ -30,7 +30,7 @@ const WORDS: Readonly<Record<Compared['found'], string>> = {
 
 async function verifyWeb(context: Context, url: string | undefined): Promise<ExitCode> {
   const { terminal, platform } = context;
-  const serverUrl = await addressOf(context, url);
+  const serverUrl = await serverUrlOf(context, url);
   const release = await readRelease();
   if (release === undefined) {
     const hint = 'In a checkout `npm run build` makes them; or install the package @service/cli, which has them.';
@@ -61,7 +61,7 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
       { title: 'FOUND', paint: (word: string) => (word === 'same' ? word : bad(word)) },
       { title: 'FILE' },
     ];
-    const rows = files.map(({ path, found }) => [WORDS[found], path]);
+    const rows = files.map(({ path, found }) => [LABELS[found], path]);
     return [
       ...table(terminal, columns, rows),
       reached.length > 0 &&
@@ -73,8 +73,8 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
 }
 
 /** The server that was named, else that of this profile's device. */
-async function addressOf({ profile }: Context, url: string | undefined): Promise<string> {
-  if (url !== undefined) return typedAddress(url);
+async function serverUrlOf({ profile }: Context, url: string | undefined): Promise<string> {
+  if (url !== undefined) return addressOf(url);
   const identity = await profile.identity();
   if (identity === undefined) throw noDevice(profile);
   return identity.serverUrl;

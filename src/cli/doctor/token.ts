@@ -1,6 +1,6 @@
 /** The token and the device list: does the server still accept this device, and are all devices certified? */
 import { DeviceApi } from '../../sdk/api.js';
-import { ApiError, isPassing, isRevoked } from '../../sdk/errors.js';
+import { ApiError, isTransient, isRevoked } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
 import type { Identity, Token } from '../../sdk/identity.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
@@ -91,7 +91,7 @@ function refusal(error: unknown): Finding {
     const what = 'The account of this server is not paid for: only its status is available.';
     return problem(what, 'Open the billing page.');
   }
-  if (isPassing(error))
+  if (isTransient(error))
     return problem(`The server is in trouble (${code}).`, 'Wait a little and try again; its log says why.');
   return problem(`The server refuses this device (${code}).`, REJOIN);
 }

@@ -20,8 +20,8 @@ export interface Incoming {
 
 /** The last ms of the year 9999: later dates have no four-digit year. */
 export const TIME_MAX = 253_402_300_799_999;
-/** The time within `TS_MIN` and `most`, in whole ms; an invalid one counts as `TS_MIN`. */
-const within = (time: number, most: number): number =>
+/** A time limited to `TS_MIN` and `most`, in whole ms; an invalid one counts as `TS_MIN`. */
+const clampedTime = (time: number, most: number): number =>
   Number.isFinite(time) ? Math.floor(Math.min(Math.max(time, TS_MIN), most)) : TS_MIN;
 
 /**
@@ -36,7 +36,7 @@ export function incomingOf(
   const now = clock.now();
   const key = b32(sodium, text(`${SERVICE_NAME}-import-id-v1`), masterKey);
   const idOf = (time: number, ...names: readonly string[]): string =>
-    ulid(within(time, TIME_MAX), (length) => sodium.blake2b(length, lengthPrefixed(...names), key));
+    ulid(clampedTime(time, TIME_MAX), (length) => sodium.blake2b(length, lengthPrefixed(...names), key));
   const made = source.entries.filter((entry) => entry.made.length > 0);
   const folders = [...new Set(made.map(({ folder }) => folder))].filter((folder) => folder !== '');
   const bins = new Map(folders.map((folder) => [folder, binOf(idOf(TS_MIN, 'bin', folder), folder)] as const));
@@ -47,7 +47,7 @@ export function incomingOf(
     for (const [at, { part, type, payload, content, entry }] of ordered.entries()) {
       const id = idOf(entry.created ?? TS_MIN, 'item', source.program, entry.key, part);
       const bin = bins.get(entry.folder)?.id ?? DEFAULT_BIN;
-      const ts = within(entry.changed ?? source.time, now);
+      const ts = clampedTime(entry.changed ?? source.time, now);
       yield { record: 'item', id, bin, type, ts, payload, blob: content !== undefined, content: content?.size ?? null };
       if (content !== undefined) yield* partsOf(content);
       onRead((at + 1) / ordered.length);
@@ -60,10 +60,11 @@ export function incomingOf(
 
 const ELLIPSIS = '…';
 
-/** A bin with the folder's name; of a long name the end is kept. */
+/** A bin with the folder's name, without the characters that a name must not have; of a long one the end is kept. */
 function binOf(id: string, folder: string): ArchivedBin {
   const fit = Array.from(
     folder
+      // Bounds the work on a path of any length; some characters are dropped below.
       .slice(-4 * NAME_MAX)
       .replace(/\s+/g, ' ')
       .trim(),

@@ -17,7 +17,7 @@ import {
 import { LocalCrew, type Crew, type Phase } from '../orders.js';
 import type { Plan, Storm } from '../plan.js';
 import type { LoadCommand, LoadContext, Texts } from '../context.js';
-import { AgentDoor } from '../remote-crew.js';
+import { AgentListener } from '../remote-crew.js';
 import { pageOf } from '../report-page.js';
 import type { Report } from '../report.js';
 import type { Access } from '../worker.js';
@@ -158,13 +158,13 @@ async function crewsOf(
     return { crews: [crew], close: () => crew.end() };
   }
   const secret = await sharedSecret(terminal, options.secretFile);
-  const door = new AgentDoor({ secret, wanted: agents, onNews, onNote: (text) => terminal.note(text) });
+  const listener = new AgentListener({ secret, wanted: agents, onNews, onNote: (text) => terminal.note(text) });
   const end = endOf('listen', options.listen);
-  const port = await door.listen(end);
+  const port = await listener.listen(end);
   terminal.note(`Waiting for ${counted(agents, 'agent')} at ${end.host}:${port}.`);
-  const close = (): void => door.close();
+  const close = (): void => listener.close();
   try {
-    return { crews: await door.all(terminal.interrupted), close };
+    return { crews: await listener.allJoined(terminal.interrupted), close };
   } catch (error) {
     close();
     throw error;

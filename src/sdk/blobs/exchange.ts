@@ -6,7 +6,7 @@ import { asError } from '../../protocol/error-code.js';
 import type { Core } from '../core.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { delay, type Clock, type Timer } from '../../protocol/clock.js';
-import { ApiError, ClientError, isPassing, NetworkError, ProtocolError, retryAfterMs } from '../errors.js';
+import { ApiError, ClientError, isTransient, NetworkError, ProtocolError, retryAfterMs } from '../errors.js';
 import { backoffMs, abortOnAny, REQUEST_WAIT_MAX_MS, RETRY } from '../platform.js';
 
 /** Most attempts at a transfer without progress. */
@@ -105,7 +105,7 @@ export class Retries {
   async waitAfter(error: Error, isRefused = isRefusedAddress): Promise<void> {
     const retryAfter = retryAfterMs(error);
     const refused = isRefused(error);
-    if (this.exhausted || !(refused || isPassing(error)) || retryAfter > REQUEST_WAIT_MAX_MS) throw error;
+    if (this.exhausted || !(refused || isTransient(error)) || retryAfter > REQUEST_WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
     const wait = Math.max(retryAfter, backoffMs(this.failures++, RETRY, random));

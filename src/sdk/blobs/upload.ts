@@ -4,7 +4,7 @@ import { AEAD_TAG_BYTES, UPLOAD_PART_BYTES } from '../../protocol/limits.js';
 import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../../crypto/blob-stream.js';
 import { draftBlob, type BlobDraft } from '../../crypto/item.js';
 import type { Core } from '../core.js';
-import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
+import { ApiError, ClientError, isTransient, NetworkError, ProtocolError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import { abortable } from '../platform.js';
 import type { UploadPart, UploadState } from '../replies.js';
@@ -113,7 +113,7 @@ async function giveUp(
 ): Promise<void> {
   if (keepable) await ports.begun.forget(begun.id);
   await endWithServer(ports, begun.ref).catch((error: unknown) => {
-    if (!isPassing(error)) throw error;
+    if (!isTransient(error)) throw error;
   });
 }
 
@@ -226,7 +226,7 @@ class Transfer {
         return await this.ports.api.continueUpload(this.of.begun.ref);
       } catch (error) {
         if (isGone(error)) throw new Gone(error);
-        if (!isPassing(error)) throw error;
+        if (!isTransient(error)) throw error;
         await this.retries.waitAfter(error);
       }
     }

@@ -52,7 +52,7 @@ export class PayloadError extends Error {
   readonly path: string;
 
   constructor(
-    /** The field; empty: the whole payload. */
+    /** The name of a payload field, or `type`; empty: the whole payload. */
     field: string,
     /** The rule that is violated. */
     readonly rule: string,
@@ -111,7 +111,7 @@ export function checkedPayload(type: ContentType, given: unknown, others: readon
   }
   for (const name of SHAPES[type].main)
     if (payload[name] === undefined || payload[name] === '') throw new PayloadError(name, 'is missing', known(type));
-  if (type === 'location') expectPlace(payload);
+  if (type === 'location') expectLocation(payload);
   if (type === 'link') expectUrl(payload['url']);
   return payload;
 }
@@ -128,7 +128,7 @@ export function shapedPayload(type: ContentType, given: JsonObject): JsonObject 
 
 const known = (type: ContentType): string => `Fields of ${type}: ${fieldsOf(type).join(', ')}.`;
 
-function expectPlace({ name, addr, lat, lng }: JsonObject): void {
+function expectLocation({ name, addr, lat, lng }: JsonObject): void {
   if ((lat === undefined) !== (lng === undefined))
     throw new PayloadError(lat === undefined ? 'lat' : 'lng', 'is missing: lat and lng come together');
   const named = [name, addr].some((value) => typeof value === 'string' && value !== '');
@@ -221,7 +221,7 @@ export interface Detected {
 }
 
 /** A URL alone is a link, anything else a text. */
-export function textDetected(text: string): Detected {
+export function detectText(text: string): Detected {
   const trimmed = text.trim();
   if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed))
     return { type: 'link', payload: { url: trimmed, site: new URL(trimmed).hostname } };
@@ -235,17 +235,17 @@ const LIKELIEST: readonly ContentType[] = [
 
 /**
  * The type of a payload by its fields: it has all of them, and its main fields are present. `{text}` alone is decided
- * by the text (`textDetected`). Throws `PayloadError` where no type has all of these fields.
+ * by the text (`detectText`). Throws `PayloadError` where no type has all of these fields.
  */
-export function payloadDetected(given: JsonObject): Detected {
+export function detectPayload(given: JsonObject): Detected {
   const names = Object.keys(given);
   const { text } = given;
-  if (names.length === 1 && typeof text === 'string') return textDetected(text);
+  if (names.length === 1 && typeof text === 'string') return detectText(text);
   const fits = LIKELIEST.filter((type) => {
     const fields = fieldsOf(type);
     return names.every((name) => fields.includes(name)) && mainFields(type).every((name) => Object.hasOwn(given, name));
   });
-  const type = names.length === 0 ? undefined : (fits.find((one) => isSound(one, given)) ?? fits[0]);
+  const type = names.length === 0 ? undefined : (fits.find((one) => isValid(one, given)) ?? fits[0]);
   if (type === undefined)
     throw new PayloadError(
       '',
@@ -255,8 +255,8 @@ export function payloadDetected(given: JsonObject): Detected {
   return { type, payload: given };
 }
 
-/** True where the payload is valid for the type: decides between content types that share field names. */
-function isSound(type: ContentType, given: JsonObject): boolean {
+/** True where the payload is valid for the type: of types that share field names, only one may be. */
+function isValid(type: ContentType, given: JsonObject): boolean {
   try {
     shapedPayload(type, given);
     return true;

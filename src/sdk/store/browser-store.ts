@@ -3,6 +3,7 @@
  * `buffer` in every page, and acknowledges a write before it is on disk.
  */
 import { storeError, storeErrorOf } from './error.js';
+import { committed, done } from './indexed-db.js';
 import type { Level, LevelRange, Operation } from './level-store.js';
 import { openStore, SET_ASIDE_MAX, type OpenedStore, type StorePlace } from './open.js';
 import type { StoreOwner } from './records.js';
@@ -113,18 +114,6 @@ class Origin implements StorePlace {
 }
 
 const RECORDS = 'records';
-
-const done = <T>(request: IDBRequest<T>): Promise<T> =>
-  new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error ?? new Error('IndexedDB failed without saying why'));
-  });
-
-const committed = (transaction: IDBTransaction): Promise<void> =>
-  new Promise((resolve, reject) => {
-    transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(transaction.error ?? new Error('IndexedDB gave up a transaction'));
-  });
 
 const bytesOf = (value: unknown): Uint8Array => {
   if (!(value instanceof Uint8Array)) throw storeError('damaged', 'a record is not bytes');

@@ -5,7 +5,7 @@
 import type { Timer } from '../../protocol/clock.js';
 import { Serial } from '../../protocol/serial.js';
 import { PublicApi } from '../../sdk/api.js';
-import { ClientError, isPassing } from '../../sdk/errors.js';
+import { ClientError, isTransient } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
 import type { Device } from '../../sdk/device.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
@@ -84,7 +84,7 @@ export class Engine {
       ({ claimed }) => tell(claimed, null),
       (error: unknown) => {
         tell(null, failureOf(error));
-        if (!isPassing(error)) return;
+        if (!isTransient(error)) return;
         // At most one retry is scheduled, however many queries failed.
         this.askingAgain?.cancel();
         this.askingAgain = this.platform.clock.setTimer(ASK_AGAIN_MS, () => {

@@ -1,14 +1,11 @@
 /**
- * Small records of this browser outside of the device's store: the sealed identity, pending removals, waiting uploads.
+ * Records of this browser outside of the device's store: the sealed identity, pending deletions, waiting uploads,
+ * notices, and in a database of their own the shares (`shared.ts`).
  * Values are structured clones, so WebCrypto keys and files are stored unchanged.
  */
-const RECORDS = 'records';
+import { committed, done } from '../../sdk/store/indexed-db.js';
 
-const done = <T>(request: IDBRequest<T>): Promise<T> =>
-  new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error ?? new Error('IndexedDB failed without saying why'));
-  });
+const RECORDS = 'records';
 
 /** A database of records by key. Rejects with the `DOMException` of IndexedDB (`QuotaExceededError` for a full disk). */
 export class KeyValue {
@@ -59,10 +56,6 @@ export class KeyValue {
   private write(change: (records: IDBObjectStore) => IDBRequest): Promise<void> {
     const records = this.records('readwrite');
     change(records);
-    return new Promise((resolve, reject) => {
-      const { transaction } = records;
-      transaction.oncomplete = () => resolve();
-      transaction.onabort = () => reject(transaction.error ?? new Error('IndexedDB gave up a transaction'));
-    });
+    return committed(records.transaction);
   }
 }

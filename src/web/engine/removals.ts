@@ -47,7 +47,8 @@ export class Removals {
     this.ports.changed();
   }
 
-  async keep(ids: readonly string[]): Promise<void> {
+  /** Cancels pending deletions; ids without one are ignored. */
+  async cancel(ids: readonly string[]): Promise<void> {
     for (const id of ids) await this.forget(id);
     this.ports.changed();
   }

@@ -1,4 +1,4 @@
-/** Items as lists and views show them. Pure. Payload values are used as text only; addresses are checked. */
+/** Items as lists and views show them. Pure. Payloads come from other devices: of a link, only http(s) may be opened. */
 import type { ItemView } from '../../sdk/events.js';
 import { fieldText, holdsFile, isSecretField, mainField, titleOf } from '../../sdk/payloads/shapes.js';
 import type { ItemDetail, ItemRow } from '../link/messages.js';
@@ -19,18 +19,18 @@ export function safeHref(url: string | undefined): string | null {
 /** The text that copying an item gives; undefined if there is none (a file). */
 export function copyOf({ type, payload }: Pick<ItemView, 'type' | 'payload'>): string | undefined {
   if (holdsFile(type)) return undefined;
-  const field = mainField(type);
   if (type === 'location') {
     const named = fieldText(payload, 'addr') || fieldText(payload, 'name');
     return named || [fieldText(payload, 'lat'), fieldText(payload, 'lng')].join(', ');
   }
   if (type === 'contact')
     return fieldText(payload, 'email') || fieldText(payload, 'phone') || fieldText(payload, 'name');
+  const field = mainField(type);
   return field === undefined ? undefined : fieldText(payload, field);
 }
 
-const number = (view: ItemView, field: string): number | null => {
-  const value = view.payload?.[field];
+const sizeOf = ({ payload }: ItemView): number | null => {
+  const value = payload?.['size'];
   return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : null;
 };
 
@@ -61,14 +61,16 @@ export function rowOf(view: ItemView, removeAt: number | null): ItemRow {
   const { id, binId, type, ts, pending, payload, senderDevice: sender } = view;
   const title = titleOf(type, payload);
   const copy = copyOf(view);
-  const open = copy !== undefined && copy.length <= COPY_MAX && !isSecretField(type, mainField(type) ?? '');
+  const isShort = copy !== undefined && copy.length <= COPY_MAX;
+  // The payload of an item with a blob is truncated, and a row never holds a secret.
+  const copyable = isShort && view.blob === null && !isSecretField(type, mainField(type) ?? '');
   const file = holdsFile(type)
-    ? { name: title, mime: (fieldText(payload, 'mime') ?? '').slice(0, MIME_MAX), size: number(view, 'size') }
+    ? { name: title, mime: (fieldText(payload, 'mime') ?? '').slice(0, MIME_MAX), size: sizeOf(view) }
     : null;
   return {
     ...{ id, binId, type, ts, pending, sender, title, file, removeAt },
     detail: detailOf(view, title).slice(0, DETAIL_MAX),
-    copy: open && view.blob === null ? copy : null,
+    copy: copyable ? copy : null,
     href: type === 'link' ? safeHref(fieldText(payload, 'url')) : null,
   };
 }

@@ -68,7 +68,7 @@ const deviceCalls = (engine: Engine) =>
     put: (params) => engine.current.put(params),
     move: ({ ids, binId }) => engine.current.move(ids, binId),
     remove: ({ ids }) => engine.current.removals.add(ids),
-    keep: ({ ids }) => engine.current.removals.keep(ids),
+    undoRemove: ({ ids }) => engine.current.removals.cancel(ids),
     copyText: async (id) => {
       const view = await engine.device.get(id);
       if (view === undefined) return '';

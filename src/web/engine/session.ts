@@ -6,7 +6,7 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Device } from '../../sdk/device.js';
 import type { BinCounts } from '../../sdk/live-query-index.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
-import { ClientError, isPassing, QueuedError } from '../../sdk/errors.js';
+import { ClientError, isTransient, QueuedError } from '../../sdk/errors.js';
 import type { BinView, DeviceEvents } from '../../sdk/events.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
@@ -98,7 +98,7 @@ export class Session {
   private readonly problem = (error: unknown): void => {
     // The phase reports `closed` and `revoked`.
     const isTold = error instanceof ClientError && (error.code === 'closed' || error.code === 'revoked');
-    if (isTold || isPassing(error) || error instanceof QueuedError) return;
+    if (isTold || isTransient(error) || error instanceof QueuedError) return;
     this.notices.add('problem', error);
   };
 

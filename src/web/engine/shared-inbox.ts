@@ -1,7 +1,7 @@
 /** Content shared into the app: waits for an open device and the user's confirmation, then is put into the inbox. */
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Serial } from '../../protocol/serial.js';
-import { textDetected } from '../../sdk/payloads/shapes.js';
+import { detectText } from '../../sdk/payloads/shapes.js';
 import type { SharedWaiting } from '../link/messages.js';
 import { Cell } from './cell.js';
 import type { Engine } from './engine.js';
@@ -24,8 +24,8 @@ export class SharedInbox {
     private readonly engine: Engine,
     private readonly shared: Shared,
   ) {
-    shared.onChange = () => this.look();
-    engine.session.watch(null, () => this.look());
+    shared.onChange = () => this.update();
+    engine.session.watch(null, () => this.update());
   }
 
   /** Drops all waiting shares. */
@@ -33,9 +33,9 @@ export class SharedInbox {
     return this.work.run(() => this.shared.clear());
   }
 
-  private look(): void {
+  private update(): void {
     this.work
-      .run(() => this.tell())
+      .run(() => this.publish())
       .catch((error: unknown) => this.engine.session.value?.notices.add('problem', error));
   }
 
@@ -47,12 +47,12 @@ export class SharedInbox {
         if (!ids.includes(share.id)) continue;
         if (how === 'put') await put(session, share);
         // Removed only after the put: a repeated put has the same ids, and makes no duplicate.
-        await this.shared.take(share.id);
+        await this.shared.remove(share.id);
       }
     });
   }
 
-  private async tell(): Promise<void> {
+  private async publish(): Promise<void> {
     const all = await this.shared.list();
     // While locked, no page shows their content.
     const shown = this.engine.session.value === null ? [] : all.slice(0, NEXT_MAX);
@@ -68,7 +68,7 @@ export class SharedInbox {
 /** Resolves when the share is stored on this device, as an item, uploads or both. */
 async function put(session: Session, { id, title, text, url, files }: Share): Promise<void> {
   // Apps put the address into `url` or `text`, with or without other text around it.
-  const address = textDetected(url === '' ? text : url);
+  const address = detectText(url === '' ? text : url);
   const words = [title, text, url].filter((part, at, all) => part !== '' && all.indexOf(part) === at).join('\n');
   const binId = DEFAULT_BIN;
   if (address.type === 'link') {

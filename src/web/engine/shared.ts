@@ -37,7 +37,7 @@ const bytesOf = ({ text, title, url, files }: Share): number =>
 /** The waiting shares of this browser. */
 export class Shared {
   private readonly channel = new BroadcastChannel(NAME);
-  /** Called after each change, also by the service worker. */
+  /** Called after each change, also after one that another worker made. */
   onChange: () => void = () => undefined;
 
   private constructor(private readonly records: KeyValue) {
@@ -74,7 +74,7 @@ export class Shared {
   }
 
   /** Removes a share that was put or discarded. */
-  async take(id: string): Promise<void> {
+  async remove(id: string): Promise<void> {
     await this.records.remove(id);
     this.changed();
   }

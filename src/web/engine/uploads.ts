@@ -8,7 +8,7 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { fileSource, type TransferOptions } from '../../sdk/blobs/source.js';
 import type { Device } from '../../sdk/device.js';
-import { isPassing, QueuedError } from '../../sdk/errors.js';
+import { isTransient, QueuedError } from '../../sdk/errors.js';
 import { failureOf, type Failure, type Upload } from '../link/messages.js';
 import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
@@ -186,7 +186,7 @@ export class Uploads {
       await this.ports.device.giveUpUpload(id);
     } catch (error) {
       if (this.closed) return;
-      if (!isPassing(error)) throw error;
+      if (!isTransient(error)) throw error;
       this.unwanted.add(id);
       this.later();
     }
@@ -233,7 +233,7 @@ export class Uploads {
       }
       transfer.state = 'failed';
       transfer.problem = failureOf(error);
-      transfer.passes = isPassing(error);
+      transfer.passes = isTransient(error);
       if (transfer.passes) this.later();
       this.tell();
     }

@@ -1,10 +1,10 @@
 /** The client's side of the link: a page, or the service worker. */
 import {
   channelOf,
-  DOOR,
+  ANNOUNCEMENTS,
   failureOf,
   REPEATABLE,
-  type AtDoor,
+  type Announcement,
   type CallName,
   type Calls,
   type Failure,
@@ -46,7 +46,7 @@ interface Open {
 export class Link {
   private readonly client = crypto.randomUUID();
   private readonly channel = new BroadcastChannel(channelOf(this.client));
-  private readonly door = new BroadcastChannel(DOOR);
+  private readonly announcements = new BroadcastChannel(ANNOUNCEMENTS);
   private readonly open = new Map<number, Open>();
   private engine: string | null = null;
   private last = 0;
@@ -57,14 +57,15 @@ export class Link {
       if (data.kind === 'welcome') this.greet(data.engine);
       else this.open.get(data.id)?.receive(data);
     };
-    const knock = (): void => this.door.postMessage({ kind: 'here', client: this.client } satisfies AtDoor);
+    const announce = (): void =>
+      this.announcements.postMessage({ kind: 'here', client: this.client } satisfies Announcement);
     // By this lock the engine detects that the client is gone, even if its tab crashed. It is therefore acquired before
     // the client announces itself.
     const held = navigator.locks.request(channelOf(this.client), () => {
-      this.door.onmessage = ({ data }: MessageEvent<AtDoor | null>) => {
-        if (data?.kind === 'leads') knock();
+      this.announcements.onmessage = ({ data }: MessageEvent<Announcement | null>) => {
+        if (data?.kind === 'leads') announce();
       };
-      knock();
+      announce();
       // Held until the page is gone.
       return new Promise<never>(() => undefined);
     });

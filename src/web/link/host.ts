@@ -1,9 +1,9 @@
 /** The engine's side of the link: serves the clients of this browser, and forgets those whose tab is gone. */
 import {
   channelOf,
-  DOOR,
+  ANNOUNCEMENTS,
   failureOf,
-  type AtDoor,
+  type Announcement,
   type Calls,
   type Streams,
   type ToClient,
@@ -44,11 +44,12 @@ const isMessage = (data: unknown): data is ToEngine =>
 /** Accepts the form of `crypto.randomUUID`. */
 const isClient = (client: unknown): boolean => typeof client === 'string' && /^[\da-f-]{36}$/.test(client);
 
-/** One client. */
-class Guest {
+/** A client, and what it has open. */
+class ConnectedClient {
   private readonly channel: BroadcastChannel;
   /** By request id: ends a watch or a stream. */
   private readonly ends = new Map<number, () => void>();
+  /** By request id: continues a stream, which waits after each chunk. */
   private readonly pulls = new Map<number, () => void>();
 
   constructor(
@@ -81,25 +82,25 @@ class Guest {
     const failed = (error: unknown): void => this.send({ kind: 'failed', id, problem: failureOf(error) });
     try {
       if (data.kind === 'call')
-        this.called(data)
+        this.call(data)
           .then((value) => this.send({ kind: 'result', id, value }))
           .catch(failed);
       else if (this.ends.has(id)) throw new RangeError('a watch or a stream has this id already');
       else if (this.ends.size >= OPEN_MAX) throw new RangeError('too many watches and streams are open in this tab');
-      else if (data.kind === 'watch') this.watched(data);
+      else if (data.kind === 'watch') this.watch(data);
       else this.read(data).catch(failed);
     } catch (error) {
       failed(error);
     }
   }
 
-  private async called({ name, params }: ToEngine & { readonly kind: 'call' }): Promise<unknown> {
+  private async call({ name, params }: ToEngine & { readonly kind: 'call' }): Promise<unknown> {
     await this.served.settled();
     const run = this.served.calls[name] as (params: unknown) => unknown;
     return (await run(params)) ?? null;
   }
 
-  private watched({ id, topic, params }: ToEngine & { readonly kind: 'watch' }): void {
+  private watch({ id, topic, params }: ToEngine & { readonly kind: 'watch' }): void {
     const watch = this.served.topics[topic] as (params: unknown, push: (value: unknown) => void) => () => void;
     const stop = watch(params, (value) => this.send({ kind: 'value', id, value }));
     // `constructor` and other inherited functions are not topics.
@@ -114,19 +115,19 @@ class Guest {
   private async read({ id, stream, params }: ToEngine & { readonly kind: 'read' }): Promise<void> {
     const open = this.served.streams[stream] as (params: unknown, signal: AbortSignal) => AsyncIterable<Uint8Array>;
     const stop = new AbortController();
-    let asked: () => void = () => undefined;
+    let resume: () => void = () => undefined;
     this.ends.set(id, () => {
       stop.abort();
-      asked();
+      resume();
     });
     try {
       await this.served.settled();
       for await (const bytes of open(params, stop.signal)) {
         if (stop.signal.aborted) return;
         const pulled = new Promise<void>((resolve) => {
-          asked = resolve;
+          resume = resolve;
         });
-        this.pulls.set(id, asked);
+        this.pulls.set(id, resume);
         this.send({ kind: 'chunk', id, bytes });
         await pulled;
         if (stop.signal.aborted) return;
@@ -142,23 +143,23 @@ class Guest {
 /** Starts serving: announces itself to the existing clients and welcomes new ones. Ends with its worker. */
 export function serve(served: Served): void {
   const engine = crypto.randomUUID();
-  const door = new BroadcastChannel(DOOR);
-  const guests = new Map<string, Guest>();
-  door.onmessage = ({ data }: MessageEvent<AtDoor | null>) => {
+  const announcements = new BroadcastChannel(ANNOUNCEMENTS);
+  const clients = new Map<string, ConnectedClient>();
+  announcements.onmessage = ({ data }: MessageEvent<Announcement | null>) => {
     if (data?.kind !== 'here' || !isClient(data.client)) return;
     const { client } = data;
-    if (!guests.has(client)) {
-      if (guests.size >= CLIENTS_MAX) return;
-      guests.set(client, new Guest(served, client));
+    if (!clients.has(client)) {
+      if (clients.size >= CLIENTS_MAX) return;
+      clients.set(client, new ConnectedClient(served, client));
       // Granted when the client's tab is gone.
       const gone = navigator.locks.request(channelOf(client), () => {
-        guests.get(client)?.close();
-        guests.delete(client);
+        clients.get(client)?.close();
+        clients.delete(client);
       });
       // Rejects only where the engine's own tab is being closed.
       gone.catch(() => undefined);
     }
-    guests.get(client)?.welcome(engine);
+    clients.get(client)?.welcome(engine);
   };
-  door.postMessage({ kind: 'leads' } satisfies AtDoor);
+  announcements.postMessage({ kind: 'leads' } satisfies Announcement);
 }

@@ -13,9 +13,9 @@ import type { ItemView } from '../../sdk/events.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
 
 /** Channel on which the leading engine and the clients announce themselves. */
-export const DOOR = 'service-web';
+export const ANNOUNCEMENTS = 'service-web';
 /** Channel between the engine and one client; also the name of the lock that the client holds while it lives. */
-export const channelOf = (client: string): string => `${DOOR}:${client}`;
+export const channelOf = (client: string): string => `${ANNOUNCEMENTS}:${client}`;
 
 /** How the identity in this browser is protected. */
 export type LockKind = 'none' | 'passphrase' | 'passkey';
@@ -275,22 +275,22 @@ export interface Calls {
   enrolPassword(password: string | null): void;
   enrolRetry(): void;
   enrolCancel(): void;
-  /** Queries the server whether it is claimed, for the phase `empty`. */
+  /** Asks the server whether it is claimed; the phase `empty` has the answer. */
   askClaimed(): void;
 
   // Items.
   /** Resolves when the change is stored on this device; a refusal by the server becomes a notice. */
   put(params: PutParams): { readonly id: string };
   move(params: { readonly ids: readonly string[]; readonly binId: string }): void;
-  /** Deletes in 8 s unless `keep` is called before; at the next start if the tab is closed meanwhile. */
+  /** Deletes in 8 s unless `undoRemove` is called before; at the next start if the tab is closed meanwhile. */
   remove(params: { readonly ids: readonly string[] }): void;
-  keep(params: { readonly ids: readonly string[] }): void;
+  undoRemove(params: { readonly ids: readonly string[] }): void;
   /** The text that copying an item gives: a password's secret, a whole text. */
   copyText(id: string): string;
   wholePayload(id: string): JsonObject;
   /** Bytes of a file's content, as the store has it; null: the server does not report it. */
   contentSize(id: string): number | null;
-  /** The stream `content` reads the content of the file items that this makes. */
+  /** Makes an item of each file; `uploads` has the progress. */
   upload(params: { readonly binId: string; readonly files: readonly File[] }): void;
   uploadCancel(id: string): void;
   uploadRetry(id: string): void;
@@ -307,7 +307,7 @@ export interface Calls {
   offer(): void;
   offerAnswer(same: boolean): void;
   offerCancel(): void;
-  /** Reads the list anew; the topic `devices` has it. */
+  /** Reads the list from the server again; the topic `devices` has it. */
   devicesRefresh(): void;
   deviceRename(params: { readonly id: string; readonly name: string }): void;
   deviceRevoke(id: string): void;
@@ -352,7 +352,7 @@ export const REPEATABLE: ReadonlySet<keyof Calls> = new Set([
   'put',
   'move',
   'remove',
-  'keep',
+  'undoRemove',
   'copyText',
   'wholePayload',
   'hidden',
@@ -400,5 +400,8 @@ export type ToClient =
   /** `bytes` null: the stream has ended and was complete. */
   | { readonly kind: 'chunk'; readonly id: number; readonly bytes: Uint8Array | null };
 
-/** On `DOOR`: an engine leads now, and clients announce themselves; a client announces itself. */
-export type AtDoor = { readonly kind: 'leads' } | { readonly kind: 'here'; readonly client: string };
+/**
+ * On `ANNOUNCEMENTS`. `leads`: the sender is the engine from now on, and all clients must announce themselves to it.
+ * `here`: a client announces itself.
+ */
+export type Announcement = { readonly kind: 'leads' } | { readonly kind: 'here'; readonly client: string };

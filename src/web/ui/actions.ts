@@ -23,7 +23,7 @@ export async function attempt(work: Promise<unknown>): Promise<boolean> {
 
 /** Deletes in some seconds; until then the row and the view offer to undo it. */
 export const remove = (id: string): Promise<boolean> => attempt(call('remove', { ids: [id] }));
-export const keep = (id: string): Promise<boolean> => attempt(call('keep', { ids: [id] }));
+export const undoRemove = (id: string): Promise<boolean> => attempt(call('undoRemove', { ids: [id] }));
 
 /** Moves at once, and offers to undo it. */
 export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): Promise<void> {

@@ -4,7 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
-import { attempt, binName, keep, toEdit, copyItem, copy } from './actions.js';
+import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { Confirm } from './screen.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { ArrowLeft, Copy, Download, Pencil, Search, Undo2, ExternalLink } from 'lucide-preact';
@@ -123,7 +123,7 @@ function Removing({ item, at }: { item: ItemDetail; at: number }) {
       kind="warn"
       live
       title={words.removedTitle}
-      actions={<Button icon={Undo2} onClick={() => void keep(item.id)} label={text.list.undo} />}
+      actions={<Button icon={Undo2} onClick={() => void undoRemove(item.id)} label={text.list.undo} />}
     >
       <SecondsTo at={at}>{text.list.removed}</SecondsTo>
     </Notice>

@@ -11,7 +11,7 @@ import { Button, EmptyState, OneLine, SecondsTo, When } from './kit.js';
 import { Inbox, Search, Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
 import { text } from './strings.js';
-import { edit, keep, remove, toMove, copyItem } from './actions.js';
+import { edit, undoRemove, remove, toMove, copyItem } from './actions.js';
 import { KIND_ICONS } from './fields.js';
 import { Menu, type MenuEntry } from './menu.js';
 import { download } from './content.js';
@@ -412,7 +412,7 @@ function RemovedRow({ item, at }: { item: ItemRow; at: number }) {
         kind="quiet"
         icon={Undo2}
         name={`${words.undo}: ${item.title}`}
-        onClick={() => void keep(item.id)}
+        onClick={() => void undoRemove(item.id)}
         label={words.undo}
       />
     </div>

@@ -1,4 +1,4 @@
-/** The profile's folder: permissions, free space, and where the key of the secrets is. */
+/** Checks of the profile: permissions of its folder, free space, where the key of the secrets is, and the identity. */
 import { access, constants, lstat, readdir, readFile, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Identity } from '../../sdk/identity.js';
@@ -9,6 +9,7 @@ import { type Context, PROGRAM_NAME } from '../context.js';
 import { CommandError } from '../../terminal/terminal.js';
 import { about, type Finding } from './finding.js';
 
+/** Free space below which a warning is given, and below which the disk counts as full. */
 const LOW_BYTES = 100 * 1024 * 1024;
 const OUT_BYTES = 10 * 1024 * 1024;
 const HEADER_PLACE = /"place":"(keychain|file)"/;
@@ -18,12 +19,12 @@ export async function checkSecrets({ profile }: Context): Promise<Finding[]> {
   const text = await readFile(join(profile.folder, 'identity'), 'utf8').catch(() => '');
   const place = HEADER_PLACE.exec(text)?.[1];
   if (place === undefined) return [];
-  const kept =
+  const where =
     place === 'keychain'
       ? "The secrets are encrypted; their key is in the system's keychain."
       : `The secrets are encrypted; their key is in a file beside them (${profile.folder}), since no keychain was used. ` +
         'Anyone who can read your files can read the vault.';
-  return [about('secrets').ok(kept)];
+  return [about('secrets').ok(where)];
 }
 
 /** Can others read the files, can this user write them? Runs before anything corrects their permissions. */
@@ -41,8 +42,12 @@ export async function checkPermissions({ profile: { folder } }: Context): Promis
       'If others use this machine, revoke this device from another one and pair it again.';
     findings.push(problem(what, advice));
   }
-  const denied = await access(folder, constants.R_OK | constants.W_OK | constants.X_OK).then(() => 'ENOENT', errorCode);
-  if (denied !== 'ENOENT')
+  const denied = await access(folder, constants.R_OK | constants.W_OK | constants.X_OK).then(
+    () => undefined,
+    errorCode,
+  );
+  // Without a folder there is no device yet, which `checkIdentity` reports.
+  if (denied !== undefined && denied !== 'ENOENT')
     findings.push(problem(`${folder} cannot be written (${denied}).`, 'Give it to your user: chown, then chmod 700.'));
   return findings.length > 0 ? findings : [ok('Only your user can read the files of this device.')];
 }
@@ -58,13 +63,13 @@ export async function checkDisk({ profile }: Context, free = freeIn): Promise<Fi
   const left = await free(profile.folder).catch(() => undefined);
   if (left === undefined) return [];
   const mib = Math.floor(left / 1024 / 1024);
-  const make = 'Free some space: without it nothing new can be saved, and changes are refused.';
-  if (left < OUT_BYTES) return [problem(`The disk is full: ${mib} MiB are left.`, make)];
-  if (left < LOW_BYTES) return [warning(`The disk is nearly full: ${mib} MiB are left.`, make)];
+  const advice = 'Free some space: without it nothing new can be saved, and changes are refused.';
+  if (left < OUT_BYTES) return [problem(`The disk is full: ${mib} MiB are left.`, advice)];
+  if (left < LOW_BYTES) return [warning(`The disk is nearly full: ${mib} MiB are left.`, advice)];
   return [ok(`${mib} MiB are free.`)];
 }
 
-/** The identity, or why there is none. `here`: the profile is a device. */
+/** The identity, or why there is none. `here`: the profile has an identity, even if it cannot be opened. */
 export async function checkIdentity({
   profile,
 }: Context): Promise<{ readonly identity?: Identity; readonly here: boolean; readonly finding: Finding }> {
@@ -75,8 +80,8 @@ export async function checkIdentity({
       const { name, deviceId, serverUrl } = identity;
       return { identity, here: true, finding: ok(`This is ${name} (${deviceId}), a device of ${serverUrl}.`) };
     }
-    const way = `\`${PROGRAM_NAME} claim\` on a new server, \`pair\` beside another device, or \`recover\` with the twelve words.`;
-    return { here: false, finding: problem(`There is no device in ${profile.folder} yet.`, way) };
+    const advice = `\`${PROGRAM_NAME} claim\` on a new server, \`pair\` beside another device, or \`recover\` with the twelve words.`;
+    return { here: false, finding: problem(`There is no device in ${profile.folder} yet.`, advice) };
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;
     return { here: true, finding: problem(error.message, error.hint ?? 'See the reference, Doctor.') };
