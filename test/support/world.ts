@@ -368,7 +368,7 @@ export class World {
 
   /** The comparison of heads. */
   compare(): void {
-    this.post({ kind: 'head_hint', head: this.head, generation: this.database.generation });
+    this.post({ kind: 'head-hint', head: this.head, generation: this.database.generation });
   }
 
   drainOperations(): void {

@@ -143,7 +143,7 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * True if the state is known to be the database's within the last 5 s, so that requests may be judged by it. After a
+   * True if the state is known to be the database's within the last 5 s, so that requests may use it. After a
    * suspension (laptop lid, SIGSTOP) the event loop handles waiting requests before overdue timers, so the state may
    * predate a revocation. The clock may also have been set back.
    */
@@ -227,7 +227,7 @@ export class Actor implements CommitSink {
   /** A hint, from another instance or from the comparison of heads, that the tenant's history reached this head. */
   headHint(head: number, generation: number): void {
     this.noteGeneration(generation);
-    this.post({ kind: 'head_hint', head, generation });
+    this.post({ kind: 'head-hint', head, generation });
   }
 
   /** The database is reachable and has nothing that is unknown here. */
@@ -250,14 +250,14 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * Reloads devices, bins and pairings. Resolves once sockets were notified and requests are judged by the new state;
-   * rejects when the database cannot be read.
+   * Reloads devices, bins and pairings. Resolves once sockets were notified and requests are checked against the new
+   * state; rejects when the database cannot be read.
    */
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
       (this.reloads ??= []).push({ resolve, reject });
       // A read under way may have seen the older state.
-      this.post({ kind: 'head_hint', head: 0, generation: Infinity });
+      this.post({ kind: 'head-hint', head: 0, generation: Infinity });
     });
   }
 
