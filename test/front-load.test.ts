@@ -3,7 +3,17 @@ import t from 'tap';
 import type { App } from '../src/server/app/route-table.js';
 import type { LoadBound } from '../src/server/http/limits.js';
 import { soon, until } from './support/events.js';
-import { DEVICE, frontOf, STUBS, TENANT, tokenOf, ask, writeA, type HttpAnswer, type StubActor } from './support/front.js';
+import {
+  DEVICE,
+  frontOf,
+  STUBS,
+  TENANT,
+  tokenOf,
+  ask,
+  writeA,
+  type HttpAnswer,
+  type StubActor,
+} from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf, type Raw } from './support/front-sockets.js';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));

@@ -421,15 +421,15 @@ export class Actor implements CommitSink {
     const waiters = this.takeReloads();
     const begun = this.ports.clock.now();
     this.ports.loader.reload(this.tenantId, this.tenant.generation).then(
-      (snapshot) => {
-        if (snapshot === undefined) this.vanish();
-        else this.post({ kind: 'snapshot', snapshot });
+      (update) => {
+        if (update === undefined) this.vanish();
+        else this.post({ kind: 'reloaded', update });
         this.comparedAt = begun;
         if (this.generation >= (this.behind?.generation ?? 0)) this.behind = undefined;
         for (const waiter of waiters) waiter.resolve();
       },
       (error: unknown) => {
-        this.post({ kind: 'snapshot-failed', error: asError(error) });
+        this.post({ kind: 'reload-failed', error: asError(error) });
         // Callers that queued a further reload fail too: it was given up together with this one.
         for (const waiter of [...waiters, ...this.takeReloads()]) waiter.reject(error);
         this.ports.onFault(error, this.tenantId);
@@ -440,7 +440,7 @@ export class Actor implements CommitSink {
   /** The tenant was deleted: its sockets close, changes waiting for a reload are refused, and `reload` resolves. */
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
-    this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
+    this.post({ kind: 'reload-failed', error: new ServiceError('tenant_not_found') });
     for (const waiter of this.takeReloads()) waiter.resolve();
   }
 

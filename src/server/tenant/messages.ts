@@ -15,8 +15,8 @@ export type Message =
       readonly generation: number;
     }
   | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
-  | { readonly kind: 'snapshot'; readonly snapshot: TenantUpdate }
-  | { readonly kind: 'snapshot-failed'; readonly error: Error }
+  | { readonly kind: 'reloaded'; readonly update: TenantUpdate }
+  | { readonly kind: 'reload-failed'; readonly error: Error }
   /** The tenant has at least this head and generation; `generation` is Infinity to force a reload. */
   | { readonly kind: 'head-hint'; readonly head: number; readonly generation: number }
   | {
@@ -52,7 +52,7 @@ export type Effect =
   | { readonly kind: 'stored'; readonly change: Change }
   | { readonly kind: 'refused'; readonly change: Change; readonly error: Error }
   | { readonly kind: 'commit'; readonly change: Change }
-  /** Reload the tenant's devices, bins and pairings; answered by `snapshot` or `snapshot-failed`. */
+  /** Reload the tenant's devices, bins and pairings; answered by `reloaded` or `reload-failed`. */
   | { readonly kind: 'reload' }
   /** Read what others committed above `since`; answered by `gap` or `gap-failed`. */
   | { readonly kind: 'read-gap'; readonly since: number }

@@ -14,7 +14,7 @@ import type { Effect, Message, MessageOf } from './messages.js';
 import type { DeviceState, SocketPort } from './ports.js';
 import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
-import { onSnapshot, requestReload } from './snapshot.js';
+import { onReloaded, requestReload } from './reload.js';
 import type { TenantState } from './state.js';
 
 /** The rule for each kind of message. */
@@ -22,8 +22,8 @@ const RULES: { readonly [K in Message['kind']]: (state: TenantState, message: Me
   change: (state, { change }) => onChange(state, change),
   committed: onCommitted,
   failed: (_, { changes, error }) => onFailed(changes, error),
-  snapshot: (state, { snapshot }) => [...onSnapshot(state, snapshot), ...recheck(state)],
-  'snapshot-failed': (state, { error }) => onSnapshotFailed(state, error),
+  reloaded: (state, { update }) => [...onReloaded(state, update), ...recheck(state)],
+  'reload-failed': (state, { error }) => onReloadFailed(state, error),
   'head-hint': (state, { head, generation }) => onHeadHint(state, head, generation),
   published: onPublished,
   gap: (state, { page }) => onGap(state, page),
@@ -81,7 +81,7 @@ export function admit(state: TenantState, port: SocketPort): Session | ErrorName
   return session;
 }
 
-function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
+function onReloadFailed(state: TenantState, error: Error): Effect[] {
   state.reloading = false;
   state.reloadAgain = false;
   const waiting = state.waiting;
