@@ -231,7 +231,7 @@ const DEVICES = inGroup('Devices', {
   },
   'POST /api/devices/recover': {
     summary: 'Add a device by the phrase alone',
-    text: '`password_required` leaves the challenge as it is; any other try uses it up. `forbidden` does not say what is wrong.',
+    text: '`validation`, `password_required` and a foreign `host` leave the challenge as it is; any other try uses it up. `forbidden` does not say what is wrong.',
     body: 'RecoverBody',
     replies: done('Recovered'),
     errors: ['password_required', 'forbidden', 'device_exists', 'device_limit'],
@@ -246,7 +246,7 @@ const DEVICES = inGroup('Devices', {
 const PAIRING = inGroup('Pairing', {
   'POST /api/devices/pair-init': {
     summary: 'Step 1, existing device: open a session of five minutes',
-    text: 'Ends an older session of the same device. `conflict`: the code is in use, draw another.',
+    text: 'Ends an older session of the same device. `conflict`: the code is in use, by this device’s own session too; draw another.',
     body: 'PairInitBody',
     replies: done('PairStarted'),
     errors: ['pair_invalid', 'conflict'],

@@ -39,7 +39,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   device_revoked: 'Stop. Another device revoked this one; only pairing or recovery brings it back, as a new device.',
   tenant_suspended: 'Keep the change and try again later; it works within 30 s of a payment.',
   forbidden:
-    'Do not repeat it. For a challenge: request a new one. For bootstrap: send the right claim token. For an admin call: send the operator’s token.',
+    'Do not repeat it. For a challenge: request a new one. For recovery also: dial the server by its public host name, and check the words. For bootstrap: send the right claim token. For an admin call: send the operator’s token.',
   password_required: 'Send the password to `POST /api/password/verify` and send its ticket as `passwordTicket`.',
   password_invalid: 'Ask the user again. Attempts are limited by address.',
   url_invalid: 'Request a new URL from the endpoint that returned this one.',
@@ -104,7 +104,7 @@ export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
   tenant_suspended:
     'You, or an overdue payment, caused this: `service-admin tenants list` has the state, `service-admin tenants activate SLUG` ends it. Reads continue meanwhile.',
   forbidden:
-    'For the admin endpoints: the caller’s token is not `ADMIN_TOKEN`, or none is set. Many from one address: somebody is trying to get in; as long as they get this error, nothing is exposed.',
+    'For the admin endpoints: the caller’s token is not `ADMIN_TOKEN`, or none is set. Many from one address: somebody is trying to get in; as long as they get this error, nothing is exposed. For recovery: if a proxy passes on another `Host`, set `PUBLIC_URL` or `DOMAIN`; the log names both hosts.',
   password_required:
     'Nothing: the tenant has an account password. If it is permanently lost: `service-admin password-reset`, once you are sure who is asking.',
   password_invalid:

@@ -97,7 +97,12 @@ function pageParameters(shape: Shape): Json[] {
     { name: 'since', in: 'query', required: inB, description: 'Rows above this version.', schema: since },
     { name: 'limit', in: 'query', description: most, schema: limit },
     { name: 'epoch', in: 'query', description: history, schema: { type: 'string' } },
-    { name: 'bin_id', in: 'query', description: 'Only this bin, over the same cursor.', schema: refTo('BinId') },
+    {
+      name: 'bin_id',
+      in: 'query',
+      description: 'Only this bin, over the same cursor. Spelled like this in both shapes.',
+      schema: refTo('BinId'),
+    },
   ];
 }
 

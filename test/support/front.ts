@@ -157,7 +157,7 @@ const nothing = (): Promise<undefined> => Promise.resolve(undefined);
 
 /** Services that answer `ok`, for tests that replace one of their calls. */
 export const STUBS: Pick<App, 'bootstrap' | 'pairing'> = {
-  bootstrap: { claim: silent, isGuess: () => false, restart: silent, claimed: () => Promise.resolve(true) },
+  bootstrap: { claim: silent, isRight: () => undefined, restart: silent, claimed: () => Promise.resolve(true) },
   pairing: { init: silent, fetchEpk: silent, fetchNpk: silent, requests: silent, wrap: silent },
 };
 
@@ -201,7 +201,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
       ...{ uploadUrl: silent, downloadUrl: silent, begin: silent, continue: silent, giveUp: silent },
       settle: () => Promise.resolve(false),
     },
-    addressLimits: { check: () => undefined, take: nothing },
+    addressLimits: { check: nothing, take: nothing },
     presence: { touched: () => undefined, online: () => Promise.resolve(new Set([DEVICE])) },
     identities: { identity: () => Promise.resolve(identity) },
   };

@@ -10,6 +10,8 @@ const DRAWN: Readonly<Record<string, unknown>> = {
   ...{ token: 'TOKEN', ticket: 'TICKET', tenantId: 'TENANT-ID', epoch: 'EPOCH', lookupId: 'LOOKUP-ID' },
   ...{ pairedAt: 1_760_000_000_000, expiresAt: 1_760_000_300_000, version: undefined, storageUsedBytes: undefined },
 };
+/** The end of a ticket, sixty seconds after it was drawn; every other end is that of a pairing session. */
+const TICKET_END = 1_760_000_060_000;
 const isNumber = (value: unknown): boolean => typeof value === 'number';
 
 /** The value with placeholders for the server's own. Versions of items are kept: they follow from what was written. */
@@ -18,7 +20,7 @@ function settled(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(
     Object.entries(value).map(([name, inner]) => {
-      const drawn = DRAWN[name];
+      const drawn = name === 'expiresAt' && 'ticket' in value ? TICKET_END : DRAWN[name];
       return [name, drawn === undefined || (isNumber(drawn) && !isNumber(inner)) ? settled(inner) : drawn];
     }),
   );
@@ -133,11 +135,12 @@ const claimSection = (text: string): string => `## Claiming, word for word
 
 A claim up to the first item, as it goes over the wire in shape A. \`>\` is what the client sends, \`<\` what it gets. Capitals stand
 for what the server draws; times are the server's too. The keys are those of
-[One item, byte for byte](cryptography.md#one-item-byte-for-byte), whose item is written here.
+[One item, byte for byte](cryptography.md#one-item-byte-for-byte), whose item is written here. Not shown: the header
+\`X-Wire-Shape: a\` of every request, \`Content-Type: application/json\` of every body, and the frames \`ping\` and \`pong\`.
 
 ${text}
 
-Of the reply to \`GET /api/me\` that is left which a client uses here. The \`ack\` moves the cursor to 1, not the reply to the write.
+Of the reply to \`GET /api/me\` only the fields that a client uses here are shown. The \`ack\` moves the cursor to 1, not the reply to the write.
 `;
 
 const pairingSection = (text: string): string => `## Pairing, word for word

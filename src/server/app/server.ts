@@ -362,7 +362,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   stops.push(() => bins.close());
   const joins = { store, clock, issueToken, tickets, maxDevices, changed, onFault };
   const onForeignHost = (mismatch: ForeignHost): void =>
-    log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
+    log.warn(mismatch, 'recovery refused: it was signed for a host that is not this server');
   return {
     tokens: new TokenVerifier(secret),
     tickets,

@@ -415,8 +415,8 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
 }
 
 /**
- * The host names that clients dial, for proxies that pass on another `Host`: of `PUBLIC_URL` and `DOMAIN`, lower case,
- * without port. Empty where neither is set and in multi mode: the request's own host counts.
+ * The host names that clients dial, whatever `Host` a proxy or a relaying server sends: of `PUBLIC_URL` and `DOMAIN`, lower
+ * case, without port. Empty where neither is set and in multi mode: the request's own host counts.
  */
 export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'domain'>): readonly string[] {
   const { publicUrl, domain } = config;

@@ -110,9 +110,10 @@ export class Bootstrap {
     return this.options.store.claimed(tenantId);
   }
 
-  /** Whether the body's token is a wrong BOOTSTRAP_TOKEN. A missing token is no guess. */
-  isGuess({ claimToken = null }: BootstrapBody): boolean {
-    return claimToken !== null && !this.admits(claimToken);
+  /** Whether the body's token is BOOTSTRAP_TOKEN; undefined where none was sent, or none is required. */
+  isRight({ claimToken = null }: BootstrapBody): boolean | undefined {
+    const { bootstrapToken, claimTokens } = this.options;
+    return claimTokens || bootstrapToken === null || claimToken === null ? undefined : this.admits(claimToken);
   }
 
   private admits(claimToken: string | null): boolean {
@@ -144,9 +145,9 @@ const recoveryRefused = (): ServiceError =>
 /** Recovery when all devices are gone, by a signature of the key that is derived from the phrase. */
 export class Recovery {
   /**
-   * @param options.publicHosts host names, lower case and without port, that clients dial. Behind a proxy that rewrites
-   * `Host` the request's own host is not the one that the client dialled and signed.
-   * @param options.onForeignHost is called for a recovery that was signed for one host and arrived at another.
+   * @param options.publicHosts host names, lower case and without port, that clients dial. Empty: the request's own host
+   * counts.
+   * @param options.onForeignHost is called for a recovery that was signed for a host that does not count.
    */
   constructor(
     private readonly options: EnrolmentOptions & {
@@ -167,8 +168,8 @@ export class Recovery {
   }
 
   /**
-   * Adds the signed device. `dialled`: the host name that the request was sent to. A signature made for a host that is
-   * neither this nor one of `publicHosts` is refused, so that another server cannot relay it.
+   * Adds the signed device. `dialled`: the host name that the request was sent to. A signature made for another host is
+   * refused, so that another server cannot relay it.
    * Throws `password_required` (which leaves the challenge unused), `forbidden`, `device_exists`, `device_limit`.
    */
   async recover(tenantId: string, body: RecoverBody, dialled: string): Promise<replies.Recovered<Uint8Array>> {
@@ -200,7 +201,9 @@ export class Recovery {
   }
 
   private requireOwnHost(tenantId: string, signedFor: string, cameTo: string): void {
-    if (signedFor === cameTo || this.options.publicHosts.includes(signedFor)) return;
+    const { publicHosts } = this.options;
+    // Not the request's own host as well: a relaying server chooses what it sends as `Host`, and would send its own name.
+    if (publicHosts.length === 0 ? signedFor === cameTo : publicHosts.includes(signedFor)) return;
     this.options.onForeignHost({ tenantId, signedFor: printable(signedFor), cameTo: printable(cameTo) });
     throw recoveryRefused();
   }

@@ -27,7 +27,7 @@ export interface DeviceParts {
   readonly presence: { online(tenantId: string): Promise<ReadonlySet<string>> };
   readonly identities: Pick<AccountStore, 'identity'>;
   readonly devices: Pick<Devices, 'list' | 'patch' | 'revoke'>;
-  readonly bootstrap: Pick<Bootstrap, 'claim' | 'isGuess' | 'restart' | 'claimed'>;
+  readonly bootstrap: Pick<Bootstrap, 'claim' | 'isRight' | 'restart' | 'claimed'>;
   readonly reauth: Pick<Reauthentication, 'challenge' | 'answer'>;
   readonly recovery: Pick<Recovery, 'challenge' | 'recover'>;
   readonly tickets: Pick<Tickets, 'issueSocket'>;
@@ -83,8 +83,9 @@ export const revokeDevice: Handler<DeviceParts> = (call, { devices }) =>
 /** `POST /devices/bootstrap`: exactly one call succeeds. Wrong BOOTSTRAP_TOKENs are limited as those of the operator. */
 export const claim: Handler<DeviceParts> = async (call, { bootstrap, addressLimits }) => {
   const body = validators.validateBootstrapBody(fields(call));
-  addressLimits.check('guess', call.address);
-  if (bootstrap.isGuess(body)) await addressLimits.take('guess', call.address);
+  const isRight = bootstrap.isRight(body);
+  if (isRight === true) await addressLimits.check('guess', call.address);
+  if (isRight === false) await addressLimits.take('guess', call.address);
   return bootstrap.claim(call.tenantId, body);
 };
 

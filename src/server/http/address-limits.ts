@@ -42,6 +42,14 @@ interface Window {
   readonly ms: number;
 }
 
+/** A use of `key` (32 bytes), at most `limit` in any `windowMs`. */
+interface RateUse {
+  readonly key: Uint8Array;
+  readonly now: number;
+  readonly windowMs: number;
+  readonly limit: number;
+}
+
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 /** Also per day, since unclaimed names are freed only after a day. */
@@ -85,8 +93,10 @@ export class AddressLimits {
   constructor(
     private readonly options: {
       readonly store: {
-        /** Counts one use of `key` (32 bytes) in the window, on all instances; 0 when admitted, else the ms to wait. */
-        take(use: { key: Uint8Array; now: number; windowMs: number; limit: number }): Promise<number>;
+        /** Counts one use, on all instances; 0 when admitted, else the ms to wait. */
+        take(use: RateUse): Promise<number>;
+        /** What `take` would return; counts none. */
+        wait(use: RateUse): Promise<number>;
       };
       readonly clock: Clock;
       /** RATE_PAIR_PER_MIN, for each purpose that has no limit of its own; 0: off. */
@@ -106,9 +116,13 @@ export class AddressLimits {
     for (const [name, window] of this.countsOf(purpose, address)) await this.takeOne(name, window);
   }
 
-  /** Throws as `take` where this instance knows that the address has no use left; counts none. */
-  check(purpose: RatePurpose, address: string): void {
-    for (const [name, window] of this.countsOf(purpose, address)) this.usable(name, window);
+  /** Throws as `take` where the address has no use left on any instance; counts none. */
+  async check(purpose: RatePurpose, address: string): Promise<void> {
+    for (const [name, window] of this.countsOf(purpose, address)) {
+      const known = this.usable(name, window);
+      const use = this.useOf(name, window);
+      refuseFor(known, use.now, await this.options.store.wait(use));
+    }
   }
 
   private countsOf(purpose: RatePurpose, address: string): (readonly [name: string, window: Window])[] {
@@ -128,20 +142,21 @@ export class AddressLimits {
 
   private async takeOne(name: string, window: Window): Promise<void> {
     const known = this.usable(name, window);
-    const now = this.options.clock.now();
+    const use = this.useOf(name, window);
+    const { now } = use;
     // Counted before the statement runs: else each of several concurrent uses would execute one.
     known.used.push(now);
-    const key = createHash('sha256').update(name).digest();
-    const use = { key, now, windowMs: window.ms, limit: window.limit };
     // A use that could not be counted, or was not admitted, is none.
     const waitMs = await this.options.store.take(use).catch((error: unknown) => {
       forget(known, now);
       throw error;
     });
-    if (waitMs <= 0) return;
-    forget(known, now);
-    known.until = Math.max(known.until, now + waitMs);
-    throw refusal(waitMs);
+    if (waitMs > 0) forget(known, now);
+    refuseFor(known, now, waitMs);
+  }
+
+  private useOf(name: string, { limit, ms: windowMs }: Window): RateUse {
+    return { key: createHash('sha256').update(name).digest(), now: this.options.clock.now(), windowMs, limit };
   }
 
   /** What this instance knows of the uses in the window. Throws where none is left. */
@@ -167,6 +182,13 @@ export class AddressLimits {
     this.known.set(name, found);
     return found;
   }
+}
+
+/** Throws, and remembers the refusal, where the store said to wait. */
+function refuseFor(known: Known, now: number, waitMs: number): void {
+  if (waitMs <= 0) return;
+  known.until = Math.max(known.until, now + waitMs);
+  throw refusal(waitMs);
 }
 
 function forget(known: Known, at: number): void {

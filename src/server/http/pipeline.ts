@@ -305,7 +305,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     return undefined;
   }
 
-  private admitOperator(ctx: RequestContext): Promise<void> | undefined {
+  private admitOperator(ctx: RequestContext): Promise<void> {
     this.budgets.enter(ctx);
     const { authorization } = ctx;
     const { config, addressLimits } = this.app;
