@@ -130,7 +130,7 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['S3_ENDPOINT', ['minio:9000', 'http://u:hunter2@h'], /an http or https URL/],
   ['S3_PUBLIC_ENDPOINT', ['s3', 'http://h?x=1'], /an http or https URL/],
   ['S3_FORCE_PATH_STYLE', ['1', 'yes'], /true or false/],
-  ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5', '3651'], /days from 0 to 3650/],
+  ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5', '3651'], /from 0 to 3650 \(days\)/],
   ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
   ['PAYMENT_BILLING_ENABLED', ['yes', 'TRUE', '1'], /true or false/],
   ['PAYMENT_SECRET_KEY', ['hunter2', 'hunter2 hunter2'], /at least 8 visible ASCII/],

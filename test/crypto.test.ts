@@ -349,6 +349,23 @@ void t.test('CLIENT-19: anything else that is sealed to the device is not answer
   t.end();
 });
 
+void t.test('REAUTH-02: a master key that a lying server passes off as a challenge is erased everywhere', (t) => {
+  const keys = node.boxKeyPair();
+  const seen: Uint8Array[] = [];
+  const watched: Sodium = {
+    ...node,
+    equal(a, b) {
+      seen.push(a, b);
+      return node.equal(a, b);
+    },
+  };
+  const challenge = wrapMasterKey(node, MASTER, keys.publicKey);
+  t.throws(() => answerReauthChallenge(watched, IDS, { challenge, keys }), refusal('bad_challenge'));
+  t.equal(seen.length, 2, 'what was opened, and what it was compared with');
+  for (const bytes of seen) t.ok(bytes.every((byte) => byte === 0));
+  t.end();
+});
+
 void t.test('CRYPTO-11: bin meta opens under its own master key and its bin only', (t) => {
   const meta = fc.record({
     name: fc.string({ unit: 'grapheme', maxLength: 40 }),

@@ -3,7 +3,17 @@ import t from 'tap';
 import type { App } from '../src/server/app/route-table.js';
 import type { LoadBound } from '../src/server/http/limits.js';
 import { soon, until } from './support/events.js';
-import { DEVICE, frontOf, STUBS, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
+import {
+  DEVICE,
+  frontOf,
+  STUBS,
+  TENANT,
+  tokenOf,
+  ask,
+  writeA,
+  type HttpAnswer,
+  type StubActor,
+} from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf, type Raw } from './support/front-sockets.js';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -89,6 +99,37 @@ t.test('FAIR-13: a client that disconnects while it waits is counted until the w
   limiter.answer();
   await until('room again', async () => (await free(port)).status === 200);
   t.notOk(lines.some((line) => line.level === 'error'));
+});
+
+t.test('FAIR-13: a call whose client disconnects while its device is looked up again is not run', async (t) => {
+  const loads: (() => void)[] = [];
+  const actors = new Map<string, StubActor>();
+  const { port, actor, lines, front } = await frontOf(t, {
+    services: {
+      tenants: {
+        actors,
+        get: () => new Promise((resolve) => void loads.push(() => resolve(actor))),
+        hurry: () => undefined,
+        changed: () => Promise.resolve(),
+      },
+    },
+  });
+  actors.set(TENANT, actor);
+  const body = JSON.stringify({ contentLength: 1, contentType: 'text/plain' });
+  const head = `POST /api/blobs/upload-url HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer ${tokenOf()}`;
+  const gone = await raw(t, port, `${head}\r\nContent-Length: ${body.length}\r\n\r\n`);
+  await until('it is admitted', () => front.held()['device_calls'] === 1);
+  actor.current = false;
+  gone.socket.write(body);
+  await until('the tenant is loaded again', () => loads.length === 1);
+  gone.socket.destroy();
+  t.equal((await ask(port, '/api/health', { token: null })).status, 200);
+  for (const answer of loads) answer();
+  await until('nothing is under way', () => front.held()['device_calls'] === 0);
+  t.same(
+    lines.filter(({ level }) => level === 'error'),
+    [],
+  );
 });
 
 t.test('FAIR-11: bodies of calls that wait for their admission are counted while they are kept', async (t) => {

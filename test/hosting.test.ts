@@ -387,20 +387,20 @@ t.test('HOST-15: a freed name that is signed up again keeps its new tenant on ev
   });
   await hosts.start();
   t.teardown(() => hosts.close());
-  for (let n = 0; n < 3; n++) await hosts.readOn();
+  for (let n = 0; n < 3; n++) await hosts.refresh();
   t.equal(hosts.tenantOf('lazy.sync.test'), 'second');
   t.same(freed, ['first'], 'the second tenant does not count as freed');
   // The name is signed up here during a reading that still saw it as free.
   answer = { changes: [{ slug: 'lazy', tenantId: null }], position: '9' };
-  await hosts.readOn();
+  await hosts.refresh();
   t.same(freed, ['first', 'second']);
   answer = { changes: [{ slug: 'lazy', tenantId: null }], position: '11' };
   asked.push(() => hosts.add('lazy', 'third'));
-  await hosts.readOn();
+  await hosts.refresh();
   t.equal(hosts.tenantOf('lazy.sync.test'), 'third');
   t.same(freed, ['first', 'second']);
   answer = { changes: [], position: '12' };
-  await hosts.readOn();
+  await hosts.refresh();
   t.equal(positions.at(-1), '9', 'a change that was skipped is read again');
 });
 

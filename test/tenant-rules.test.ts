@@ -142,7 +142,7 @@ t.test('DUR-10: any number of hints costs one read, and rows committed meanwhile
   world.remote(
     writeChange(writeOf({ inline: inline('elsewhere', BOTH) }), { tenantId: TENANT, deviceId: deviceId(1) }),
   );
-  for (let n = 0; n < 5_000; n++) world.post({ kind: 'head_hint', head: 1 + n, generation: 0 });
+  for (let n = 0; n < 5_000; n++) world.post({ kind: 'head-hint', head: 1 + n, generation: 0 });
   const reads = (): number => world.underWay.filter(({ name }) => name === 'gap').length;
   t.equal(reads(), 1);
   for (let n = 2; n < 1_600; n++) {
@@ -207,7 +207,7 @@ function add(recent: RecentFrames, added: readonly ItemRow[]): void {
   for (const one of added) recent.add(one);
 }
 const versionsAbove = (recent: RecentFrames, cursor: number): number[] =>
-  recent.above(cursor).map((place) => recent.ring.versionOf(place));
+  recent.above(cursor).map((position) => recent.ring.versionOf(position));
 
 t.test(
   'WS-24: frames kept in memory are bounded in number and bytes, and the floor rises with what is dropped',
@@ -229,7 +229,7 @@ t.test(
     for (let n = 1; n <= 20; n++) {
       add(heavy, rows(n, n, 65_536));
       t.equal(heavy.covers(n - 1), true, 'the newest frame is kept');
-      const lengths = heavy.above(0).map((place) => heavy.view(place)?.length ?? 0);
+      const lengths = heavy.above(0).map((position) => heavy.frame(position)?.length ?? 0);
       const bytes = lengths.reduce((sum, length) => sum + length, 0);
       t.ok(bytes <= RECENT_BYTES, `${bytes} bytes`);
       t.ok(
@@ -268,14 +268,14 @@ t.test('REPLAY-02: memory returns each frame as it was put in', (t) => {
     add(recent, put);
     const got = recent.above(0);
     t.equal(got.length, put.length);
-    for (const [n, place] of got.entries()) {
+    for (const [n, position] of got.entries()) {
       const one = put[n] as ItemRow;
       const { ring: held } = recent;
       t.strictSame(
-        [held.idOf(place), held.versionOf(place), held.deviceOf(place)],
+        [held.idOf(position), held.versionOf(position), held.deviceOf(position)],
         [one.id, one.version, one.changedBy],
       );
-      t.equal(Buffer.from(recent.view(place) ?? []).toString(), frameText(shape, itemOf(one)));
+      t.equal(Buffer.from(recent.frame(position) ?? []).toString(), frameText(shape, itemOf(one)));
       t.equal(rowTextOfBytes(shape, one), rowText(shape, itemOf(one)), 'the row in a listing is the same');
     }
   }
@@ -341,7 +341,10 @@ t.test(
             const expected = latest.map((one) => [one.version, frameText('a', itemOf(one))]);
             const got = recent
               .above(cursor)
-              .map((place) => [recent.ring.versionOf(place), Buffer.from(recent.view(place) ?? []).toString()]);
+              .map((position) => [
+                recent.ring.versionOf(position),
+                Buffer.from(recent.frame(position) ?? []).toString(),
+              ]);
             if (JSON.stringify(got) !== JSON.stringify(expected)) throw new Error(`above ${cursor} of ${log.length}`);
           }
         }
@@ -383,7 +386,7 @@ t.test('ARCH-07: the same messages give the same effects', (t) => {
     const change = writeChange(write, { tenantId: TENANT });
     const effects = step(world.state, { kind: 'change', change }, 7).map(({ kind }) => ({ kind }) as Effect);
     world.remote(writeChange(write, { tenantId: TENANT }));
-    const hinted = step(world.state, { kind: 'head_hint', head: 1, generation: 1 }, 8);
+    const hinted = step(world.state, { kind: 'head-hint', head: 1, generation: 1 }, 8);
     const hello = step(world.state, { kind: 'hello', session, since: 0, epoch: EPOCH, acks: true }, 99_000_000);
     return [effects, hinted, hello];
   };

@@ -89,7 +89,7 @@ t.test('INST-04: hints that arrive twice, late or out of order cause no second r
   const world = new World();
   const { witness } = world.connect(1);
   for (let n = 1; n <= 6; n++) world.remote(writeChange(text(n), by(2)));
-  for (const head of [6, 3, 6, 1]) world.post({ kind: 'head_hint', head, generation: 1 });
+  for (const head of [6, 3, 6, 1]) world.post({ kind: 'head-hint', head, generation: 1 });
   t.strictSame(
     world.underWay.map(({ name }) => name),
     ['gap'],
@@ -97,7 +97,7 @@ t.test('INST-04: hints that arrive twice, late or out of order cause no second r
   );
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6], 'every version once, over several pages');
-  for (const head of [2, 6]) world.post({ kind: 'head_hint', head, generation: 1 });
+  for (const head of [2, 6]) world.post({ kind: 'head-hint', head, generation: 1 });
   t.strictSame(world.underWay, []);
   t.end();
 });
@@ -172,7 +172,7 @@ t.test('a hint above the actual head causes one read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.remote(writeChange(text(1), by(2)));
-  world.post({ kind: 'head_hint', head: 99, generation: 1 });
+  world.post({ kind: 'head-hint', head: 99, generation: 1 });
   world.serve('gap');
   t.strictSame(witness.versions, [1]);
   t.strictSame(world.underWay, []);
@@ -347,7 +347,7 @@ t.test('INST-02: any answer of the database reveals a missed change', (t) => {
   t.strictSame([errorOf(asked), witness.versions], ['version_conflict', [1]], 'the answer to a refused write');
   world.remote(writeChange(text(2), by(2)));
   world.join();
-  world.post({ kind: 'head_hint', head: 0, generation: world.database.generation });
+  world.post({ kind: 'head-hint', head: 0, generation: world.database.generation });
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2], 'the answer to a reload of the devices');
   t.end();

@@ -98,14 +98,14 @@ const HAPPENINGS = {
   remote: (world: World, happening: Happening) => world.remote(draw(world, happening)),
   hint: (world: World, { a }: Happening) => {
     const hint = pick(world.hints.slice(-HINT_MAX), a) ?? pick(world.hints, a);
-    if (hint !== undefined) world.post({ kind: 'head_hint', ...hint });
+    if (hint !== undefined) world.post({ kind: 'head-hint', ...hint });
   },
   published: (world: World, { a, b, c }: Happening) => {
     const from = Math.max(1, world.head - (a % 5));
     world.published(from, from + (b % 3), c % 3 !== 0);
   },
   compare: (world: World) => world.compare(),
-  lie: (world: World, { a }: Happening) => world.post({ kind: 'head_hint', head: world.head + a, generation: 0 }),
+  lie: (world: World, { a }: Happening) => world.post({ kind: 'head-hint', head: world.head + a, generation: 0 }),
   advance: (world: World, { a }: Happening) => {
     const operation = pick(world.underWay, a);
     if (operation !== undefined) world.advance(operation);

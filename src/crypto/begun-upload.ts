@@ -6,25 +6,24 @@ import { text } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { b32, erasing, openWithNonce, sealWithNonce, withDerivedKey, type Sodium } from './sodium.js';
 
-const KEEP_CONTEXT = text(`${SERVICE_NAME}-begun-upload-v1`);
+const RECORD_CONTEXT = text(`${SERVICE_NAME}-begun-upload-v1`);
 const HASH_CONTEXT = text(`${SERVICE_NAME}-upload-block-v1`);
 
-/** Binds a record to its item: one that was swapped with another item's does not open. */
-interface Kept {
+interface RecordKeys {
   readonly masterKey: Uint8Array;
-  /** Id of the future item. */
+  /** Id of the future item: additional data, so that a record that was swapped with another item's does not open. */
   readonly id: string;
 }
 
 /** Encrypts a record, by `sealWithNonce` under B32("service-begun-upload-v1", key = master). */
-export const sealBegun = (sodium: Sodium, record: Uint8Array, { masterKey, id }: Kept): Uint8Array =>
-  withDerivedKey(sodium, masterKey, KEEP_CONTEXT, (key) =>
+export const sealBegun = (sodium: Sodium, record: Uint8Array, { masterKey, id }: RecordKeys): Uint8Array =>
+  withDerivedKey(sodium, masterKey, RECORD_CONTEXT, (key) =>
     sealWithNonce(sodium, { message: record, aad: text(id), key }),
   );
 
 /** The record; undefined if it was changed or belongs to another item. */
-export const openBegun = (sodium: Sodium, sealed: Uint8Array, { masterKey, id }: Kept): Uint8Array | undefined =>
-  withDerivedKey(sodium, masterKey, KEEP_CONTEXT, (key) =>
+export const openBegun = (sodium: Sodium, sealed: Uint8Array, { masterKey, id }: RecordKeys): Uint8Array | undefined =>
+  withDerivedKey(sodium, masterKey, RECORD_CONTEXT, (key) =>
     openWithNonce(sodium, { message: sealed, aad: text(id), key }),
   );
 

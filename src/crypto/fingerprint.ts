@@ -1,4 +1,4 @@
-/** Fingerprints that users compare between two screens: short, yet without a second preimage. */
+/** Fingerprints that users compare between two screens: short, yet long enough that no second preimage can be found. */
 import { text } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { withDerivedKey, type Sodium } from './sodium.js';

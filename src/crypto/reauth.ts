@@ -14,7 +14,8 @@ interface ReauthIds {
   readonly challengeId: string;
 }
 
-const challengeForm = (ids: ReauthIds, secret: Uint8Array): Uint8Array =>
+/** The plaintext of a challenge. */
+const plaintextOf = (ids: ReauthIds, secret: Uint8Array): Uint8Array =>
   lengthPrefixed(CHALLENGE_CONTEXT, ids.tenantId, ids.deviceId, ids.challengeId, secret);
 
 const answerOf = (sodium: Sodium, ids: ReauthIds, secret: Uint8Array): Uint8Array =>
@@ -29,14 +30,12 @@ export function makeReauthChallenge(
   ids: ReauthIds,
   publicKey: Uint8Array,
 ): { readonly challenge: Uint8Array; readonly answer: Uint8Array } {
-  const secret = sodium.random(KEY_BYTES);
-  const opened = challengeForm(ids, secret);
-  try {
-    return { challenge: sodium.seal(opened, publicKey), answer: answerOf(sodium, ids, secret) };
-  } finally {
-    sodium.memzero(secret);
-    sodium.memzero(opened);
-  }
+  return erasing(sodium, sodium.random(KEY_BYTES), (secret) =>
+    erasing(sodium, plaintextOf(ids, secret), (plaintext) => ({
+      challenge: sodium.seal(plaintext, publicKey),
+      answer: answerOf(sodium, ids, secret),
+    })),
+  );
 }
 
 /**
@@ -47,19 +46,20 @@ export function makeReauthChallenge(
 export function answerReauthChallenge(
   sodium: Sodium,
   ids: ReauthIds,
-  sealed: { readonly challenge: Uint8Array; readonly keys: KeyPair },
+  { challenge, keys }: { readonly challenge: Uint8Array; readonly keys: KeyPair },
 ): Uint8Array {
-  const opened = sodium.sealOpen(sealed.challenge, sealed.keys);
+  const opened = sodium.sealOpen(challenge, keys);
   if (opened === undefined) throw new CryptoRefusal('bad_challenge', 'the challenge does not open with this device');
   return erasing(sodium, opened, () => {
-    const secret = opened.slice(-KEY_BYTES);
-    const expected = challengeForm(ids, secret);
+    // A view, not a copy: what a lying server had this device open may be the master key, and is erased with `opened`.
+    const secret = opened.subarray(-KEY_BYTES);
     // Comparing with the only valid encoding of this secret verifies context, ids, order and lengths at once.
-    if (secret.length !== KEY_BYTES || !sodium.equal(expected, opened))
-      throw new CryptoRefusal('bad_challenge', 'what was sealed is not a challenge for this device');
-    const answer = answerOf(sodium, ids, secret);
-    sodium.memzero(secret);
-    sodium.memzero(expected);
-    return answer;
+    const isValid = erasing(
+      sodium,
+      plaintextOf(ids, secret),
+      (expected) => secret.length === KEY_BYTES && sodium.equal(expected, opened),
+    );
+    if (!isValid) throw new CryptoRefusal('bad_challenge', 'what was sealed is not a challenge for this device');
+    return answerOf(sodium, ids, secret);
   });
 }

@@ -179,12 +179,12 @@ export function stretch(
   });
 }
 
-/** Runs `use` with the key, then erases it. */
-export function erasing<T>(sodium: Sodium, key: Uint8Array, use: (key: Uint8Array) => T): T {
+/** Runs `use` with secret bytes, and erases them when it returns or throws. Not for asynchronous work. */
+export function erasing<T>(sodium: Sodium, secret: Uint8Array, use: (secret: Uint8Array) => T): T {
   try {
-    return use(key);
+    return use(secret);
   } finally {
-    sodium.memzero(key);
+    sodium.memzero(secret);
   }
 }
 

@@ -61,10 +61,10 @@ export async function killedBefore(t: Test, steps: readonly string[]): Promise<v
       stdio: ['ignore', 'ignore', 'inherit'],
     });
     t.same(await once(child, 'exit'), [null, 'SIGKILL'], step);
-    const kept = step === 'place' ? `postgres-${from}` : 'postgres';
+    const kept = step === 'move-new' ? `postgres-${from}` : 'postgres';
     t.equal(await majorIn(join(dataDir, kept)), from, `${step}: the old one is there`);
     const call = await admin(t, { DATA_DIR: dataDir });
-    if (step === 'place') {
+    if (step === 'move-new') {
       t.notOk(existsSync(join(dataDir, 'postgres')), 'between the two names');
       t.match(await call.json('verify'), { code: EXIT.ok, data: { items: 20 } }, 'and yet no empty one is made');
     } else {
@@ -73,7 +73,7 @@ export async function killedBefore(t: Test, steps: readonly string[]): Promise<v
       await old.stop();
     }
     const again = await call.json('upgrade-postgres');
-    t.match(again, { code: EXIT.ok, data: { done: step !== 'place' } }, again.stderr);
+    t.match(again, { code: EXIT.ok, data: { done: step !== 'move-new' } }, again.stderr);
     // The lock's folder stays where one was taken.
     const names = (await readdir(dataDir)).filter((name) => name !== 'postgres.upgrade-lock').sort();
     t.same(names, ['postgres', `postgres-${from}`, 'postgres.log', 'secrets'], `${step}: nothing else is left`);
@@ -82,7 +82,8 @@ export async function killedBefore(t: Test, steps: readonly string[]): Promise<v
     t.same(await contents(now.url), template.rows, `${step}: all is in the new one`);
     const [found] = await runSql(now.url, `SELECT claim_epoch('fresh') AS epoch`);
     // Once the old database gave its history's name away it may not have it back.
-    if (!['name', 'keep'].includes(step)) t.equal(found?.['epoch'], template.epoch, `${step}: the same history`);
+    if (!['name-new', 'move-old'].includes(step))
+      t.equal(found?.['epoch'], template.epoch, `${step}: the same history`);
     else t.not(found?.['epoch'], template.epoch, `${step}: another history`);
     await now.stop();
   }

@@ -191,8 +191,8 @@ export class World {
   private ask(effect: Extract<Effect, { kind: 'reload' | 'read-gap' | 'read-head' | 'read-page' }>): void {
     const page = (since: number, limit: number) => this.log.read({ tenantId: TENANT, since, limit });
     if (effect.kind === 'reload') {
-      const failed = (): Message => ({ kind: 'snapshot-failed', error: new Error('no database') });
-      return this.begin('reload', () => ({ kind: 'snapshot', snapshot: this.snapshot() }), failed);
+      const failed = (): Message => ({ kind: 'reload-failed', error: new Error('no database') });
+      return this.begin('reload', () => ({ kind: 'reloaded', update: this.snapshot() }), failed);
     }
     if (effect.kind === 'read-gap') {
       const { since } = effect;
@@ -368,7 +368,7 @@ export class World {
 
   /** The comparison of heads. */
   compare(): void {
-    this.post({ kind: 'head_hint', head: this.head, generation: this.database.generation });
+    this.post({ kind: 'head-hint', head: this.head, generation: this.database.generation });
   }
 
   drainOperations(): void {

@@ -104,7 +104,10 @@ export class OperatorStore extends Store {
     );
   }
 
-  /** Orders instances to drain their sockets over `ms`; each reads the order with its next heartbeat. */
+  /**
+   * Orders instances to drain their sockets over `ms`; each reads the order with its next heartbeat. `alone`: other
+   * processes on the same port continue.
+   */
   async drain(ids: readonly string[], ms: number, alone: boolean): Promise<void> {
     await this.rows(
       `UPDATE instances SET drain_asked_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,

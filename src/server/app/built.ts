@@ -31,7 +31,7 @@ const FOR_EVER = 'public, max-age=31536000, immutable';
 const REVALIDATED = 'no-cache';
 
 /** Content types that the build does not compress. */
-const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
+const UNCOMPRESSED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
 
 /** Undefined for the error of a file that was not built; throws any other. */
 function absent(error: unknown): undefined {
@@ -39,12 +39,12 @@ function absent(error: unknown): undefined {
 }
 
 /** Reads a file that the build has written, with its compressed forms. Throws where one of them is missing. */
-function readBuilt(folder: string, name: string): Pick<WebFile, 'type' | 'bytes' | 'packed'> {
+function readBuilt(folder: string, name: string): Pick<WebFile, 'type' | 'bytes' | 'compressed'> {
   const read = (suffix: string): Buffer => readFileSync(join(folder, `${name}${suffix}`));
   const type = TYPES[extname(name)];
   if (type === undefined) throw new Error(`no content type for ${join(folder, name)}`);
-  const packed = UNPACKED.has(type) ? {} : { packed: { br: read('.br'), gzip: read('.gz') } };
-  return { type, bytes: read(''), ...packed };
+  const compressed = UNCOMPRESSED.has(type) ? {} : { compressed: { br: read('.br'), gzip: read('.gz') } };
+  return { type, bytes: read(''), ...compressed };
 }
 
 function assetOf(folder: string, asset: WebAsset): WebFile {

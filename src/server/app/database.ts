@@ -89,7 +89,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   const hosts = hostsOf(url);
   const compare = (): Promise<void> => withPooled(pool, (client) => history.check(client));
   if (pooled) hooks.stops.push(repeated(clock, LOOK_MS, () => compare().catch(onFault)));
-  if (hosts.servers.length > 1) hooks.stops.push(repeated(clock, LOOK_MS, () => hosts.look().catch(onFault)));
+  if (hosts.servers.length > 1) hooks.stops.push(repeated(clock, LOOK_MS, () => hosts.refresh().catch(onFault)));
   return {
     ...{ pool, history, noticeKey, sessionUrl, pooled, link },
     async openLane(onLost) {

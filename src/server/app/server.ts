@@ -450,7 +450,7 @@ async function composeHosting(
   });
   await hosts.start();
   // In reverse order: once closed, a read that still waits asks nothing.
-  stops.push(repeated(clock, HEAD_COMPARE_MS, () => hosts.readOn()));
+  stops.push(repeated(clock, HEAD_COMPARE_MS, () => hosts.refresh()));
   stops.push(() => hosts.close());
   hooks.onHint = (tenant) => hosts.hint(tenant);
   const urlOf = (slug: string): string => tenantUrl(config, slug);

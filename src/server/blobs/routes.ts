@@ -22,7 +22,7 @@ export interface BlobParts {
 
 type LocalTransfers = Pick<Transfers, 'upload' | 'download' | 'tooSlow'>;
 
-/** The origin of a page (RFC 6454, 6.1); it is passed on to the store. */
+/** An Origin header that names a web page (RFC 6454, 6.1); it is passed on to the store. */
 const PAGE = /^https?:\/\/[A-Za-z0-9.:[\]_-]{1,255}$/;
 const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
 
@@ -32,22 +32,21 @@ const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
  * multi mode the request's host, which is the tenant's, replaces the one in PUBLIC_URL or DOMAIN.
  */
 function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
-  const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;
-  if (publicUrl !== null) {
-    if (tenantHost === undefined) return publicUrl;
-    const { protocol, port } = new URL(publicUrl);
-    return `${protocol}//${tenantHost}${port === '' ? '' : `:${port}`}`;
+  const configured = publicUrl ?? (domain === null ? null : `https://${domain}`);
+  if (configured !== null) {
+    if (tenantMode === 'single') return configured;
+    const { protocol, port } = new URL(configured);
+    return `${protocol}//${hostName(call.host)}${port === '' ? '' : `:${port}`}`;
   }
-  if (domain !== null) return `https://${tenantHost ?? domain}`;
   if (!HOST.test(call.host)) throw invalid('host', 'must be a host name');
   const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
-  const believed = peer !== undefined && new TrustedProxies(trustedProxies).trusts(peer);
-  const secure = believed && /^\s*https\s*(,|$)/i.test(call.forwardedProto);
-  return `${secure ? 'https' : 'http'}://${call.host}`;
+  const isTrusted = peer !== undefined && new TrustedProxies(trustedProxies).trusts(peer);
+  const isSecure = isTrusted && /^\s*https\s*(,|$)/i.test(call.forwardedProto);
+  return `${isSecure ? 'https' : 'http'}://${call.host}`;
 }
 
 /** The upload that a device requests. Throws `validation`. */
-function wishOf(call: RequestContext, config: HttpConfig): UploadRequest {
+function uploadRequestOf(call: RequestContext, config: HttpConfig): UploadRequest {
   const body = fields(call);
   const b = call.shape === 'b' ? validateUploadBodyB(body) : undefined;
   const a = b === undefined ? validateUploadBodyA(body) : undefined;
@@ -62,11 +61,11 @@ function wishOf(call: RequestContext, config: HttpConfig): UploadRequest {
 
 /** `POST /blobs/upload-url`. Throws `validation`, and like `Blobs.uploadUrl`. */
 export const uploadUrl: Handler<BlobParts, BlobUpload> = (call, { blobs, config }) =>
-  blobs.uploadUrl(call.tenantId, wishOf(call, config));
+  blobs.uploadUrl(call.tenantId, uploadRequestOf(call, config));
 
 /** `POST /uploads`. Throws `validation`, and like `Blobs.begin`. */
 export const beginUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
-  blobs.begin(call.tenantId, wishOf(call, config));
+  blobs.begin(call.tenantId, uploadRequestOf(call, config));
 
 /** `POST /uploads/:ref`. Throws like `Blobs.continue`. */
 export const continueUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
@@ -82,8 +81,8 @@ export const giveUpUpload: Handler<BlobParts, Ok> = async (call, { blobs }) => {
 export const downloadUrl: Handler<BlobParts, BlobDownload> = (call, { blobs, config }) =>
   blobs.downloadUrl(call.tenantId, call.id, originOf(call, config));
 
-/** The route table contains signed URLs only with the local store. */
-function served(transfers: LocalTransfers | undefined): LocalTransfers {
+/** The local store: without it the route table has no signed URLs. */
+function localTransfers(transfers: LocalTransfers | undefined): LocalTransfers {
   if (transfers === undefined) throw new Error('a signed URL without a local store');
   return transfers;
 }
@@ -99,14 +98,14 @@ export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
   if (upload === undefined) throw new Error('an upload without its body');
   const from = call.query.get('from');
   const part = typeof from === 'string' ? Number(from) : undefined;
-  await served(transfers).upload({ ...nameOf(call), size: call.contentLength, from: part }, upload);
+  await localTransfers(transfers).upload({ ...nameOf(call), size: call.contentLength, from: part }, upload);
   return { ok: true };
 };
 
 /** `GET` and `HEAD /blobs/:tenant/:ref`, already verified. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
 export const download: Handler<BlobParts, Download> = async (call, app) => {
   const name = nameOf(call);
-  const transfers = served(app.transfers);
+  const transfers = localTransfers(app.transfers);
   const tooSlow: TooSlow = (bytesPerS) => transfers.tooSlow(name.tenantId, bytesPerS);
   // A name is used once, so its bytes never change: the name serves as the entity tag.
   return new Download(await transfers.download(name), `"${name.ref}"`, tooSlow);

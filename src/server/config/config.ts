@@ -44,6 +44,15 @@ function wholeNumber(
   return variable(name, `a whole number from ${min} to ${max}${unit ? ` (${unit})` : ''}`, fallback, parse);
 }
 
+/** The environment has the value in a larger unit, of `unit` smaller ones; the configuration has it in the smaller. */
+function inUnitsOf(unit: number, { fallback, parse, ...rest }: Variable<number>): Variable<number> {
+  const scaled = (text: string): number | undefined => {
+    const count = parse(text);
+    return count === undefined ? undefined : count * unit;
+  };
+  return { ...rest, fallback: fallback * unit, parse: scaled };
+}
+
 /** One of a few fixed values. */
 function oneOf<const T extends string>(name: string, values: readonly T[], fallback: T): Variable<T> {
   const parse = (text: string): T | undefined => values.find((value) => value === text);
@@ -64,18 +73,17 @@ const SECRET_MAX = 1_024;
 /** Milliseconds of a day. */
 const DAY_MS = 86_400_000;
 /** The maximum of all variables in days: ten years. */
-const TTL_DAYS_MAX = 3_650;
-const UP_TO_MAX = `from 0 to ${TTL_DAYS_MAX}`;
+const DAYS_MAX = 3_650;
 
 /** Days, which may have a fraction, as milliseconds. */
 function days(text: string): number | undefined {
   const value = /^\d{1,4}(\.\d{1,9})?$/.test(text) ? Math.round(Number(text) * DAY_MS) : 0;
-  return value >= 1 && value <= TTL_DAYS_MAX * DAY_MS ? value : undefined;
+  return value >= 1 && value <= DAYS_MAX * DAY_MS ? value : undefined;
 }
 
-/** Whole days as milliseconds. */
-const wholeDays = (text: string): number | undefined =>
-  /^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined;
+/** A whole number from 0 to `DAYS_MAX` days, as milliseconds. */
+const wholeDays = (name: string, fallback: number): Variable<number> =>
+  inUnitsOf(DAY_MS, wholeNumber(name, [fallback, 0, DAYS_MAX], 'days'));
 
 /** A parser of texts that fit `pattern`. */
 const matching =
@@ -191,7 +199,7 @@ const VARIABLES = {
   /** Key of the tokens' MAC; null: generated and kept under `dataDir` (see secrets.ts). */
   tokenSecret: secret('TOKEN_SECRET', 16, SECRET_MAX),
   /** Lifetime of a bearer token in milliseconds; the variable is in days and may be a fraction. */
-  tokenTtlMs: variable('TOKEN_TTL_DAYS', `a number of days above 0, at most ${TTL_DAYS_MAX}`, 30 * DAY_MS, days),
+  tokenTtlMs: variable('TOKEN_TTL_DAYS', `a number of days above 0, at most ${DAYS_MAX}`, 30 * DAY_MS, days),
   /** Grants access to the admin endpoints; null: they answer `forbidden`. Never generated. */
   adminToken: secret('ADMIN_TOKEN', 8, SECRET_MAX),
   /** When set, bootstrap in single mode requires it as `claimToken`, whose length is bounded. */
@@ -244,14 +252,7 @@ const VARIABLES = {
   /** Key of the MAC in the local store's URLs; null: generated and stored under `dataDir` (see secrets.ts). */
   blobUrlSecret: secret('BLOB_URL_SECRET', 16, SECRET_MAX),
   /** Bytes of the largest blob; the variable is in MiB. */
-  maxBlobBytes: {
-    ...wholeNumber('MAX_BLOB_SIZE_MB', [1_024, 1, 1_048_576], 'MiB'),
-    fallback: 1_024 * MIB,
-    parse: (text) => {
-      const megabytes = /^\d{1,7}$/.test(text) ? Number(text) : 0;
-      return megabytes >= 1 && megabytes <= 1_048_576 ? megabytes * MIB : undefined;
-    },
-  } satisfies Variable<number>,
+  maxBlobBytes: inUnitsOf(MIB, wholeNumber('MAX_BLOB_SIZE_MB', [1_024, 1, 1_048_576], 'MiB')),
   /** Prefix of all names in the bucket, without slashes at its ends; null: none. */
   storagePrefix: optional(
     'STORAGE_PREFIX',
@@ -271,7 +272,7 @@ const VARIABLES = {
   /** Whether the bucket is in the path instead of the host name; null: yes where an endpoint is set. */
   s3ForcePathStyle: optional('S3_FORCE_PATH_STYLE', 'true or false', flag),
   /** A deleted item is reduced to its tombstone after this time, ms; the variable is in days. */
-  softDeleteMs: variable('SOFT_DELETE_DAYS', `a whole number of days ${UP_TO_MAX}`, 30 * DAY_MS, wholeDays),
+  softDeleteMs: wholeDays('SOFT_DELETE_DAYS', 30),
   /** When the nightly jobs run, minutes after midnight in the machine's local time. */
   purgeAt: variable('PURGE_AT', 'a time of day such as 03:30', 3 * 60 + 30, (text) => {
     const match = /^([01]\d|2[0-3]):([0-5]\d)$/.exec(text);
@@ -286,7 +287,7 @@ const VARIABLES = {
   /** The price of the subscription. */
   paymentPriceId: optional('PAYMENT_PRICE_ID', 'the id of a price, such as price_1AbC', matching(/^[\w.-]{1,255}$/)),
   /** A tenant with a failed payment is served for this time, ms; the variable is in days. */
-  paymentGraceMs: variable('PAYMENT_GRACE_DAYS', `a whole number ${UP_TO_MAX} (days)`, 7 * DAY_MS, wholeDays),
+  paymentGraceMs: wholeDays('PAYMENT_GRACE_DAYS', 7),
   /** Another server than Stripe's own, for tests. */
   paymentApiBase: optional(
     'PAYMENT_API_BASE',
@@ -310,11 +311,11 @@ export type Config = {
 /** An invalid value for messages: without secrets, passwords of URLs and control characters. */
 function shown(text: string, isSecret: boolean | undefined): string {
   if (isSecret === true) return `a value of ${text.length} characters (not shown)`;
-  const harmless = text.replace(/\/\/[^/\s]*@/g, '//***@');
-  return JSON.stringify(harmless.length > 100 ? `${harmless.slice(0, 100)}...` : harmless);
+  const redacted = text.replace(/\/\/[^/\s]*@/g, '//***@');
+  return JSON.stringify(redacted.length > 100 ? `${redacted.slice(0, 100)}...` : redacted);
 }
 
-/** Checks between variables, each of which is valid by itself. */
+/** The variables that contradict others, or lack one that they require; each is valid by itself. */
 function conflicts(config: Config): ConfigProblem[] {
   const {
     instances,
@@ -408,8 +409,8 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
   }
   if (problems.length > 0) throw new ConfigError(problems);
   const config = Object.freeze(values) as Config;
-  const clashes = conflicts(config);
-  if (clashes.length > 0) throw new ConfigError(clashes);
+  const conflicting = conflicts(config);
+  if (conflicting.length > 0) throw new ConfigError(conflicting);
   return config;
 }
 

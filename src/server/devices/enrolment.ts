@@ -17,7 +17,7 @@ import {
 import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
-import { isSecret, sha256, type TokenIssuer } from '../http/tokens.js';
+import { equalsSecret, sha256, type TokenIssuer } from '../http/tokens.js';
 import type { Tickets } from './credentials.js';
 import type { AccountStore } from './store.js';
 
@@ -39,14 +39,14 @@ export interface BootstrapOptions extends EnrolmentOptions {
 }
 
 /** The fields in which a new device describes itself. Throws `validation`. */
-const described = ({ name, glyph, pubkey }: Pick<RecoverBody, 'name' | 'glyph' | 'pubkey'>) => ({
+const deviceFields = ({ name, glyph, pubkey }: Pick<RecoverBody, 'name' | 'glyph' | 'pubkey'>) => ({
   name: nameField('name', name),
   glyph,
   pubkey: publicKeyField('pubkey', pubkey),
 });
 
 /** Publishes a device that was just added, and issues its first token. */
-async function enrolled(
+async function finishEnrolment(
   options: EnrolmentOptions,
   tenantId: string,
   { device, pairedAt, epoch }: { device: NewDevice; pairedAt: number; epoch: number },
@@ -74,7 +74,7 @@ export class Bootstrap {
         : bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX);
     const device: NewDevice = {
       id: body.deviceId ?? ulid(now),
-      ...described(body),
+      ...deviceFields(body),
       cert: macField('deviceCert', body.deviceCert),
     };
     // Checked before the tenant's lock is taken, so that refused claims cannot hold up the tenant's own calls.
@@ -89,7 +89,7 @@ export class Bootstrap {
       now,
     });
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
-    const claimed = await enrolled(this.options, tenantId, { device, pairedAt: now, epoch: joined.epoch });
+    const claimed = await finishEnrolment(this.options, tenantId, { device, pairedAt: now, epoch: joined.epoch });
     return { ...claimed, wrappedMasterKey };
   }
 
@@ -99,7 +99,8 @@ export class Bootstrap {
    */
   async restart(tenantId: string): Promise<replies.Ok> {
     if (!(await this.options.store.restart(tenantId))) throw new ServiceError('tenant_not_found');
-    // The change is durable, so a failure here is no refusal: sockets left open close at the next comparison of heads.
+    // The change is durable, so a failure here must not fail the call: sockets left open close at the next comparison
+    // of heads.
     await notifyChange({ changed: this.options.reset, onFault: this.options.onFault }, tenantId);
     return { ok: true };
   }
@@ -117,10 +118,10 @@ export class Bootstrap {
 
   private admits(claimToken: string | null): boolean {
     const { bootstrapToken, claimTokens } = this.options;
-    // The token itself is compared under the tenant's lock, which spends it.
+    // The token itself is compared in the database, under the tenant's lock, where it is spent.
     if (claimTokens) return claimToken !== null;
     if (bootstrapToken === null) return true;
-    return claimToken !== null && isSecret(claimToken, bootstrapToken);
+    return claimToken !== null && equalsSecret(claimToken, bootstrapToken);
   }
 }
 
@@ -135,10 +136,10 @@ export interface ForeignHost {
 const HOST_MAX = 253;
 
 /** For the log: characters that a host name cannot have are replaced by question marks. */
-const shown = (host: string): string => host.slice(0, HOST_MAX).replace(/[^!-~]/gu, '?');
+const printable = (host: string): string => host.slice(0, HOST_MAX).replace(/[^!-~]/gu, '?');
 
 /** One refusal for every failed check, so that callers do not learn whether a recovery key is registered. */
-const refused = (): ServiceError =>
+const recoveryRefused = (): ServiceError =>
   new ServiceError('forbidden', 'Recovery was refused: the challenge or signature does not hold.');
 
 /** Recovery when all devices are gone, by a signature of the key that is derived from the phrase. */
@@ -174,7 +175,7 @@ export class Recovery {
   async recover(tenantId: string, body: RecoverBody, dialled: string): Promise<replies.Recovered<Uint8Array>> {
     const { store, clock, sodium, tickets, maxDevices } = this.options;
     const deviceCert = bytesField('deviceCert', body.deviceCert, SIG_BYTES);
-    const device: NewDevice = { id: body.deviceId, ...described(body), cert: deviceCert };
+    const device: NewDevice = { id: body.deviceId, ...deviceFields(body), cert: deviceCert };
     const signature = bytesField('signature', body.signature, SIGNATURE_BYTES);
     this.requireOwnHost(tenantId, body.host, dialled);
 
@@ -185,23 +186,25 @@ export class Recovery {
 
     const { recoveryPubkey } = state;
     const challenge = await store.takeChallenge({ id: body.challengeId, tenantId, kind: 'recovery' });
-    if (challenge === undefined || challenge.expiresAt <= clock.now() || recoveryPubkey === null) throw refused();
+    if (challenge === undefined || challenge.expiresAt <= clock.now() || recoveryPubkey === null)
+      throw recoveryRefused();
     const { id: challengeId, secret } = challenge;
     const { id: deviceId, pubkey: publicKey } = device;
     const claim = { host: body.host, tenantId, challengeId, challenge: secret, deviceId, publicKey, deviceCert };
-    if (!verifyRecovery(sodium, claim, { signature, recoveryPubkey })) throw refused();
+    if (!verifyRecovery(sodium, claim, { signature, recoveryPubkey })) throw recoveryRefused();
 
     const now = clock.now();
     const joined = await store.recover({ tenantId, recoveryPubkey, proof, device, maxDevices, now });
-    if (joined.verdict !== 'ok') throw joined.verdict === 'forbidden' ? refused() : new ServiceError(joined.verdict);
-    return enrolled(this.options, tenantId, { device, pairedAt: now, epoch: joined.epoch });
+    if (joined.verdict !== 'ok')
+      throw joined.verdict === 'forbidden' ? recoveryRefused() : new ServiceError(joined.verdict);
+    return finishEnrolment(this.options, tenantId, { device, pairedAt: now, epoch: joined.epoch });
   }
 
   private requireOwnHost(tenantId: string, signedFor: string, cameTo: string): void {
     const { publicHosts } = this.options;
     // Not the request's own host as well: a relaying server chooses what it sends as `Host`, and would send its own name.
     if (publicHosts.length === 0 ? signedFor === cameTo : publicHosts.includes(signedFor)) return;
-    this.options.onForeignHost({ tenantId, signedFor: shown(signedFor), cameTo: shown(cameTo) });
-    throw refused();
+    this.options.onForeignHost({ tenantId, signedFor: printable(signedFor), cameTo: printable(cameTo) });
+    throw recoveryRefused();
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The host names of a hosted service: which belong to the apex and which to a tenant, the table of all tenants' names,
- * and how many new names get a certificate.
+ * The host names of a hosted service: which is the service's own (the apex) and which belong to tenants, the table of
+ * all tenants' names, and which names get a certificate.
  */
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import type { HostChange, HostingStore } from './store.js';
@@ -48,23 +48,25 @@ export function refusalOf(subdomain: string): string | undefined {
 
 /**
  * Host name to tenant, all of them in memory: every request looks its host up, and the proxy does before it requests a
- * certificate. The database is authoritative. Names that other instances signed up or freed are read by `readOn`, which
- * the owner calls every few seconds, and at once when a notification names a tenant that is not known here.
+ * certificate. The database is authoritative. `refresh` reads what other instances signed up or freed: it is called
+ * every few seconds, and at once when a notification names a tenant that is not known here.
  */
 export class TenantHosts {
   private readonly bySlug = new Map<string, string>();
+  /** The ids of all tenants in `bySlug`. */
   private readonly tenants = new Set<string>();
+  /** Up to where the changes of names were read (see `HostingStore.since`). */
   private position = '';
   private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
   /** Names signed up here while the table is being read: that statement may have begun before the signup. */
   private readonly added = new Set<string>();
   /** Names that were added after the start and have had no certificate yet. */
-  private readonly fresh = new Set<string>();
-  /** Names being counted: of concurrent handshakes for one name only one counts. */
+  private readonly uncertified = new Set<string>();
+  /** Counts a name; concurrent requests for one name count once. */
   private readonly counting = new KeyedFlight(async (slug: string) => {
     await this.options.takeCertificate();
-    this.fresh.delete(slug);
+    this.uncertified.delete(slug);
   });
 
   /**
@@ -86,7 +88,7 @@ export class TenantHosts {
   async start(): Promise<void> {
     const { changes, position } = await this.options.store.all();
     for (const change of changes) this.apply(change);
-    this.fresh.clear();
+    this.uncertified.clear();
     this.position = position;
   }
 
@@ -114,7 +116,7 @@ export class TenantHosts {
    */
   async certifies(host: string): Promise<boolean> {
     const slug = labelOf(host, this.options.baseDomain) ?? '';
-    if (!this.fresh.has(slug)) return this.isApex(host) || this.bySlug.has(slug);
+    if (!this.uncertified.has(slug)) return this.isApex(host) || this.bySlug.has(slug);
     await this.counting.join(slug);
     return true;
   }
@@ -127,14 +129,14 @@ export class TenantHosts {
 
   /** Another instance has announced this tenant: if its name is not known here, the changes are read now. */
   hint(tenantId: string): void {
-    if (!this.tenants.has(tenantId)) void this.readOn();
+    if (!this.tenants.has(tenantId)) void this.refresh();
   }
 
   /**
    * Reads what changed before this call: calls during a read share the one after it. Never rejects: after a failure the
    * next read continues from the same position.
    */
-  readOn(): Promise<void> {
+  refresh(): Promise<void> {
     return this.reading.fresh();
   }
 
@@ -165,11 +167,11 @@ export class TenantHosts {
     if (before !== undefined) {
       this.bySlug.delete(slug);
       this.tenants.delete(before);
-      this.fresh.delete(slug);
+      this.uncertified.delete(slug);
       this.options.onFreed(before);
     }
     if (tenantId === null) return;
-    this.fresh.add(slug);
+    this.uncertified.add(slug);
     this.bySlug.set(slug, tenantId);
     this.tenants.add(tenantId);
   }

@@ -159,7 +159,7 @@ export class Signup {
     for (let statement = 0; statement < STATEMENTS_MAX; statement++) {
       if ((await store.removeSome(id, REMOVED_AT_ONCE, clock.now())) === 'more') continue;
       // From here on the name has no tenant; other instances read the change within seconds.
-      await hosts.readOn();
+      await hosts.refresh();
       return { removed: true };
     }
     return { removed: false };
@@ -177,7 +177,7 @@ export class Signup {
       // If that fails too, the name is free after a day, like any that is not paid for.
       await store.undoSignUp(order.tenantId, clock.now()).catch((fault: unknown) => onFault(fault, order.tenantId));
       // The table of names may have been read in between.
-      await hosts.readOn();
+      await hosts.refresh();
       throw error;
     }
   }

@@ -1,6 +1,6 @@
 /** Authentication (reference, HTTP, Tokens): the tenant by host, then the token, its device, and the tenant's state. */
 import { delay } from '../../protocol/clock.js';
-import { isSecret, type TokenClaims } from './tokens.js';
+import { equalsSecret, type TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
 import type { DeviceState } from '../tenant/ports.js';
@@ -29,7 +29,7 @@ export function checkAdmin(
   if (adminToken === null) throw new ServiceError('forbidden');
   const token = bearerOf(authorization);
   if (token === undefined) throw new ServiceError('no_token');
-  if (isSecret(token, adminToken)) return limits.check('guess', address);
+  if (equalsSecret(token, adminToken)) return limits.check('guess', address);
   return limits.take('guess', address).then(() => {
     throw new ServiceError('forbidden');
   });

@@ -375,6 +375,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     const holds = row.auth !== 'device' || (ctx.caller !== undefined && this.authenticator.holds(ctx.caller));
     if (holds) return this.answer(ctx, row.run(ctx, this.app));
     const go = (found: Caller): void => {
+      // The client has disconnected: a handler must not touch the response any more, not even for the peer's address.
+      if (ctx.over) return;
       ctx.caller = found;
       this.answer(ctx, row.run(ctx, this.app));
     };

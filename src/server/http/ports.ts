@@ -38,7 +38,7 @@ export interface WebFile {
   readonly cache: string;
   readonly bytes: Buffer;
   /** Absent: compressing gains nothing. */
-  readonly packed?: Readonly<Record<'br' | 'gzip', Buffer>>;
+  readonly compressed?: Readonly<Record<'br' | 'gzip', Buffer>>;
 }
 
 /** The reference under `/docs`. */
@@ -93,7 +93,7 @@ export interface HttpParts {
   readonly config: HttpConfig;
   readonly clock: Clock;
   readonly log: Log;
-  /** Counts refusals. */
+  /** Absent: metrics are off. */
   readonly meter?: Meter;
   /** The tenant of a host name (lower case, no port); a string: the one tenant of single mode, whatever the host. */
   readonly resolveTenant: string | ((host: string) => string | undefined);
@@ -123,11 +123,14 @@ export interface SignedCall {
   readonly method: 'GET' | 'PUT';
   /** `<tenant>/<ref>`, not decoded. */
   readonly path: string;
+  /** Parameter of the URL; null or undefined: it is absent or given twice. */
   readonly exp: string | null | undefined;
+  /** Like `exp`. */
   readonly sig: string | null | undefined;
-  /** Of a PUT of a part: where in the upload it begins. */
+  /** Of a PUT of a part, like `exp`: where in the upload it begins. */
   readonly from?: string | null | undefined;
-  /** Of a PUT. */
+  /** Of a PUT: bytes of the body. */
   readonly size?: number;
+  /** Of a PUT. */
   readonly contentType?: string;
 }

@@ -215,7 +215,7 @@ export class ResponseWriter {
   /** Answers with the result of a handler, in the request's shape. */
   answer(ctx: RequestContext, answer: Answer): void {
     const headers = ctx.status === 503 ? RETRY_LATER : NO_HEADERS;
-    if (answer instanceof Page) this.sendPacked(ctx, answer.file, PAGE_HEADERS);
+    if (answer instanceof Page) this.sendEncoded(ctx, answer.file, PAGE_HEADERS);
     else if (answer instanceof WebPage) this.sendWebPage(ctx, answer);
     else if (answer instanceof Download) this.sendFile(ctx, answer);
     else if (answer instanceof Text) {
@@ -238,13 +238,13 @@ export class ResponseWriter {
       ['content-security-policy', webPolicy(reached)],
       ...WEB_HEADERS,
     ];
-    this.sendPacked(ctx, file, headers);
+    this.sendEncoded(ctx, file, headers);
   }
 
   /** Each encoding has a tag of its own (RFC 9110, 8.8.3): 304 for as long as the file is unchanged. */
-  private sendPacked(ctx: RequestContext, file: WebFile, more: Headers): void {
-    const coding = file.packed === undefined ? '' : codingOf(ctx.acceptEncoding);
-    const bytes = coding === '' ? file.bytes : (file.packed?.[coding] ?? file.bytes);
+  private sendEncoded(ctx: RequestContext, file: WebFile, more: Headers): void {
+    const coding = file.compressed === undefined ? '' : codingOf(ctx.acceptEncoding);
+    const bytes = coding === '' ? file.bytes : (file.compressed?.[coding] ?? file.bytes);
     const etag = `"${file.hash}${coding === '' ? '' : `.${coding}`}"`;
     const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
     const headers: Headers = [['etag', etag], ...more];

@@ -4,13 +4,11 @@ import type { Clock } from '../../protocol/clock.js';
 import type { TokenReply } from '../../protocol/replies.js';
 import { FieldWriter, KIND, openFields } from './signed.js';
 
-/**
- * The SHA-256 of bytes, or of a text's UTF-8. Secrets are stored and compared by it, so timing does not reveal them.
- */
+/** The SHA-256 of bytes, or of a text's UTF-8. Secrets are stored and compared as hashes: timing reveals nothing. */
 export const sha256 = (value: string | Uint8Array): Buffer => createHash('sha256').update(value).digest();
 
 /** Compares the digests of two texts: the time depends on neither content nor length. */
-export const isSecret = (sent: string, secret: string): boolean => timingSafeEqual(sha256(sent), sha256(secret));
+export const equalsSecret = (sent: string, secret: string): boolean => timingSafeEqual(sha256(sent), sha256(secret));
 
 /** The claims of a token. The tenant decides whether the epoch is still valid. */
 export interface TokenClaims {

@@ -13,24 +13,24 @@ import { SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { RETRY_AFTER_MAX_S } from '../../protocol/retry-after.js';
 
 /** Sockets in the window: initially, at least and at most. */
-const WINDOW_FIRST = 64;
+const WINDOW_INITIAL = 64;
 const WINDOW_MIN = 16;
 const WINDOW_MAX = 2_048;
 /** Growth of the window with each window of quick answers. */
-const WINDOW_MORE = 32;
+const WINDOW_STEP = 32;
 /** An answer that takes longer indicates a database at its limit, ms. */
 const SLOW_MS = 500;
 /** Sockets per second that a database is assumed to admit until measured, and the minimum of the rate. */
-const RATE_FIRST = 1_000;
+const RATE_INITIAL = 1_000;
 const RATE_MIN = 10;
 /** Weight of a new measurement in the rate. */
-const RATE_PART = 0.2;
+const RATE_WEIGHT = 0.2;
 /** Maximum wait of a socket: well below a client's time limit for opening one, s. */
 const WAIT_MAX_S = 5;
 /** Maximum of waiting sockets: each occupies one of the concurrent calls, of which requests need the rest. */
 const WAITING_MAX = 5_000;
-/** One tenant may be this fraction of the waiting sockets, and this many in any case. */
-const TENANT_PARTS = 4;
+/** One tenant may have this share of the places in the queue, and this many in any case. */
+const TENANT_SHARE = 0.25;
 const TENANT_MIN = 16;
 /** Devices whose time to come back is remembered; any other that comes back too early gets a new time. */
 const PROMISES_MAX = 65_536;
@@ -56,31 +56,31 @@ interface Arrival {
 interface Waiter {
   readonly owner: string;
   /** Starts its work. Never throws; resolves with whether the database answered. */
-  readonly go: () => Promise<boolean>;
-  readonly away: () => void;
+  readonly start: () => Promise<boolean>;
+  readonly turnAway: () => void;
 }
 
 export class Admission {
   /** By tenant; tenants are served in turn. */
   private readonly queue = new Map<string, Waiter[]>();
-  private window = WINDOW_FIRST;
+  private window = WINDOW_INITIAL;
   /** Sockets per second that the database is estimated to admit. */
-  rate = RATE_FIRST;
+  rate = RATE_INITIAL;
   private underWay = 0;
   /** When the last answer arrived, or the first of those under way was admitted, ms. */
   private answeredAt = 0;
   /**
-   * How often the window was halved: answers to sockets admitted before the last time say nothing of the current one.
+   * How often the window was halved: slow answers to sockets admitted before the last halving do not halve it again.
    */
   private halvings = 0;
   /** The answers counted for one window, while others wait; see `learn`. */
-  private measured = { since: 0, answers: 0, of: WINDOW_FIRST, halved: false };
+  private measured = { since: 0, answers: 0, target: WINDOW_INITIAL, halved: false };
   /** The latest time promised to a socket that was turned away, ms. */
-  private horizon = 0;
-  /** When a device may come back, ms; the earliest promise first. */
+  private latestPromise = 0;
+  /** When a device may come back, ms; in the order in which they were promised. */
   private readonly promises = new Map<string, number>();
   /** Tenants with more than TENANT_MIN waiting: when the queue is full their last ones are turned away. */
-  private readonly yielding = new Set<string>();
+  private readonly evictable = new Set<string>();
   /** Number of waiting sockets by device. */
   private readonly owners = new Map<string, number>();
   /** Number of sockets that wait for admission. */
@@ -102,40 +102,43 @@ export class Admission {
   /** Resolves or rejects with the result of `work`, once admitted; resolves with `TurnedAway` if there is no room. */
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
     const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();
-    // Later than any time that is promised: the clock was set back since.
+    // Further ahead than any promise can be: the clock was set back since.
     const isStale = early > RETRY_AFTER_MAX_S * 1_000;
     if (early > EARLY_MS && !isStale) return Promise.resolve(new TurnedAway(CLOSE.overloaded, early / 1_000));
     this.promises.delete(owner);
     return new Promise((resolve, reject) => {
-      const away = (): void => resolve(this.turnedAway(owner));
-      const go = (): Promise<boolean> => {
+      const turnAway = (): void => resolve(this.turnedAway(owner));
+      const start = (): Promise<boolean> => {
         const working = work();
         working.then(resolve, reject);
         return working.then(() => true, isAnswer);
       };
-      if (!this.hasRoom({ tenantId, owner })) return away();
-      this.enter(tenantId, { owner, go, away });
-      this.letIn();
+      if (!this.makeRoom({ tenantId, owner })) return turnAway();
+      this.enter(tenantId, { owner, start, turnAway });
+      this.admit();
     });
   }
 
   /** Turns away all waiting sockets. */
   close(): void {
     for (const tenantId of [...this.queue.keys()])
-      while (this.queue.has(tenantId)) this.leave(tenantId, 'last')?.away();
+      while (this.queue.has(tenantId)) this.leave(tenantId, 'last')?.turnAway();
   }
 
-  /** If the queue is full, a socket of a tenant with few waiting takes the place of the last one of another tenant. */
-  private hasRoom({ tenantId, owner }: Arrival): boolean {
+  /**
+   * Whether the socket may wait. If the queue is full, a socket of a tenant with few waiting takes the place of the
+   * last one of a tenant with many, which is turned away.
+   */
+  private makeRoom({ tenantId, owner }: Arrival): boolean {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
     const capacity = Math.min(WAITING_MAX, Math.ceil(this.rate * WAIT_MAX_S));
     const own = this.queue.get(tenantId)?.length ?? 0;
-    if (own >= Math.max(TENANT_MIN, capacity / TENANT_PARTS)) return false;
+    if (own >= Math.max(TENANT_MIN, capacity * TENANT_SHARE)) return false;
     if (this.waiting < capacity) return true;
-    const [other] = this.yielding;
+    const [other] = this.evictable;
     if (other === undefined || own >= TENANT_MIN) return false;
-    this.leave(other, 'last')?.away();
+    this.leave(other, 'last')?.turnAway();
     return true;
   }
 
@@ -143,7 +146,7 @@ export class Admission {
     const waiters = this.queue.get(tenantId) ?? [];
     waiters.push(waiter);
     if (waiters.length === 1) this.queue.set(tenantId, waiters);
-    if (waiters.length > TENANT_MIN) this.yielding.add(tenantId);
+    if (waiters.length > TENANT_MIN) this.evictable.add(tenantId);
     this.owners.set(waiter.owner, (this.owners.get(waiter.owner) ?? 0) + 1);
     this.waiting++;
   }
@@ -152,7 +155,7 @@ export class Admission {
     const waiters = this.queue.get(tenantId) ?? [];
     const waiter = which === 'first' ? waiters.shift() : waiters.pop();
     if (waiters.length === 0) this.queue.delete(tenantId);
-    if (waiters.length <= TENANT_MIN) this.yielding.delete(tenantId);
+    if (waiters.length <= TENANT_MIN) this.evictable.delete(tenantId);
     if (waiter === undefined) return undefined;
     const others = (this.owners.get(waiter.owner) ?? 1) - 1;
     if (others === 0) this.owners.delete(waiter.owner);
@@ -162,18 +165,18 @@ export class Admission {
   }
 
   /** Admits as many as the window has room for. */
-  private letIn(): void {
+  private admit(): void {
     while (this.underWay < this.window) {
       const waiter = this.next();
       if (waiter === undefined) return;
       const begunAt = this.options.clock.now();
       const { halvings } = this;
       if (this.underWay++ === 0) this.measureFrom(begunAt);
-      void waiter.go().then((ok) => {
+      void waiter.start().then((ok) => {
         this.underWay--;
         const slow = !ok || this.options.clock.now() - begunAt > SLOW_MS;
         this.learn(slow && halvings === this.halvings);
-        this.letIn();
+        this.admit();
       });
     }
   }
@@ -201,37 +204,37 @@ export class Admission {
     this.answeredAt = now;
     // If none wait, the count restarts: a window with free places says nothing about the database's capacity.
     if (this.waiting > 0) {
-      if (++measured.answers < measured.of) return;
+      if (++measured.answers < measured.target) return;
       const ms = now - measured.since;
-      const found = (measured.answers * 1_000) / ms;
-      if (ms > 0) this.rate = Math.max(RATE_MIN, this.rate + RATE_PART * (found - this.rate));
-      if (!measured.halved) this.window = Math.min(WINDOW_MAX, this.window + WINDOW_MORE);
+      const rate = (measured.answers * 1_000) / ms;
+      if (ms > 0) this.rate = Math.max(RATE_MIN, this.rate + RATE_WEIGHT * (rate - this.rate));
+      if (!measured.halved) this.window = Math.min(WINDOW_MAX, this.window + WINDOW_STEP);
     }
     this.measureFrom(now);
   }
 
   private measureFrom(now: number): void {
     this.answeredAt = now;
-    this.measured = { since: now, answers: 0, of: this.window, halved: false };
+    this.measured = { since: now, answers: 0, target: this.window, halved: false };
   }
 
-  /** Each gets the next free time after those waiting and those that were promised one. */
+  /** Promises the next free time, after the sockets that wait and those that were promised one before. */
   private turnedAway(owner: string): TurnedAway {
     const now = this.options.clock.now();
-    const most = now + RETRY_AFTER_MAX_S * 1_000;
-    const after = Math.max(this.horizon, now + (this.waiting * 1_000) / this.rate) + 1_000 / this.rate;
-    this.horizon = Math.min(after, most);
-    // If all times up to the maximum are promised, they are spread over it once more.
-    const at = after > most ? now + this.options.random() * (most - now) : after;
+    const latest = now + RETRY_AFTER_MAX_S * 1_000;
+    const next = Math.max(this.latestPromise, now + (this.waiting * 1_000) / this.rate) + 1_000 / this.rate;
+    this.latestPromise = Math.min(next, latest);
+    // If all times up to the latest are promised, the others are spread at random over the whole period.
+    const at = next > latest ? now + this.options.random() * (latest - now) : next;
     const seconds = Math.max(1, Math.ceil((at - now) / 1_000));
     this.remember(owner, now + seconds * 1_000, now);
     return new TurnedAway(CLOSE.overloaded, seconds);
   }
 
   private remember(owner: string, at: number, now: number): void {
-    for (const [each, until] of this.promises) {
+    for (const [oldest, until] of this.promises) {
       if (until > now && this.promises.size < PROMISES_MAX) break;
-      this.promises.delete(each);
+      this.promises.delete(oldest);
     }
     this.promises.set(owner, at);
   }

@@ -482,7 +482,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       // Not awaited: it may take until the network is back, and heartbeats must continue.
       if (++this.unheard <= UNHEARD_MAX || this.closed) return;
       this.unheard = 0;
-      this.listener.anew();
+      this.listener.replace();
     } catch (error) {
       this.options.onFault(error);
     }

@@ -1,7 +1,7 @@
 /**
  * Finds which of the servers named by a DATABASE_URL takes writes. The driver takes a single address, so each new
- * connection gets the one found last; if that fails, all servers are queried again, at once. If several take writes,
- * the one with the newest timeline is chosen: the others are former primaries.
+ * connection gets the one found last; if that fails, all servers are queried again, concurrently. If several take
+ * writes, the one with the newest timeline is chosen: the others are former primaries.
  */
 import pg from 'pg';
 import { databaseAddress } from '../../protocol/database-url.js';
@@ -9,7 +9,8 @@ import { errorCode } from '../../protocol/error-code.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 
 /**
- * A server answers within this time, ms, or is away: less than opening a connection may take (`CONNECT_TIMEOUT_MS`).
+ * A server that does not answer within this time, ms, counts as unreachable. Less than opening a connection may take
+ * (`CONNECT_TIMEOUT_MS`).
  */
 const ANSWER_MS = 2_000;
 /** How long to wait for other answers after the first server that takes writes, ms: one may have a newer timeline. */
@@ -19,12 +20,12 @@ export interface HostAnswer {
   /** `host:port`. */
   readonly name: string;
   readonly url: string;
-  readonly state: 'writable' | 'standby' | 'away';
+  readonly state: 'writable' | 'standby' | 'unreachable';
   /** 0 unless the server takes writes. */
   readonly timeline: number;
-  /** The cluster's system identifier; empty if the server is away. */
+  /** The cluster's system identifier; empty if the server is unreachable. */
   readonly cluster: string;
-  /** Why it is away. */
+  /** Why it is unreachable. */
   readonly cause?: unknown;
 }
 
@@ -40,7 +41,7 @@ const nameOf = (url: string): string => {
 };
 
 /** Queries one server, on its own connection. */
-async function ask(url: string): Promise<HostAnswer> {
+async function probe(url: string): Promise<HostAnswer> {
   const name = nameOf(url);
   const client = new pg.Client({
     connectionString: url,
@@ -60,14 +61,14 @@ async function ask(url: string): Promise<HostAnswer> {
     if (row === undefined) throw new Error('no answer');
     return { name, url, ...row, timeline: parseInt(row.timeline, 16) };
   } catch (cause) {
-    return { name, url, state: 'away', timeline: 0, cluster: '', cause };
+    return { name, url, state: 'unreachable', timeline: 0, cluster: '', cause };
   } finally {
     void client.end().catch(() => undefined); // a server that hangs is not waited for
   }
 }
 
 const stateText = ({ name, state, cause }: HostAnswer): string => {
-  if (state !== 'away') return `${name} ${state === 'standby' ? 'is a standby' : 'takes writes'}`;
+  if (state !== 'unreachable') return `${name} ${state === 'standby' ? 'is a standby' : 'takes writes'}`;
   const code = errorCode(cause);
   return `${name} does not answer (${code === '' && cause instanceof Error ? cause.message : code})`;
 };
@@ -81,12 +82,12 @@ export class DatabaseHosts {
   private last: string;
   /** The newest timeline seen of `cluster`. A server that reports an older one is a former primary. */
   private newest = { cluster: '', timeline: 0 };
-  private readonly asking = new SingleFlight(() => this.askAll());
+  private readonly probing = new SingleFlight(() => this.probeAll());
   private readonly movedHooks = new Set<() => void>();
 
-  /** `writable`: see `DatabaseAddress`. */
   constructor(
     readonly servers: readonly string[],
+    /** See `DatabaseAddress`. */
     readonly writable: boolean,
   ) {
     this.last = servers[0] ?? '';
@@ -100,12 +101,12 @@ export class DatabaseHosts {
   /** Resolves with the URL of the server that takes writes. Rejects (57P03) if none does. */
   async choose(): Promise<string> {
     if (this.servers.length === 1) return this.last;
-    return this.chosen ?? this.asking.join();
+    return this.chosen ?? this.probing.join();
   }
 
   /** Queries all servers, even if one is chosen: it may have been replaced without knowing it. */
-  async look(): Promise<void> {
-    if (this.servers.length > 1) await this.asking.fresh();
+  async refresh(): Promise<void> {
+    if (this.servers.length > 1) await this.probing.fresh();
   }
 
   /** A connection to this server failed, was lost, or could not write. */
@@ -119,12 +120,13 @@ export class DatabaseHosts {
     return () => this.movedHooks.delete(hook);
   }
 
+  /** Queries all servers, and waits for each; chooses none. */
   answers(): Promise<readonly HostAnswer[]> {
-    return Promise.all(this.servers.map(ask));
+    return Promise.all(this.servers.map(probe));
   }
 
-  private async askAll(): Promise<string> {
-    const answers = await this.soonest();
+  private async probeAll(): Promise<string> {
+    const answers = await this.firstAnswers();
     const found = this.newestOf(answers);
     if (found === undefined) {
       this.chosen = undefined;
@@ -138,7 +140,7 @@ export class DatabaseHosts {
   }
 
   /** All answers, or those received up to OTHERS_MS after the first server that takes writes: the others may hang. */
-  private soonest(): Promise<readonly HostAnswer[]> {
+  private firstAnswers(): Promise<readonly HostAnswer[]> {
     const answers: HostAnswer[] = [];
     return new Promise((resolve) => {
       const add = (answer: HostAnswer): void => {
@@ -146,11 +148,11 @@ export class DatabaseHosts {
         if (answers.length === this.servers.length) resolve(answers);
         else if (answer.state === 'writable') setTimeout(() => resolve(answers), OTHERS_MS);
       };
-      for (const url of this.servers) void ask(url).then(add);
+      for (const url of this.servers) void probe(url).then(add);
     });
   }
 
-  /** Keeps the previous server unless another has a newer timeline. */
+  /** The server with the newest timeline that takes writes; of several the previous one. */
   private newestOf(answers: readonly HostAnswer[]): HostAnswer | undefined {
     const former = ({ cluster, timeline }: HostAnswer): boolean =>
       cluster === this.newest.cluster && timeline < this.newest.timeline;

@@ -31,7 +31,8 @@ const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilt
     ) found
   ) weighed WHERE total - bytes < ${page.maxBytes}`;
 
-const OF_PAGE = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
+/** The item's columns, of the subquery `p`. */
+const PAGE_COLUMNS = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
 
 /**
  * One statement, so that rows and sums come from one snapshot (HTTP, reading items). Each row is returned separately,
@@ -42,11 +43,11 @@ function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageR
   const binFilter = binId === undefined ? '' : `AND bin_id = ${pg.escapeLiteral(binId)}`;
   const rows = rowsSql({ since: String(since), limit: String(limit + 1), maxBytes, binFilter });
   return `
-    SELECT t.head, t.item_count, t.version_sum, p.total, ${OF_PAGE} FROM tenants t LEFT JOIN LATERAL (${rows}) p ON true
+    SELECT t.head, t.item_count, t.version_sum, p.total, ${PAGE_COLUMNS} FROM tenants t LEFT JOIN LATERAL (${rows}) p ON true
     WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
 }
 
-/** Takes the rows of `pageSql`. */
+/** Collects the rows of `pageSql`. */
 class Page {
   private readonly reader = new RowReader();
   private readonly rows: ItemRow[] = [];
@@ -68,14 +69,14 @@ class Page {
   }
 
   /** Undefined if there is no such tenant. */
-  done(limit: number, maxBytes: number): LogPage | undefined {
+  finish(limit: number, maxBytes: number): LogPage | undefined {
     const { rows, summary, total } = this;
     if (summary === undefined) return undefined;
     return { rows: rows.slice(0, limit), more: isMore({ count: rows.length, total }, limit, maxBytes), summary };
   }
 }
 
-/** Small pages in one statement, and the bytes at which each ends. */
+/** The maximum of small pages in one statement, and the bytes at which each page ends. */
 const SMALL_PAGES_MAX = 64;
 const SMALL_PAGE_BYTES = 64 * 1024;
 /** In the order of the requests; one row for each, with nulls if there is no such tenant. */
@@ -115,14 +116,14 @@ export class PostgresItemLog implements ItemLog {
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
     if (binId !== undefined) await this.requireBin(request.tenantId, binId);
     const found = await copyRows(this.pool, pageSql(request), () => new Page());
-    const page = existing(found.done(limit, request.maxBytes ?? PAGE_BYTES));
+    const page = existing(found.finish(limit, request.maxBytes ?? PAGE_BYTES));
     this.meter?.read(page.rows.length);
     return page;
   }
 
   private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {
-    const most = requests.reduce((limit, request) => Math.max(limit, request.limit), 0);
-    const values = [requests.map(({ tenantId }) => tenantId), requests.map(({ since }) => since), most + 1];
+    const limitMax = Math.max(...requests.map(({ limit }) => limit));
+    const values = [requests.map(({ tenantId }) => tenantId), requests.map(({ since }) => since), limitMax + 1];
     const rows = await query<PageRow>(this.pool, { name: 'small-pages', text: SMALL_PAGES, values, readOnly: true });
     const pages = rows.map((row, n) => pageOf(row, requests[n]?.limit ?? 0, SMALL_PAGE_BYTES));
     this.meter?.read(pages.reduce((sum, page) => sum + (page?.rows.length ?? 0), 0));

@@ -1,7 +1,7 @@
 /**
- * The listening connection of an instance, maintained by pg-listen. By default pg-listen gives up after 3 s, may stop
+ * The LISTEN connection of an instance, maintained by pg-listen. By default pg-listen gives up after 3 s, may stop
  * receiving when the connection breaks again while it re-subscribes, and does not stop reconnecting when it is closed
- * meanwhile. So `anew` creates another subscriber, and a replaced subscriber ends itself.
+ * meanwhile. So `replace` creates another subscriber, and a replaced subscriber ends itself.
  */
 import { Socket } from 'node:net';
 import type pg from 'pg';
@@ -9,9 +9,10 @@ import pgListen, { type Subscriber } from 'pg-listen';
 
 /** Reconnection attempts of one subscriber, three seconds in total; then another one is created. */
 const RETRIES_MAX = 4;
+/** Interval of pg-listen's queries that test whether its connection still works. */
 const PARANOID_MS = 10_000;
 
-interface Listening {
+interface Subscription {
   readonly subscriber: Subscriber;
   /** Resolves when connected, or when ended before, which the driver does not report. Rejects like `connect`. */
   readonly connected: () => Promise<void>;
@@ -30,7 +31,7 @@ export interface ListenerOptions {
 }
 
 export class Listener {
-  private current: Listening | undefined;
+  private current: Subscription | undefined;
   /** Pending attempts to replace the subscriber; `close` waits for them. */
   private readonly attempts = new Set<Promise<void>>();
   private closed = false;
@@ -42,23 +43,23 @@ export class Listener {
     const { onFault, channels } = this.options;
     const connection = await this.options.connection();
     if (this.closed) return;
-    const listening = this.subscriberOf(connection);
-    const { subscriber, connected, end } = listening;
-    this.current = listening;
+    const subscription = this.subscribe(connection);
+    const { subscriber, connected, end } = subscription;
+    this.current = subscription;
     for (const [channel, onPayload] of Object.entries(channels)) subscriber.notifications.on(channel, onPayload);
     subscriber.events.on('error', (error) => {
-      if (this.current !== listening) return;
+      if (this.current !== subscription) return;
       // pg-listen has given up.
       onFault(error);
-      this.anew();
+      this.replace();
     });
     try {
       await connected();
     } catch (error) {
       // pg-listen keeps trying in the background; the channels below are subscribed when it succeeds.
-      if (this.current === listening) onFault(error);
+      if (this.current === subscription) onFault(error);
     }
-    if (this.current !== listening) {
+    if (this.current !== subscription) {
       // Replaced or closed while connecting: `close` was called before there was a connection.
       await end();
       return;
@@ -72,16 +73,16 @@ export class Listener {
     if (faults.length === 0) this.options.onConnected();
     else onFault(faults[0]);
     subscriber.events.on('connected', () => {
-      if (this.current === listening) this.options.onConnected();
+      if (this.current === subscription) this.options.onConnected();
       else void end();
     });
   }
 
-  /** Replaces the current connection, which delivers nothing. */
-  anew(): void {
-    const deaf = this.current;
+  /** Replaces the current subscriber, which receives nothing any more. */
+  replace(): void {
+    const replaced = this.current;
     const attempt = this.start()
-      .then(() => deaf?.end(), this.options.onFault)
+      .then(() => replaced?.end(), this.options.onFault)
       .finally(() => this.attempts.delete(attempt));
     this.attempts.add(attempt);
   }
@@ -96,7 +97,7 @@ export class Listener {
   }
 
   /** A subscriber of pg-listen, not connected yet. */
-  private subscriberOf(connection: pg.ClientConfig): Listening {
+  private subscribe(connection: pg.ClientConfig): Subscription {
     const sockets = new Set<Socket>();
     const stream = (): Socket => {
       const socket = new Socket();
@@ -110,7 +111,7 @@ export class Listener {
         retryLimit: Infinity,
         retryInterval: (attempt) => {
           if (this.current?.subscriber !== subscriber) throw new Error('replaced or closed');
-          // It knows only one server; another may have taken over.
+          // This subscriber knows only one server; another may have taken over.
           if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
           return 100 * 2 ** attempt;
         },
@@ -119,10 +120,10 @@ export class Listener {
         parse: (payload) => payload,
       },
     );
-    let noteEnd = (): void => undefined;
-    const ended = new Promise<void>((resolve) => (noteEnd = resolve));
+    let resolveEnded = (): void => undefined;
+    const ended = new Promise<void>((resolve) => (resolveEnded = resolve));
     const end = async (): Promise<void> => {
-      noteEnd();
+      resolveEnded();
       const closed = subscriber.close().catch(this.options.onFault);
       for (const socket of sockets) socket.destroy();
       await closed;

@@ -1,4 +1,4 @@
-/** A listing in a temporary table, which may be larger than memory. */
+/** Rows kept in a temporary table of PostgreSQL, since they may exceed the memory. */
 import type pg from 'pg';
 import { asUnavailable } from './database.js';
 
@@ -7,7 +7,7 @@ export abstract class TemporaryTable {
   protected constructor(private readonly client: pg.PoolClient) {}
 
   /** A connection with a new table of these columns, keyed by tenant and ref. Throws `unavailable`. */
-  protected static async make(pool: pg.Pool, name: string, columns: string): Promise<pg.PoolClient> {
+  protected static async create(pool: pg.Pool, name: string, columns: string): Promise<pg.PoolClient> {
     let client: pg.PoolClient | undefined;
     try {
       client = await pool.connect();
@@ -20,13 +20,14 @@ export abstract class TemporaryTable {
     }
   }
 
-  /** Ends the connection, which drops the temporary table. */
+  /** Closes the connection, which drops the table. */
   close(): Promise<void> {
     this.client.release(true);
     return Promise.resolve();
   }
 
-  protected async ask<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
+  /** Rejects with `unavailable`. */
+  protected async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
     try {
       return (await this.client.query<Row>(text, [...values])).rows;
     } catch (error) {

@@ -222,20 +222,18 @@ export class PostgresTenantLoader implements TenantLoader {
     arrivals: readonly Arrival[],
     now: number,
   ): Promise<(LoadedRow | SummaryRow | undefined)[]> {
-    const whole = new Set(arrivals.flatMap(([id, all]) => (all ? [id] : [])));
-    const heads = new Set(arrivals.flatMap(([id]) => (whole.has(id) ? [] : [id])));
+    const wholeIds = new Set(arrivals.flatMap(([id, whole]) => (whole ? [id] : [])));
+    const headIds = new Set(arrivals.flatMap(([id]) => (wholeIds.has(id) ? [] : [id])));
     const found = new Map<string, LoadedRow | SummaryRow>();
-    if (whole.size === 0) {
-      const values = [arrayOf([...heads])];
+    if (wholeIds.size === 0) {
+      const values = [arrayOf([...headIds])];
       for (const row of await query<SummaryRow>(this.pool, { name: 'heads', text: HEADS, values }))
         found.set(row.id, row);
     }
-    const wanted = [...whole];
+    const wanted = [...wholeIds];
     for (let at = 0; at < wanted.length; at += BATCH_MAX) {
-      const some = wanted.slice(at, at + BATCH_MAX);
-      const beside = at === 0 ? [...heads] : [];
-      const flags = [...some.map(() => 'true'), ...beside.map(() => 'false')];
-      const values = [arrayOf([...some, ...beside]), now, arrayOf(flags)];
+      const ids = [...wanted.slice(at, at + BATCH_MAX), ...(at === 0 ? headIds : [])];
+      const values = [arrayOf(ids), now, arrayOf(ids.map((id) => String(wholeIds.has(id))))];
       for (const row of await query<LoadedRow>(this.pool, { name: 'tenants', text: LOAD, values }))
         found.set(row.id, row);
     }
@@ -280,8 +278,8 @@ function snapshotOf(row: LoadedRow): TenantSnapshot {
 }
 
 function deviceStateOf(text: string): DeviceState {
-  const [id = '', epoch, gone] = text.split(' ');
-  return { id: ownText(id), tokenEpoch: Number(epoch), revoked: gone !== undefined, keysPurged: gone !== 'unpurged' };
+  const [id = '', epoch, flag] = text.split(' ');
+  return { id: ownText(id), tokenEpoch: Number(epoch), revoked: flag !== undefined, keysPurged: flag !== 'unpurged' };
 }
 
 const updateOf = (row: ReloadedRow): TenantUpdate => ({

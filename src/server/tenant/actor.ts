@@ -143,7 +143,7 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * True if the state is known to be the database's within the last 5 s, so that requests may be judged by it. After a
+   * True if the state is known to be the database's within the last 5 s, so that requests may use it. After a
    * suspension (laptop lid, SIGSTOP) the event loop handles waiting requests before overdue timers, so the state may
    * predate a revocation. The clock may also have been set back.
    */
@@ -227,7 +227,7 @@ export class Actor implements CommitSink {
   /** A hint, from another instance or from the comparison of heads, that the tenant's history reached this head. */
   headHint(head: number, generation: number): void {
     this.noteGeneration(generation);
-    this.post({ kind: 'head_hint', head, generation });
+    this.post({ kind: 'head-hint', head, generation });
   }
 
   /** The database is reachable and has nothing that is unknown here. */
@@ -250,14 +250,14 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * Reloads devices, bins and pairings. Resolves once sockets were notified and requests are judged by the new state;
-   * rejects when the database cannot be read.
+   * Reloads devices, bins and pairings. Resolves once sockets were notified and requests are checked against the new
+   * state; rejects when the database cannot be read.
    */
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
       (this.reloads ??= []).push({ resolve, reject });
       // A read under way may have seen the older state.
-      this.post({ kind: 'head_hint', head: 0, generation: Infinity });
+      this.post({ kind: 'head-hint', head: 0, generation: Infinity });
     });
   }
 
@@ -421,15 +421,15 @@ export class Actor implements CommitSink {
     const waiters = this.takeReloads();
     const begun = this.ports.clock.now();
     this.ports.loader.reload(this.tenantId, this.tenant.generation).then(
-      (snapshot) => {
-        if (snapshot === undefined) this.vanish();
-        else this.post({ kind: 'snapshot', snapshot });
+      (update) => {
+        if (update === undefined) this.vanish();
+        else this.post({ kind: 'reloaded', update });
         this.comparedAt = begun;
         if (this.generation >= (this.behind?.generation ?? 0)) this.behind = undefined;
         for (const waiter of waiters) waiter.resolve();
       },
       (error: unknown) => {
-        this.post({ kind: 'snapshot-failed', error: asError(error) });
+        this.post({ kind: 'reload-failed', error: asError(error) });
         // Callers that queued a further reload fail too: it was given up together with this one.
         for (const waiter of [...waiters, ...this.takeReloads()]) waiter.reject(error);
         this.ports.onFault(error, this.tenantId);
@@ -440,7 +440,7 @@ export class Actor implements CommitSink {
   /** The tenant was deleted: its sockets close, changes waiting for a reload are refused, and `reload` resolves. */
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
-    this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
+    this.post({ kind: 'reload-failed', error: new ServiceError('tenant_not_found') });
     for (const waiter of this.takeReloads()) waiter.resolve();
   }
 

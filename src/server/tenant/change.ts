@@ -147,14 +147,14 @@ export class Change extends ItemRow {
   reply: ChangeReply = NOBODY;
   answered = false;
 
-  // Judged by the actor (tenant/step).
-  /** The generation it was judged by: if the tenant has another one, the commit function returns the change. */
+  // Set by the actor's check (tenant/step).
+  /** The generation it was checked against: if the tenant has another one, the commit function returns the change. */
   generation = 0;
   /** Why it is not applied. It is committed nevertheless: a retry of a stored change must still succeed. */
   refusal: ServiceError | null = null;
   /** The refusal concerns only the named bin, which a re-wrap does not apply (RETRY-14). */
   refusedForBin = false;
-  /** How often it was judged again because the tenant had changed meanwhile. */
+  /** How often it was checked again because the tenant had changed meanwhile. */
   rechecks = 0;
 
   // Set by its lane (storage/commit/lanes).

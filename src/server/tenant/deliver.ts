@@ -53,6 +53,7 @@ export class FrameRing {
   private readonly segments: Segment[] = [];
   /** The number of the oldest segment. */
   private first = 0;
+  /** Bytes used of the newest segment; full while there is none. */
   private used = SEGMENT_BYTES;
 
   /**
@@ -82,66 +83,66 @@ export class FrameRing {
   }
 
   /** Whether the frame is still held. All methods below require that. */
-  has(place: FramePosition): boolean {
-    return Math.floor(place / SEGMENT_BYTES) >= this.first;
+  has(position: FramePosition): boolean {
+    return Math.floor(position / SEGMENT_BYTES) >= this.first;
   }
 
-  versionOf(place: FramePosition): number {
-    return this.viewOf(place).getFloat64((place % SEGMENT_BYTES) + VERSION_AT);
+  versionOf(position: FramePosition): number {
+    return this.fieldsOf(position).getFloat64((position % SEGMENT_BYTES) + VERSION_AT);
   }
 
-  /** See `FrameHead`. */
-  floorOf(place: FramePosition): number {
-    return this.viewOf(place).getFloat64((place % SEGMENT_BYTES) + FLOOR_AT);
+  /** `floor` of `FrameHead`. */
+  floorOf(position: FramePosition): number {
+    return this.fieldsOf(position).getFloat64((position % SEGMENT_BYTES) + FLOOR_AT);
   }
 
-  /** See `FrameHead`. */
-  beforeOf(place: FramePosition): FramePosition {
-    return this.viewOf(place).getFloat64((place % SEGMENT_BYTES) + BEFORE_AT);
+  /** `before` of `FrameHead`. */
+  beforeOf(position: FramePosition): FramePosition {
+    return this.fieldsOf(position).getFloat64((position % SEGMENT_BYTES) + BEFORE_AT);
   }
 
   /** Length of the frame alone. */
-  lengthOf(place: FramePosition): number {
-    return this.viewOf(place).getUint32((place % SEGMENT_BYTES) + LENGTH_AT);
+  lengthOf(position: FramePosition): number {
+    return this.fieldsOf(position).getUint32((position % SEGMENT_BYTES) + LENGTH_AT);
   }
 
-  idOf(place: FramePosition): string {
-    const { bytes } = this.at(place);
-    const from = (place % SEGMENT_BYTES) + HEAD_BYTES;
+  idOf(position: FramePosition): string {
+    const { bytes } = this.segmentAt(position);
+    const from = (position % SEGMENT_BYTES) + HEAD_BYTES;
     return bytes.toString('latin1', from, from + (bytes[from - HEAD_BYTES + ID_LENGTH_AT] ?? 0));
   }
 
   /** The device that made the change; '' if unknown. */
-  deviceOf(place: FramePosition): string {
-    const { bytes } = this.at(place);
-    const at = place % SEGMENT_BYTES;
+  deviceOf(position: FramePosition): string {
+    const { bytes } = this.segmentAt(position);
+    const at = position % SEGMENT_BYTES;
     const from = at + HEAD_BYTES + (bytes[at + ID_LENGTH_AT] ?? 0);
     return bytes.toString('latin1', from, from + (bytes[at + DEVICE_LENGTH_AT] ?? 0));
   }
 
   /** A later frame of the same item is held. */
-  isSuperseded(place: FramePosition): boolean {
-    return this.at(place).bytes[(place % SEGMENT_BYTES) + SUPERSEDED_AT] === 1;
+  isSuperseded(position: FramePosition): boolean {
+    return this.segmentAt(position).bytes[(position % SEGMENT_BYTES) + SUPERSEDED_AT] === 1;
   }
 
-  supersede(place: FramePosition): void {
-    this.at(place).bytes[(place % SEGMENT_BYTES) + SUPERSEDED_AT] = 1;
+  supersede(position: FramePosition): void {
+    this.segmentAt(position).bytes[(position % SEGMENT_BYTES) + SUPERSEDED_AT] = 1;
   }
 
   /** The bytes of the frame: a view, valid until the next `add`. */
-  view(place: FramePosition): Buffer {
-    const { bytes } = this.at(place);
-    const at = place % SEGMENT_BYTES;
+  frameOf(position: FramePosition): Buffer {
+    const { bytes } = this.segmentAt(position);
+    const at = position % SEGMENT_BYTES;
     const from = at + HEAD_BYTES + (bytes[at + ID_LENGTH_AT] ?? 0) + (bytes[at + DEVICE_LENGTH_AT] ?? 0);
-    return bytes.subarray(from, from + this.lengthOf(place));
+    return bytes.subarray(from, from + this.lengthOf(position));
   }
 
-  private at(place: FramePosition): Segment {
-    return this.segmentOf(Math.floor(place / SEGMENT_BYTES) - this.first);
+  private segmentAt(position: FramePosition): Segment {
+    return this.segmentOf(Math.floor(position / SEGMENT_BYTES) - this.first);
   }
 
-  private viewOf(place: FramePosition): DataView {
-    return this.at(place).view;
+  private fieldsOf(position: FramePosition): DataView {
+    return this.segmentAt(position).view;
   }
 
   private segmentOf(index: number): Segment {
@@ -150,13 +151,14 @@ export class FrameRing {
     return segment;
   }
 
+  /** Begins a segment; at the limit the oldest one is evicted and used again. */
   private begin(): void {
-    let again: Segment | undefined;
+    let evicted: Segment | undefined;
     while (this.segments.length > 0 && (this.segments.length + 1) * SEGMENT_BYTES > this.bytesMax) {
-      again = this.segments.shift();
+      evicted = this.segments.shift();
       this.first++;
     }
-    this.segments.push(again ?? newSegment());
+    this.segments.push(evicted ?? newSegment());
     this.used = 0;
   }
 }
@@ -166,11 +168,11 @@ function newSegment(): Segment {
   return { bytes, view: new DataView(bytes.buffer) };
 }
 
-/** Limits of what one session gets from memory; the ring has a bound over all tenants of the process. */
+/** Limits of what one replay gets from the ring, whose own limit is shared by all tenants of the process. */
 export const RECENT_ROWS = 256;
 export const RECENT_BYTES = 256 * 1024;
 
-/** Buffer for a frame before it is added to the ring. */
+/** Buffer in which a frame is encoded before it is added to the ring. */
 const written = new JsonWriter();
 
 /**
@@ -180,7 +182,7 @@ const written = new JsonWriter();
 export class RecentFrames {
   private newest = NOWHERE;
   /** The version up to which superseded frames are marked. */
-  private judged = 0;
+  private markedUpTo = 0;
 
   constructor(
     private readonly shape: Shape,
@@ -206,21 +208,21 @@ export class RecentFrames {
 
   /** Changes above the cursor in version order, each item once in its latest state (WS-15). */
   above(cursor: number): FramePosition[] {
-    this.judge();
-    const places: FramePosition[] = [];
-    this.collect(cursor, places);
-    return places.filter((place) => !this.ring.isSuperseded(place)).reverse();
+    this.markSuperseded();
+    const positions: FramePosition[] = [];
+    this.collect(cursor, positions);
+    return positions.filter((position) => !this.ring.isSuperseded(position)).reverse();
   }
 
   /** The bytes of a frame: a view, valid until the next change of any tenant. Undefined if it is no longer held. */
-  view(place: FramePosition): Uint8Array | undefined {
-    return this.ring.has(place) ? this.ring.view(place) : undefined;
+  frame(position: FramePosition): Uint8Array | undefined {
+    return this.ring.has(position) ? this.ring.frameOf(position) : undefined;
   }
 
-  /** Like `view`, for each of them; null if one is no longer held. */
-  views(places: readonly FramePosition[]): readonly FrameBytes[] | null {
-    if (!places.every((place) => this.ring.has(place))) return null;
-    return places.map((place) => this.ring.view(place));
+  /** Like `frame`, for each of them; null if one is no longer held. */
+  frames(positions: readonly FramePosition[]): readonly FrameBytes[] | null {
+    if (!positions.every((position) => this.ring.has(position))) return null;
+    return positions.map((position) => this.ring.frameOf(position));
   }
 
   /** Drops all frames; sessions below `head` are served from the database. */
@@ -233,30 +235,30 @@ export class RecentFrames {
    * Walks back from the newest frame to the cursor, within the bounds, and collects the positions above it. Returns the
    * version above which every change was found: higher than the cursor if not all of them are held.
    */
-  private collect(cursor: number, places?: FramePosition[]): number {
+  private collect(cursor: number, positions?: FramePosition[]): number {
     const { ring } = this;
     let floor = this.head;
     let bytes = 0;
     let rows = 0;
-    for (let place = this.newest; floor > cursor && ring.has(place); place = ring.beforeOf(place)) {
-      bytes += ring.lengthOf(place);
+    for (let position = this.newest; floor > cursor && ring.has(position); position = ring.beforeOf(position)) {
+      bytes += ring.lengthOf(position);
       if (++rows > RECENT_ROWS || bytes > RECENT_BYTES) break;
-      places?.push(place);
-      floor = ring.floorOf(place);
+      positions?.push(position);
+      floor = ring.floorOf(position);
     }
     return floor;
   }
 
   /** Marks superseded frames; at most once per added frame. */
-  private judge(): void {
-    if (this.judged === this.head) return;
-    this.judged = this.head;
+  private markSuperseded(): void {
+    if (this.markedUpTo === this.head) return;
+    this.markedUpTo = this.head;
     const seen = new Set<string>();
-    const places: FramePosition[] = [];
-    this.collect(NOTHING_SEEN, places);
-    for (const place of places) {
-      const id = this.ring.idOf(place);
-      if (seen.has(id)) this.ring.supersede(place);
+    const positions: FramePosition[] = [];
+    this.collect(NOTHING_SEEN, positions);
+    for (const position of positions) {
+      const id = this.ring.idOf(position);
+      if (seen.has(id)) this.ring.supersede(position);
       seen.add(id);
     }
   }
@@ -318,8 +320,8 @@ export function onGap(state: Delivery, page: LogPage): Effect[] {
   const found = page.rows.filter((row) => row.version > state.delivered);
   const last = found.at(-1)?.version ?? state.delivered;
   // If there is more, the page's sums are not those at its last row; they apply only once the head is reached.
-  const position = page.more ? last : Math.max(page.summary.version, state.delivered);
-  const effects = deliver(state, merge(found, takeHeld(state, position)), position);
+  const upTo = page.more ? last : Math.max(page.summary.version, state.delivered);
+  const effects = deliver(state, merge(found, takeHeld(state, upTo)), upTo);
   if (!page.more && page.summary.version === state.delivered) state.summary = page.summary;
   // A head announced before this read is covered by it, or was wrong. A hint that is too high would repeat the read for
   // ever.
@@ -335,10 +337,10 @@ function merge(found: readonly ItemRow[], held: readonly ItemRow[]): ItemRow[] {
   return [...byVersion.values()].sort((a, b) => a.version - b.version);
 }
 
-/** Removes and returns held rows up to `position`, which is above `delivered`. */
-function takeHeld(state: Delivery, position: number): ItemRow[] {
-  const taken = state.held.filter(({ version }) => version > state.delivered && version <= position);
-  state.held = state.held.filter(({ version }) => version > position);
+/** Removes and returns the held rows above `delivered`, up to the version `upTo`. */
+function takeHeld(state: Delivery, upTo: number): ItemRow[] {
+  const taken = state.held.filter(({ version }) => version > state.delivered && version <= upTo);
+  state.held = state.held.filter(({ version }) => version > upTo);
   return taken;
 }
 
@@ -376,10 +378,10 @@ export function onRows(state: Delivery, given: readonly ItemRow[], summary: Summ
   const rows = known ? given.filter(({ version }) => version > state.delivered) : given;
   const last = rows.at(-1);
   if (last === undefined) return [];
-  const follow = last.version === state.delivered + rows.length;
-  const effects = follow ? deliver(state, rows, last.version) : [];
-  if (!follow && state.sessions.size > 0) hold(state, rows, summary);
-  else if (!follow) skipTo(state, last.version);
+  const contiguous = last.version === state.delivered + rows.length;
+  const effects = contiguous ? deliver(state, rows, last.version) : [];
+  if (!contiguous && state.sessions.size > 0) hold(state, rows, summary);
+  else if (!contiguous) skipTo(state, last.version);
   if (summary !== null && last.version === state.delivered) state.summary = summary;
   effects.push(...deliverHeld(state), ...noticeHead(state, last.version));
   return effects;
@@ -407,8 +409,8 @@ function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null
 /** The delivery of one step in one shape. Most sockets get the same frames, and share them. */
 interface Batch {
   readonly rows: readonly ItemRow[];
-  /** The frame of each row. */
-  readonly places: readonly FramePosition[];
+  /** The position of each row's frame. */
+  readonly positions: readonly FramePosition[];
   readonly recent: RecentFrames;
   /**
    * All frames; null if they exceed what one socket may be sent in one step, or are no longer in memory.
@@ -416,29 +418,30 @@ interface Batch {
   readonly whole: readonly FrameBytes[] | null;
   /** Arrival time of the oldest of the changes made on this instance. */
   readonly since: number;
-  readonly position: number;
+  /** The version up to which the batch delivers: at least that of the last row. */
+  readonly upTo: number;
   /** The sessions that get all of it. */
   readonly sessions: Session[];
 }
 
-function batchOf(recent: RecentFrames, rows: readonly ItemRow[], position: number): Batch {
-  const places = rows.map((row) => recent.add(row));
-  const views = recent.views(places);
+function batchOf(recent: RecentFrames, rows: readonly ItemRow[], upTo: number): Batch {
+  const positions = rows.map((row) => recent.add(row));
+  const frames = recent.frames(positions);
   let bytes = 0;
-  for (const view of views ?? []) bytes += view.length;
+  for (const frame of frames ?? []) bytes += frame.length;
   let since = Infinity;
   for (const row of rows) if (row.since < since) since = row.since;
-  return { rows, places, recent, whole: bytes <= BURST_BYTES ? views : null, since, position, sessions: [] };
+  return { rows, positions, recent, whole: bytes <= BURST_BYTES ? frames : null, since, upTo, sessions: [] };
 }
 
-/** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
-function deliver(state: Delivery, rows: readonly ItemRow[], position: number): Effect[] {
+/** Moves `delivered` to `upTo` and sends the rows, which are all above it, to every live session. */
+function deliver(state: Delivery, rows: readonly ItemRow[], upTo: number): Effect[] {
   const { a, b } = state.recent;
-  const batchA = batchOf(a, rows, position);
-  const batchB = b === null ? batchA : batchOf(b, rows, position);
+  const batchA = batchOf(a, rows, upTo);
+  const batchB = b === null ? batchA : batchOf(b, rows, upTo);
   const effects: Effect[] = [];
   const before = state.delivered;
-  state.delivered = position;
+  state.delivered = upTo;
   for (const session of state.sessions) {
     const { phase, port } = session;
     if (phase.kind !== 'live') continue;
@@ -449,7 +452,7 @@ function deliver(state: Delivery, rows: readonly ItemRow[], position: number): E
       session.cursor <= before &&
       !rows.some(({ changedBy }) => changedBy === port.deviceId)
     ) {
-      session.cursor = position;
+      session.cursor = upTo;
       batch.sessions.push(session);
     } else pushTo(session, phase, batch, effects);
   }
@@ -472,7 +475,7 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
     // A session that left replay ahead of `delivered` has this version already.
     if (version <= session.cursor) continue;
     const own = row.changedBy === session.port.deviceId;
-    const sent = own ? ownFrame(phase.acks, id, version) : batch.recent.view(batch.places[n] ?? NOWHERE);
+    const sent = own ? ownFrame(phase.acks, id, version) : batch.recent.frame(batch.positions[n] ?? NOWHERE);
     if (sent !== null) {
       bytes += sent?.length ?? 0;
       // More was committed at once than a ring holds: the first frames are already overwritten.
@@ -486,7 +489,7 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
     }
     session.cursor = version;
   }
-  if (session.cursor < batch.position) session.cursor = batch.position;
+  if (session.cursor < batch.upTo) session.cursor = batch.upTo;
   if (out.length > 0) effects.push({ kind: 'send', session, frames: out, since });
 }
 

@@ -15,13 +15,13 @@ export type Message =
       readonly generation: number;
     }
   | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
-  | { readonly kind: 'snapshot'; readonly snapshot: TenantUpdate }
-  | { readonly kind: 'snapshot-failed'; readonly error: Error }
-  /** `generation`: Infinity if it is newer than any that was read. */
-  | { readonly kind: 'head_hint'; readonly head: number; readonly generation: number }
+  | { readonly kind: 'reloaded'; readonly update: TenantUpdate }
+  | { readonly kind: 'reload-failed'; readonly error: Error }
+  /** The tenant has at least this head and generation; `generation` is Infinity to force a reload. */
+  | { readonly kind: 'head-hint'; readonly head: number; readonly generation: number }
   | {
       readonly kind: 'published';
-      /** Rows of another instance's transaction, or a part of them: versions in order, without a gap. */
+      /** Rows of another instance's transaction, or some of them: consecutive versions in order. */
       readonly rows: readonly ItemRow[];
       readonly generation: number;
       /** The sums at the last row; null if unknown. */
@@ -52,7 +52,7 @@ export type Effect =
   | { readonly kind: 'stored'; readonly change: Change }
   | { readonly kind: 'refused'; readonly change: Change; readonly error: Error }
   | { readonly kind: 'commit'; readonly change: Change }
-  /** Reload the tenant's devices, bins and pairings; answered by `snapshot` or `snapshot-failed`. */
+  /** Reload the tenant's devices, bins and pairings; answered by `reloaded` or `reload-failed`. */
   | { readonly kind: 'reload' }
   /** Read what others committed above `since`; answered by `gap` or `gap-failed`. */
   | { readonly kind: 'read-gap'; readonly since: number }
@@ -61,8 +61,9 @@ export type Effect =
   /** Read a replay page above the phase's cursor; answered by `page` or `replay-failed`. */
   | { readonly kind: 'read-page'; readonly session: Session; readonly phase: Replaying }
   /**
-   * Send frames. With `phase`, part of a replay: answered by `sent`. Without: `congested` if the buffer is too full.
-   * `since`: arrival time of the oldest of the pushed changes that were made on this instance (see `ItemRow`).
+   * Send frames. With `phase` they are part of a replay, and answered by `sent`; without, they are answered by
+   * `congested` if the socket's buffer is too full, else not at all. `since`: arrival time of the oldest pushed change
+   * that was made on this instance (see `ItemRow`).
    */
   | {
       readonly kind: 'send';

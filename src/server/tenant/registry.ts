@@ -64,7 +64,7 @@ export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'onLate' 
 }
 
 export class TenantRegistry {
-  /** The loaded actors. Requests may be judged by one only while it `isCurrent`. */
+  /** The loaded actors. Requests may be checked against one only while it `isCurrent`. */
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
@@ -180,7 +180,7 @@ export class TenantRegistry {
 
   /**
    * This instance changed devices, bins, pairings or state of the tenant. When it resolves, sockets here were notified
-   * and requests here are judged by the new state; other instances were notified.
+   * and requests here are checked against the new state; other instances were notified.
    */
   async changed(tenantId: string): Promise<void> {
     const actor = this.actors.get(tenantId) ?? (await this.loading.underWay(tenantId));
@@ -336,7 +336,7 @@ export class TenantRegistry {
         if (actor.heldUp) this.options.announcer.announce(actor.tenantId, position.head, position.generation);
       } else {
         unknown.add(actor);
-        // The actor reports a failure to `onFault`; until a reload succeeds no request is judged by its state.
+        // The actor reports a failure to `onFault`; until a reload succeeds no request is checked against its state.
         behind.push(
           actor.reload().then(
             () => unknown.delete(actor),

@@ -198,9 +198,9 @@ function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): F
 function fromMemory(session: Session, phase: Replaying, recent: RecentFrames): FrameBytes[] {
   const { ring } = recent;
   const out: FrameBytes[] = [];
-  for (const place of recent.above(phase.cursor)) {
-    const own = !phase.greeting && ring.deviceOf(place) === session.deviceId;
-    const sent = own ? ownFrame(phase.acks, ring.idOf(place), ring.versionOf(place)) : ring.view(place);
+  for (const position of recent.above(phase.cursor)) {
+    const own = !phase.greeting && ring.deviceOf(position) === session.deviceId;
+    const sent = own ? ownFrame(phase.acks, ring.idOf(position), ring.versionOf(position)) : ring.frameOf(position);
     if (sent !== null) out.push(sent);
   }
   return out;

@@ -24,7 +24,7 @@ export interface TenantState extends Delivery {
   bins: ReadonlySet<string>;
   pairRequests: readonly PairRequest[];
 
-  /** Changes judged by an outdated state; they wait for the next snapshot. */
+  /** Changes checked against an outdated state; they wait for the next reload. */
   waiting: Change[];
   reloading: boolean;
   /** A newer generation was announced during a reload, which may read an older state. */

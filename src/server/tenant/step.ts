@@ -1,10 +1,10 @@
 /**
  * The tenant actor's rules: one message in, effects out. No clock, no network, no database; the same messages always
- * yield the same effects, so every interleaving can be tested by writing it down. The state is changed in place,
- * because a tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
+ * yield the same effects, so a test can state any interleaving. The state is changed in place, since its only owner is
+ * the actor's mailbox loop, and copying it would cost more than the rules.
  *
- * A change is judged by the known state, committed, and judged again if the tenant changed meanwhile; then it is
- * answered.
+ * A change is checked against the known state and sent to be committed. If the tenant changed in between, the commit
+ * function returns it undecided, and it is checked again after a reload. Then it is answered.
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
 import { type Change, type Verdict } from './change.js';
@@ -14,7 +14,7 @@ import type { Effect, Message, MessageOf } from './messages.js';
 import type { DeviceState, SocketPort } from './ports.js';
 import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
-import { onSnapshot, requestReload } from './snapshot.js';
+import { onReloaded, requestReload } from './reload.js';
 import type { TenantState } from './state.js';
 
 /** The rule for each kind of message. */
@@ -22,9 +22,9 @@ const RULES: { readonly [K in Message['kind']]: (state: TenantState, message: Me
   change: (state, { change }) => onChange(state, change),
   committed: onCommitted,
   failed: (_, { changes, error }) => onFailed(changes, error),
-  snapshot: (state, { snapshot }) => [...onSnapshot(state, snapshot), ...recheck(state)],
-  'snapshot-failed': (state, { error }) => onSnapshotFailed(state, error),
-  head_hint: (state, { head, generation }) => onHeadHint(state, head, generation),
+  reloaded: (state, { update }) => [...onReloaded(state, update), ...recheck(state)],
+  'reload-failed': (state, { error }) => onReloadFailed(state, error),
+  'head-hint': (state, { head, generation }) => onHeadHint(state, head, generation),
   published: onPublished,
   gap: (state, { page }) => onGap(state, page),
   'gap-failed': (state) => {
@@ -81,7 +81,7 @@ export function admit(state: TenantState, port: SocketPort): Session | ErrorName
   return session;
 }
 
-function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
+function onReloadFailed(state: TenantState, error: Error): Effect[] {
   state.reloading = false;
   state.reloadAgain = false;
   const waiting = state.waiting;
@@ -90,7 +90,7 @@ function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
 }
 
 /**
- * How often a change is judged again before it fails with `unavailable`. Each time requires the tenant's devices or
+ * How often a change is checked again before it fails with `unavailable`. Each time requires the tenant's devices or
  * bins to change between check and commit; more than a few in a row is not a race but a fault.
  */
 const RECHECKS_MAX = 5;
@@ -98,13 +98,13 @@ const RECHECKS_MAX = 5;
 const APPLIED: ReadonlySet<Verdict> = new Set<Verdict>(['insert', 'replace', 'rewrap', 'delete', 'move']);
 const applies = ({ verdict }: Change): boolean => APPLIED.has(verdict);
 
-/** Judges a change by the known state and sends it to be committed. */
+/** Checks a change against the known state and sends it to be committed. */
 function onChange(state: TenantState, change: Change): Effect[] {
   const device = state.devices.get(change.deviceId);
   // Before the database is used: a revoked device must not learn whether its write is stored.
   if (device === undefined) return [{ kind: 'refused', change, error: new ServiceError('bad_token') }];
   if (device.revoked) return [{ kind: 'refused', change, error: new ServiceError('device_revoked') }];
-  judge(state, change);
+  check(state, change);
   return [{ kind: 'commit', change }];
 }
 
@@ -112,18 +112,18 @@ function onChange(state: TenantState, change: Change): Effect[] {
  * Sets the change's refusal, if there is one. It is committed nevertheless: a retry of a stored change must succeed
  * whatever has changed since (RETRY-11), and only the commit function knows what is stored.
  */
-function judge(state: TenantState, change: Change): void {
+function check(state: TenantState, change: Change): void {
   const { binId, kind } = change;
   change.generation = state.generation;
-  const unpaid = refuseUnpaid(state.billingState);
+  const unpaid = checkPaid(state.billingState);
   const bin =
     kind === 'delete' || state.bins.has(binId) ? null : new ServiceError('bin_not_found', undefined, { binId });
-  const keys = kind === 'write' ? judgeKeys(state, change) : null;
+  const keys = kind === 'write' ? checkKeys(state, change) : null;
   change.refusal = unpaid ?? bin ?? keys;
   change.refusedForBin = kind === 'write' && bin !== null && unpaid === null && keys === null;
 }
 
-function refuseUnpaid(billingState: string): ServiceError | null {
+function checkPaid(billingState: string): ServiceError | null {
   if (billingState === 'suspended') return new ServiceError('tenant_suspended');
   if (billingState === 'inactive' || billingState === 'pending') return new ServiceError('payment_required');
   return null;
@@ -133,7 +133,7 @@ function refuseUnpaid(billingState: string): ServiceError | null {
  * Every device must be able to read the item: inline through `keys`, a blob without metadata through `blobKeys`.
  * Entries of revoked devices are dropped from the inline keys, which no tag covers (ITEM-29).
  */
-function judgeKeys(state: TenantState, change: Change): ServiceError | null {
+function checkKeys(state: TenantState, change: Change): ServiceError | null {
   const inline = (change.has & HAS.inline) !== 0;
   const path = inline ? 'payloadEnc.keys' : 'blobKeys';
   const [from, length] = inline ? [change.keysAt, change.keysBytes] : [change.blobKeysAt, change.blobKeysBytes];
@@ -150,7 +150,7 @@ function judgeKeys(state: TenantState, change: Change): ServiceError | null {
     else covered++;
   }
   const missing = covered < state.activeDevices ? missingKeys(state, change, { path, from, length }) : null;
-  const blobs = refuseBlobKeys(state, change);
+  const blobs = checkBlobKeys(state, change);
   if (inline && revoked > 0) dropRevoked(state, change);
   return missing ?? unknown ?? blobs;
 }
@@ -185,7 +185,7 @@ function missingKeys(
 }
 
 /** `sig` covers blobKeys: they are stored as sent or not at all (ITEM-31). */
-function refuseBlobKeys(state: TenantState, change: Change): ServiceError | null {
+function checkBlobKeys(state: TenantState, change: Change): ServiceError | null {
   for (let at = change.blobKeysAt; at < change.end; at = nextEntry(change, at)) {
     const device = deviceAt(state.devices, change, at);
     if (device === undefined) return noSuchDevice('blobKeys', change, at);
@@ -272,7 +272,7 @@ function onFailed(changes: readonly Change[], error: Error): Effect[] {
   return changes.map((change) => ({ kind: 'refused', change, error }));
 }
 
-/** The tenant was reloaded: the waiting changes are judged again. */
+/** The tenant was reloaded: the waiting changes are checked again. */
 function recheck(state: TenantState): Effect[] {
   const waiting = state.waiting;
   state.waiting = [];

@@ -25,12 +25,12 @@ type Recorded = Omit<ListedObject, 'checksum'> & { readonly checksum?: Checksum;
 export class ObjectLedger extends TemporaryTable {
   /** Holds a connection of the pool until closed. Throws `unavailable`. */
   static async open(pool: pg.Pool): Promise<ObjectLedger> {
-    return new ObjectLedger(await TemporaryTable.make(pool, 'recorded', 'size bigint, checksum json'));
+    return new ObjectLedger(await TemporaryTable.create(pool, 'recorded', 'size bigint, checksum json'));
   }
 
   /** Adds a part of the list. */
   async add(objects: readonly ListedObject[]): Promise<void> {
-    await this.ask(
+    await this.query(
       `INSERT INTO recorded SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::json[])
        ON CONFLICT DO NOTHING`,
       [
@@ -44,7 +44,7 @@ export class ObjectLedger extends TemporaryTable {
 
   /** Removes the objects of this page from the list, and returns those that it contained, as listed. */
   take(page: readonly ListedObject[]): Promise<readonly Recorded[]> {
-    return this.ask<Recorded>(
+    return this.query<Recorded>(
       `DELETE FROM recorded r USING unnest($1::text[], $2::text[]) AS p (tenant_id, ref)
        WHERE r.tenant_id = p.tenant_id AND r.ref = p.ref
        RETURNING r.tenant_id AS "tenantId", r.ref, r.size, r.checksum`,
@@ -57,11 +57,11 @@ export class ObjectLedger extends TemporaryTable {
     const withItems = `recorded r
       LEFT JOIN blobs b ON b.tenant_id = r.tenant_id AND b.ref = r.ref AND b.state = 'ready'
       LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref`;
-    const [counts] = await this.ask<{ readonly count: number; readonly named: number }>(
+    const [counts] = await this.query<{ readonly count: number; readonly named: number }>(
       `SELECT count(*) AS count, count(i.id) AS named FROM ${withItems}`,
       [],
     );
-    const examples = await this.ask<Recorded>(
+    const examples = await this.query<Recorded>(
       `SELECT r.tenant_id AS "tenantId", r.ref, r.size, r.checksum, i.id AS "itemId" FROM ${withItems}
        ORDER BY i.id IS NULL, r.tenant_id, r.ref LIMIT $1`,
       [limit],

@@ -119,8 +119,8 @@ function showPlan(terminal: Terminal, plan: UpgradePlan): void {
 }
 
 const STEP_TEXTS: Readonly<Partial<Record<UpgradeStep, string>>> = {
-  start: 'Starting the old database',
-  make: 'Making the new database',
+  'start-old': 'Starting the old database',
+  'create-new': 'Making the new database',
   compare: 'Comparing both',
 };
 
@@ -133,7 +133,7 @@ async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
       migrations: SQL_FOLDER,
       onStep: (step) => {
         // The last two steps take only moments and are not interrupted.
-        if (step !== 'keep' && step !== 'place') throwIfInterrupted(terminal);
+        if (step !== 'move-old' && step !== 'move-new') throwIfInterrupted(terminal);
         terminal.progress(STEP_TEXTS[step] ?? '');
       },
       onProgress: stoppable(terminal, 'Copying'),

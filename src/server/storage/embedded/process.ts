@@ -53,10 +53,10 @@ const identity = (user: SystemUser | null): { uid?: number; gid?: number } =>
 /**
  * Removes the leftovers of a start that was killed midway. A folder whose creator still runs belongs to another start.
  */
-async function sweepUnfinished(dataDir: string): Promise<void> {
+async function removeUnfinished(dataDir: string): Promise<void> {
   for (const name of await readdir(dataDir)) {
-    const maker = /^postgres\.init-(\d+)-/.exec(name)?.[1];
-    if (maker === undefined || (await programOf(Number(maker))) !== undefined) continue;
+    const creator = /^postgres\.init-(\d+)-/.exec(name)?.[1];
+    if (creator === undefined || (await programOf(Number(creator))) !== undefined) continue;
     await rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
   }
 }
@@ -67,15 +67,18 @@ function reason(error: unknown): string {
   return output === '' && error instanceof Error ? error.message : output;
 }
 
-/** False for an empty folder, such as a freshly mounted volume: initdb's result may be renamed over it. */
-export const isMade = (folder: string): boolean => existsSync(join(folder, 'PG_VERSION'));
+/**
+ * Whether the folder contains a cluster. False for an empty folder, such as a freshly mounted volume: initdb's result
+ * may be renamed over it.
+ */
+export const isCluster = (folder: string): boolean => existsSync(join(folder, 'PG_VERSION'));
 
-/** A complete cluster of a new major version: the old one was moved aside, or is about to be. */
+/** Folder of a complete cluster of a new major version, while the old one is moved aside. */
 export const upgradedFolder = (dataDir: string): string => join(dataDir, 'postgres.upgraded');
 
-/** Whether this folder contains a cluster, or one whose upgrade was interrupted between its last two renames. */
+/** Whether `dataDir` has a cluster, be it one whose upgrade was interrupted between its last two renames. */
 export const hasCluster = (dataDir: string): boolean =>
-  isMade(join(dataDir, 'postgres')) || isMade(upgradedFolder(dataDir));
+  isCluster(join(dataDir, 'postgres')) || isCluster(upgradedFolder(dataDir));
 
 /**
  * Puts the new cluster in the place of the old one if an upgrade was killed between its last two renames. Without this
@@ -83,32 +86,32 @@ export const hasCluster = (dataDir: string): boolean =>
  */
 export async function finishUpgrade(dataDir: string): Promise<void> {
   const folder = join(dataDir, 'postgres');
-  if (isMade(folder) || !isMade(upgradedFolder(dataDir))) return;
+  if (isCluster(folder) || !isCluster(upgradedFolder(dataDir))) return;
   try {
     await rename(upgradedFolder(dataDir), folder);
   } catch (error) {
     // Another start that found the same state was faster.
-    if (!isMade(folder)) throw error;
+    if (!isCluster(folder)) throw error;
   }
   await syncFolder(dataDir);
 }
 
 /**
  * Creates the cluster in a folder of another name and renames it into place, so that `folder` is complete or absent.
- * Of two simultaneous starts the slower one finds the name taken and uses the other's.
+ * Of two simultaneous starts the slower one finds the name taken and uses the other's. `quick`: without fsync.
  */
 export async function initialise(cluster: Cluster, password: string, quick: boolean): Promise<void> {
   const { dataDir, folder, binaries, user } = cluster;
-  if (isMade(folder)) return;
-  await sweepUnfinished(dataDir);
-  const workshop = join(dataDir, `postgres.init-${process.pid}-${randomBytes(4).toString('hex')}`);
-  const made = join(workshop, 'data');
-  const passwordFile = join(workshop, 'password');
+  if (isCluster(folder)) return;
+  await removeUnfinished(dataDir);
+  const initFolder = join(dataDir, `postgres.init-${process.pid}-${randomBytes(4).toString('hex')}`);
+  const made = join(initFolder, 'data');
+  const passwordFile = join(initFolder, 'password');
   try {
-    await mkdir(workshop, { mode: FOLDER_MODE });
+    await mkdir(initFolder, { mode: FOLDER_MODE });
     await mkdir(made, { mode: FOLDER_MODE });
     await writeFile(passwordFile, `${password}\n`, { mode: FILE_MODE });
-    if (user !== null) for (const path of [passwordFile, made, workshop]) await chown(path, user.uid, user.gid);
+    if (user !== null) for (const path of [passwordFile, made, initFolder]) await chown(path, user.uid, user.gid);
     const flags = ['--auth=scram-sha-256', '--encoding=UTF8', '--locale=C', '--data-checksums', '--no-instructions'];
     await run(
       binaries.initdb,
@@ -119,15 +122,15 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
         ...flags,
         ...(quick ? ['--no-sync'] : []),
       ],
-      { ...identity(user), cwd: workshop, env: childEnvironment() },
+      { ...identity(user), cwd: initFolder, env: childEnvironment() },
     );
     await rename(made, folder);
     await syncFolder(dataDir);
   } catch (error) {
-    if (!isMade(folder))
+    if (!isCluster(folder))
       throw new Error(`PostgreSQL could not be set up in ${dataDir}. ${reason(error)}`, { cause: error });
   } finally {
-    await rm(workshop, { recursive: true, force: true });
+    await rm(initFolder, { recursive: true, force: true });
   }
 }
 
@@ -163,7 +166,7 @@ async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
   }
 }
 
-/** Below the range that systems use for outgoing connections: one of those could take the port during a restart. */
+/** Below the range that systems use for outgoing connections, one of which could take the port during a restart. */
 const PORT_MIN = 20_000;
 const PORT_MAX = 32_000;
 const PORT_TRIES = 50;
@@ -199,7 +202,7 @@ export interface Postmaster {
   ended(withinMs: number): Promise<boolean>;
 }
 
-const LOOK_AGAIN_MS = 50;
+const POLL_MS = 50;
 
 /** The postmaster named in `postmaster.pid` if it runs on this folder; else null. */
 export async function runningPostmaster(folder: string): Promise<Postmaster | null> {
@@ -211,7 +214,7 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
   if (Number.isSafeInteger(pid) && pid > 1 && (await isAlive())) {
     const ended = async (withinMs: number): Promise<boolean> => {
       // Not a child process: there is no event to wait for.
-      for (let waited = 0; waited < withinMs && (await isAlive()); waited += LOOK_AGAIN_MS) await sleep(LOOK_AGAIN_MS);
+      for (let waited = 0; waited < withinMs && (await isAlive()); waited += POLL_MS) await sleep(POLL_MS);
       return !(await isAlive());
     };
     return { pid, port, isAlive, ended };

@@ -2,12 +2,12 @@
  * Upgrades the embedded database over a major version of PostgreSQL: the old programs read its rows and the new ones
  * write them, straight from one server into the other, in the format of a backup (dump.ts; the package has no pg_dump).
  *
- * Invariants. Only one row is ever changed in the old folder, and it stays usable: as `postgres` until the new cluster
- * is complete, verified, stopped and named `postgres.upgraded`; under its kept name after that. The history's name
- * (epoch) is carried over, since the rows and their versions are the same, so devices continue where they were. It is
- * deleted from the old database before the new one can be started, so that the old one, put back, reports another
- * history: it would assign the same versions a second time. If the upgrade is killed in between, neither has the name,
- * and devices replay, which is safe.
+ * Invariants. The old folder stays usable, and only one of its rows is changed: it is `postgres` until the new cluster
+ * is complete, verified, stopped and named `postgres.upgraded`, and is kept under another name after that. The epoch,
+ * which names the history, is copied, since rows and versions are the same: devices continue where they were. It is
+ * deleted from the old database before the new one can be started: the old one, put back, would assign the same
+ * versions a second time, so it must report another epoch. If the upgrade is killed in between, neither database has
+ * the epoch, and devices replay, which is safe.
  */
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,13 +25,23 @@ import {
   type TableFigures,
 } from '../dump.js';
 import { EmbeddedPostgres } from './embedded.js';
-import { isMade, runningPostmaster, upgradedFolder } from './process.js';
+import { isCluster, runningPostmaster, upgradedFolder } from './process.js';
 import { migrate } from '../migrate.js';
 import { syncFolder } from '../../../files/durable.js';
 import { UpgradeError, type UpgradePlan } from './upgrade-plan.js';
 
-/** The next step to be done. The old folder is usable before and after each. */
-export const UPGRADE_STEPS = ['sweep', 'start', 'make', 'copy', 'compare', 'retire', 'name', 'keep', 'place'] as const;
+/** The steps in order; the old folder is usable before and after each. The last three are renames of folders. */
+export const UPGRADE_STEPS = [
+  'remove-leftovers',
+  'start-old',
+  'create-new',
+  'copy',
+  'compare',
+  'delete-old-epoch',
+  'name-new',
+  'move-old',
+  'move-new',
+] as const;
 export type UpgradeStep = (typeof UPGRADE_STEPS)[number];
 
 export interface UpgradeOptions {
@@ -39,7 +49,7 @@ export interface UpgradeOptions {
   readonly password: string;
   /** Folder of the migrations. */
   readonly migrations: string;
-  /** Called before each step. If it throws before `keep`, the upgrade ends with the old folder in its place. */
+  /** Called before each step. If it throws before `move-old`, the upgrade ends with the old folder in its place. */
   readonly onStep: (step: UpgradeStep) => void;
   /** Called while rows are copied: bytes done, of approximately `total`. If it throws, the upgrade ends. */
   readonly onProgress: (done: number, total: number) => void;
@@ -55,7 +65,7 @@ const STOP_MAX_MS = 10_000;
 
 /** Removes an incomplete cluster left by a killed upgrade. Only one upgrade at a time runs on a DATA_DIR. */
 async function removeCluster(folder: string): Promise<void> {
-  const running = isMade(folder) ? await runningPostmaster(folder) : null;
+  const running = isCluster(folder) ? await runningPostmaster(folder) : null;
   if (running !== null) {
     process.kill(running.pid, 'SIGKILL');
     await running.ended(STOP_MAX_MS);
@@ -66,6 +76,7 @@ async function removeCluster(folder: string): Promise<void> {
 const newFolder = (dataDir: string): string => join(dataDir, 'postgres.new');
 /** Rows loaded into a new table in one transaction need no WAL: the checkpoint at the stop makes them durable. */
 const LOADING = { wal_level: 'minimal', max_wal_senders: '0' };
+/** The `application_name` of its connections. */
 const NAME = 'service upgrade';
 const silent = (): void => undefined;
 
@@ -76,29 +87,29 @@ const silent = (): void => undefined;
 export async function upgrade(plan: UpgradePlan, options: UpgradeOptions): Promise<Upgraded> {
   const { dataDir, folder, keptAs } = plan;
   const { onStep } = options;
-  onStep('sweep');
+  onStep('remove-leftovers');
   // Even if complete, a leftover is useless once the old database may have been written to; but if there is no old
   // database, the leftover is the database.
-  if (!isMade(folder)) throw new UpgradeError('changed', `${folder} is gone`, 'Run this again.');
+  if (!isCluster(folder)) throw new UpgradeError('changed', `${folder} is gone`, 'Run this again.');
   await removeCluster(newFolder(dataDir));
   await removeCluster(upgradedFolder(dataDir));
   let upgraded: Upgraded;
   try {
-    onStep('start');
+    onStep('start-old');
     upgraded = await fromOldToNew(plan, options);
-    onStep('name');
+    onStep('name-new');
     await rename(newFolder(dataDir), upgradedFolder(dataDir));
     await syncFolder(dataDir);
   } catch (error) {
     await rm(newFolder(dataDir), { recursive: true, force: true, maxRetries: 5 });
     throw error;
   }
-  onStep('keep');
+  onStep('move-old');
   await rename(folder, keptAs);
   await syncFolder(dataDir);
-  onStep('place');
+  onStep('move-new');
   // A server that starts at this moment does the same (finishUpgrade).
-  if (!isMade(folder)) await rename(upgradedFolder(dataDir), folder);
+  if (!isCluster(folder)) await rename(upgradedFolder(dataDir), folder);
   await syncFolder(dataDir);
   return upgraded;
 }
@@ -109,18 +120,18 @@ async function fromOldToNew(plan: UpgradePlan, options: UpgradeOptions): Promise
   const old = await EmbeddedPostgres.start({ dataDir, password, onLog: silent, binaries: oldBinaries });
   try {
     await requireAlone(old.url);
-    onStep('make');
-    const made = await EmbeddedPostgres.start({
+    onStep('create-new');
+    const created = await EmbeddedPostgres.start({
       ...{ dataDir, password, onLog: silent, binaries: newBinaries, settings: LOADING },
       place: { folder: newFolder(dataDir), user },
     });
     let upgraded: Upgraded;
     try {
-      upgraded = await copy(old.url, made.url, options);
+      upgraded = await copy(old.url, created.url, options);
     } finally {
-      await made.stop();
+      await created.stop();
     }
-    onStep('retire');
+    onStep('delete-old-epoch');
     await withClient(old.url, NAME, async (client) => {
       if (await hasTable(client, 'installation')) await client.query('DELETE FROM installation');
     });
@@ -156,10 +167,10 @@ async function copy(from: string, to: string, options: UpgradeOptions): Promise<
   return withClient(to, NAME, async (client) => {
     await requireFitting(client);
     await client.query('ANALYZE');
-    const carried = await epochOf(client, epoch);
+    const copied = await epochOf(client, epoch);
     // Writing out a large database takes longer than a stop waits.
     await client.query('CHECKPOINT');
-    return { epoch: carried, figures: after };
+    return { epoch: copied, figures: after };
   });
 }
 

@@ -1,6 +1,6 @@
 /**
  * Compares devices, bins and pairings as read from the database with the known state, and sends the difference to the
- * sockets. A lost notification costs only time, since the next snapshot shows the same difference.
+ * sockets. A lost notification costs only time, since the next reload finds the same difference.
  */
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { PlainFrame } from '../../protocol/frames.js';
@@ -21,22 +21,22 @@ export function requestReload(state: TenantState): Effect[] {
   return [{ kind: 'reload' }];
 }
 
-/** Applies a snapshot and notifies the sockets of the difference. The caller then rechecks the waiting changes. */
-export function onSnapshot(state: TenantState, snapshot: TenantUpdate): Effect[] {
+/** Applies what was read and notifies the sockets of the difference. The caller then rechecks the waiting changes. */
+export function onReloaded(state: TenantState, update: TenantUpdate): Effect[] {
   state.reloading = false;
   const effects: Effect[] = [];
-  if (snapshot.generation > state.generation) {
-    const found = devicesOf(snapshot);
-    effects.push(...deviceChanges(state, snapshot, found.devices), ...binChanges(state, snapshot));
-    effects.push(...pairChanges(state, snapshot));
-    state.generation = snapshot.generation;
-    if (unpaid(snapshot.state) && !unpaid(state.billingState)) effects.push(...dismissAll(state));
-    state.billingState = snapshot.state;
+  if (update.generation > state.generation) {
+    const found = devicesOf(update);
+    effects.push(...deviceChanges(state, update, found.devices), ...binChanges(state, update));
+    effects.push(...pairChanges(state, update));
+    state.generation = update.generation;
+    if (unpaid(update.state) && !unpaid(state.billingState)) effects.push(...dismissAll(state));
+    state.billingState = update.state;
     Object.assign(state, found);
-    state.bins = binsOf(snapshot);
-    state.pairRequests = snapshot.pairRequests;
+    state.bins = binsOf(update);
+    state.pairRequests = update.pairRequests;
   }
-  effects.push(...noticeHead(state, snapshot.summary.version));
+  effects.push(...noticeHead(state, update.summary.version));
   if (state.reloadAgain) {
     state.reloadAgain = false;
     effects.push(...requestReload(state));
@@ -51,7 +51,7 @@ const unpaid = (billingState: string): boolean => billingState === 'inactive' ||
 const dismissAll = (state: TenantState): Effect[] =>
   [...state.sessions].map((session) => dismiss(state, session, { code: CLOSE.restart, reason: 'payment required' }));
 
-function deviceChanges(state: TenantState, snapshot: TenantUpdate, now: TenantState['devices']): Effect[] {
+function deviceChanges(state: TenantState, update: TenantUpdate, now: TenantState['devices']): Effect[] {
   const effects: Effect[] = [];
   for (const known of state.devices.values()) {
     const current = now.get(known.id);
@@ -60,7 +60,7 @@ function deviceChanges(state: TenantState, snapshot: TenantUpdate, now: TenantSt
     effects.push(...dismissDevice(state, known.id));
     effects.push(...tellAll(state, { type: 'device_revoked', id: known.id }));
   }
-  for (const device of snapshot.devices) {
+  for (const device of update.devices) {
     if (device.revoked || state.devices.has(device.id)) continue;
     effects.push(...tellAll(state, { type: 'device_joined', device: device.view }));
   }
@@ -74,8 +74,8 @@ function dismissDevice(state: TenantState, deviceId: string): Effect[] {
     .map((session) => dismiss(state, session, { code: CLOSE.revoked, reason: 'device revoked' }));
 }
 
-function binChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
-  return snapshot.bins
+function binChanges(state: TenantState, update: TenantUpdate): Effect[] {
+  return update.bins
     .filter((bin) => bin.changedAtGeneration > state.generation && (bin.open || bin.deletedAt !== null))
     .flatMap((bin) =>
       tellAll(
@@ -85,9 +85,9 @@ function binChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
     );
 }
 
-function pairChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
+function pairChanges(state: TenantState, update: TenantUpdate): Effect[] {
   const known = new Set(state.pairRequests.map((request) => request.lookupId));
-  return snapshot.pairRequests
+  return update.pairRequests
     .filter((request) => !known.has(request.lookupId))
     .flatMap((request) =>
       greeted(state)
