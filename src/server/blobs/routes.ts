@@ -8,7 +8,7 @@ import type { HttpConfig } from '../http/ports.js';
 import { hostName } from '../http/query.js';
 import { fields, type RequestContext } from '../http/request.js';
 import { Download } from '../http/reply.js';
-import type { Handler } from '../http/route.js';
+import { mounted, type Handler } from '../http/route.js';
 import type { Blobs, UploadRequest } from './blobs.js';
 import type { Transfers } from './transfers.js';
 
@@ -82,12 +82,6 @@ export const giveUpUpload: Handler<BlobParts, Ok> = async (call, { blobs }) => {
 export const downloadUrl: Handler<BlobParts, BlobDownload> = (call, { blobs, config }) =>
   blobs.downloadUrl(call.tenantId, call.id, originOf(call, config));
 
-/** The route table contains signed URLs only with the local store. */
-function served(transfers: LocalTransfers | undefined): LocalTransfers {
-  if (transfers === undefined) throw new Error('a signed URL without a local store');
-  return transfers;
-}
-
 const nameOf = (call: RequestContext): { tenantId: string; ref: string } => {
   const [tenantId = '', ref = ''] = call.id.split('/');
   return { tenantId, ref };
@@ -99,14 +93,14 @@ export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
   if (upload === undefined) throw new Error('an upload without its body');
   const from = call.query.get('from');
   const part = typeof from === 'string' ? Number(from) : undefined;
-  await served(transfers).upload({ ...nameOf(call), size: call.contentLength, from: part }, upload);
+  await mounted(transfers).upload({ ...nameOf(call), size: call.contentLength, from: part }, upload);
   return { ok: true };
 };
 
 /** `GET` and `HEAD /blobs/:tenant/:ref`, already verified. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
 export const download: Handler<BlobParts, Download> = async (call, app) => {
   const name = nameOf(call);
-  const transfers = served(app.transfers);
+  const transfers = mounted(app.transfers);
   const tooSlow: TooSlow = (bytesPerS) => transfers.tooSlow(name.tenantId, bytesPerS);
   // A name is used once, so its bytes never change: the name serves as the entity tag.
   return new Download(await transfers.download(name), `"${name.ref}"`, tooSlow);
