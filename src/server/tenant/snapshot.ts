@@ -9,7 +9,7 @@ import type { Effect } from './messages.js';
 import type { TenantUpdate } from './ports.js';
 import { sendPlain } from './replay.js';
 import type { Session } from './session.js';
-import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
+import { binsOf, devicesOf, dismiss, stateRefusal, type TenantState } from './state.js';
 
 /** Reloads the tenant. If a reload is under way, it is repeated afterwards, since it may read the older state. */
 export function requestReload(state: TenantState): Effect[] {
@@ -30,7 +30,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantUpdate): Effect[]
     effects.push(...deviceChanges(state, snapshot, found.devices), ...binChanges(state, snapshot));
     effects.push(...pairChanges(state, snapshot));
     state.generation = snapshot.generation;
-    if (unpaid(snapshot.state) && !unpaid(state.billingState)) effects.push(...dismissAll(state));
+    if (!isReadable(snapshot.state) && isReadable(state.billingState)) effects.push(...dismissAll(state));
     state.billingState = snapshot.state;
     Object.assign(state, found);
     state.bins = binsOf(snapshot);
@@ -44,8 +44,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantUpdate): Effect[]
   return effects;
 }
 
-/** States in which nothing is served (reference, HTTP, States of a tenant). */
-const unpaid = (billingState: string): boolean => billingState === 'inactive' || billingState === 'pending';
+const isReadable = (billingState: string): boolean => stateRefusal(billingState, 'read') === undefined;
 
 /** Sockets are for reading, which is refused in this state: a reconnecting device gets 402. */
 const dismissAll = (state: TenantState): Effect[] =>
