@@ -115,9 +115,13 @@ export class Child {
     if (this.over) throw new Error(`${this.name} ended before it said "${event}"`);
     let timer: NodeJS.Timeout | undefined;
     const coming = new Promise<Line>((resolve, reject) => {
-      const late = new Error(`${this.name} did not say "${event}" in ${timeoutMs / 1000} s`);
-      timer = setTimeout(() => reject(late), timeoutMs);
-      this.waiters.push({ event, resolve, reject });
+      const waiter = { event, resolve, reject };
+      this.waiters.push(waiter);
+      timer = setTimeout(() => {
+        // Else it would take the line from whoever waits for it next.
+        this.waiters.splice(this.waiters.indexOf(waiter), 1);
+        reject(new Error(`${this.name} did not say "${event}" in ${timeoutMs / 1000} s`));
+      }, timeoutMs);
     });
     return await coming.finally(() => clearTimeout(timer));
   }

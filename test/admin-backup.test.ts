@@ -67,12 +67,18 @@ t.test('OPER-16 OPER-17: a restore verifies the file, replaces data only after a
   const lingering = new pg.Client({ connectionString: url, application_name: 'service-commit' });
   await lingering.connect();
   const restoring = call.json('restore', file);
-  await until('the command looks', async () => {
-    const { rows } = await lingering.query(
-      `SELECT FROM pg_stat_activity
-       WHERE query LIKE '%FROM pg_stat_activity WHERE%application_name = ANY%' AND datname = current_database() AND pid <> pg_backend_pid()`,
+  // Whatever the text of its statement: it is the one that the command sends again and again.
+  const sentAt = new Map<string, string>();
+  await until('the command looks again', async () => {
+    const { rows } = await lingering.query<{ statement: string; at: string }>(
+      `SELECT pid || query AS statement, query_start::text AS at FROM pg_stat_activity
+       WHERE datname = current_database() AND pid <> pg_backend_pid() AND query <> ''`,
     );
-    return rows.length > 0;
+    return rows.some(({ statement, at }) => {
+      const before = sentAt.get(statement);
+      sentAt.set(statement, at);
+      return before !== undefined && before !== at;
+    });
   });
   await lingering.end();
   t.match(await restoring, { code: EXIT.refused, error: { code: 'not_empty' } });

@@ -160,6 +160,10 @@ t.test('a notification that is no hint is ignored', async (t) => {
   t.strictSame(a.hints.all, [['last', 1, 1]]);
 });
 
+/** Of this process. Node reports a deprecation once, at its first occurrence. */
+const warnings: string[] = [];
+process.on('warning', ({ message }) => warnings.push(message));
+
 t.test('INST-03: a listening connection that dies is replaced, and a gap is reported', async (t) => {
   const { a, b, pool } = await pair(t);
   const [pid] = await listeners(pool);
@@ -170,6 +174,7 @@ t.test('INST-03: a listening connection that dies is replaced, and a gap is repo
   await a.hints.until(1);
   t.strictSame(a.hints.all, [['tenant', 7, 1]]);
   t.equal((await listeners(pool)).length, 2, 'no connection is left over');
+  t.strictSame(warnings, [], 'no statement queues up behind another in the driver');
 });
 
 t.test('INST-03: an instance listens before it reports that it is connected', async (t) => {

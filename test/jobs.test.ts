@@ -137,6 +137,27 @@ t.test('JOB-08: a stop acts between two statements of the purge of one device’
   t.equal(statements, 3);
 });
 
+t.test('JOB-07: the purge of one device’s keys that does not advance fails, and does not go on for ever', async (t) => {
+  let statements = 0;
+  const query = (text: string): Promise<{ rows: object[] }> => {
+    if (text.includes('devices_to_purge')) return Promise.resolve({ rows: [{ tenant: 'tenant', device: 'device' }] });
+    // The bound is the test's own, for a purge without one.
+    return Promise.resolve({ rows: [{ last: ++statements < 100 ? 'item' : null }] });
+  };
+  const all = nightlyJobs({ pool: { query } as unknown as pg.Pool, now: Date.now, softDeleteMs: DAY_MS });
+  const jobs = all.filter(({ name }) => name === 'purge keys of revoked devices');
+  const faults: unknown[] = [];
+  const options = {
+    jobs,
+    clock: new TestClock(),
+    onReport: () => undefined,
+    onFault: (error: unknown) => faults.push(error),
+  };
+  t.equal(await runJobs(options, new AbortController().signal), false);
+  t.match(faults, [/does not advance/]);
+  t.equal(statements, 2);
+});
+
 async function pools(t: WithTeardown): Promise<{ url: string; turn: () => PostgresJobTurn }> {
   const { url } = await testDatabase(t);
   const pool = createPool({ url, name: 'jobs test', onIdleError: () => undefined });

@@ -9,7 +9,8 @@ import t from 'tap';
 import type { WebRelease } from '../src/protocol/web-app.js';
 import { WEB_FOLDER } from '../src/root.js';
 import { openWebApp } from '../src/server/app/built.js';
-import { openBucket } from '../src/server/blobs/objects/open.js';
+import { openBucket } from '../src/server/app/object-store.js';
+import { readConfig } from '../src/server/config/config.js';
 import type { WebApp } from '../src/server/http/ports.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';
 import { until } from './support/events.js';
@@ -232,28 +233,26 @@ t.test('WEB-08: the page after signing up has the claim link as a button', async
 });
 
 t.test('WEB-09: the origin of a bucket is that of its signed URLs', async (t) => {
-  const none = { dataDir: '', storagePrefix: null, gcsBucket: null, gcsEndpoint: null, s3Bucket: null };
-  const s3 = { ...none, s3Region: null, s3Endpoint: null, s3PublicEndpoint: null, s3ForcePathStyle: null };
   const log = { warn: () => undefined };
-  const origin = async (settings: object): Promise<string | undefined> => {
-    const store = await openBucket({ ...s3, storageKind: 's3', ...settings }, log);
+  const origin = async (settings: Readonly<Record<string, string>>): Promise<string | undefined> => {
+    const store = await openBucket(readConfig({ STORAGE_KIND: 's3', ...settings }), log);
     try {
       return await store.origin();
     } finally {
       await store.close();
     }
   };
-  const aws = { s3Bucket: 'files', s3Region: 'eu-central-1' };
+  const aws = { S3_BUCKET: 'files', S3_REGION: 'eu-central-1' };
   t.equal(await origin(aws), 'https://files.s3.eu-central-1.amazonaws.com');
-  t.equal(await origin({ ...aws, s3Bucket: 'my.files' }), 'https://s3.eu-central-1.amazonaws.com');
-  t.equal(await origin({ ...aws, s3ForcePathStyle: true }), 'https://s3.eu-central-1.amazonaws.com');
-  const minio = { s3Bucket: 'files', s3Endpoint: 'http://minio:9000' };
+  t.equal(await origin({ ...aws, S3_BUCKET: 'my.files' }), 'https://s3.eu-central-1.amazonaws.com');
+  t.equal(await origin({ ...aws, S3_FORCE_PATH_STYLE: 'true' }), 'https://s3.eu-central-1.amazonaws.com');
+  const minio = { S3_BUCKET: 'files', S3_ENDPOINT: 'http://minio:9000' };
   t.equal(await origin(minio), 'http://minio:9000');
-  t.equal(await origin({ ...minio, s3PublicEndpoint: 'https://blobs.example' }), 'https://blobs.example');
-  t.equal(await origin({ ...minio, s3ForcePathStyle: false }), 'http://files.minio:9000');
-  const google = { storageKind: 'gcs', gcsBucket: 'files' };
+  t.equal(await origin({ ...minio, S3_PUBLIC_ENDPOINT: 'https://blobs.example' }), 'https://blobs.example');
+  t.equal(await origin({ ...minio, S3_FORCE_PATH_STYLE: 'false' }), 'http://files.minio:9000');
+  const google = { STORAGE_KIND: 'gcs', GCS_BUCKET: 'files' };
   t.equal(await origin(google), 'https://storage.googleapis.com');
-  t.equal(await origin({ ...google, gcsEndpoint: 'https://gcs.example/' }), 'https://gcs.example');
+  t.equal(await origin({ ...google, GCS_ENDPOINT: 'https://gcs.example/' }), 'https://gcs.example');
 });
 
 t.test('WEB-10: a client that does not read a file is charged for it, and cut off after half a minute', async (t) => {

@@ -207,7 +207,7 @@ export const listeners = async (pool: pg.Pool): Promise<number[]> =>
 
 /** Statements that told the others something. */
 const notified = (of: Instance): number =>
-  of.statements.all.filter((text) => text.includes('pg_notify(channel, payload)')).length;
+  of.statements.all.filter((text) => text.includes('pg_notify') && !isBeat(text)).length;
 
 /** An instance with a socket of the tenant, which the others know of. */
 export async function subscribes(of: Instance, tenant = 'tenant'): Promise<void> {

@@ -1,14 +1,14 @@
 /** The list of a bucket's objects: written into a backup, and compared with the bucket after a restore. */
 import type pg from 'pg';
+import { counted, sanitizeText, table } from '../../terminal/output.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
+import { withStore } from '../app/object-store.js';
+import { faultOf } from '../blobs/objects/fault.js';
+import type { ObjectStore, StoredObject } from '../blobs/ports.js';
+import type { Config } from '../config/config.js';
 import { readObjectList, type ObjectsSource } from './backup/archive.js';
 import { compareObjects, ObjectLedger, type ObjectComparison } from './backup/compare.js';
 import type { BucketName, Manifest, ObjectList } from './backup/manifest.js';
-import type { ObjectStore, StoredObject } from '../blobs/ports.js';
-import type { Config } from '../config/config.js';
-import { faultOf } from '../blobs/objects/fault.js';
-import { withStore } from '../blobs/objects/open.js';
-import { counted, sanitizeText, table } from '../../terminal/output.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 import { ADMIN_NAME, throwIfInterrupted, type AdminContext } from './context.js';
 import { adminFailureOf } from './failure.js';
 import { sized } from './progress.js';

@@ -16,7 +16,6 @@ import { Bins } from '../bins/bins.js';
 import { BinStore } from '../bins/store.js';
 import { Blobs } from '../blobs/blobs.js';
 import type { LocalStore } from '../blobs/objects/local.js';
-import { localStore, openBucket } from '../blobs/objects/open.js';
 import type { ObjectStore } from '../blobs/ports.js';
 import { Reaper } from '../blobs/reaper.js';
 import { BlobStore } from '../blobs/store.js';
@@ -56,6 +55,7 @@ import { blobJobs } from './blobs.js';
 import { openDocs, openWebApp } from './built.js';
 import { openDatabase, type Database, type DatabaseHooks } from './database.js';
 import { repeated, runStops, type Stop } from './lifecycle.js';
+import { localStore, openBucket } from './object-store.js';
 import { rowsOf, type App } from './route-table.js';
 
 /** What a server is started from. */

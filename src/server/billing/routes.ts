@@ -1,12 +1,11 @@
 /** Payments of a hosted service (reference, Billing). These rows are mounted only where billing is on. */
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { mounted } from '../hosting/routes.js';
 import * as pages from '../hosting/signup-page.js';
 import type { AddressLimits } from '../http/address-limits.js';
 import type { WebParts } from '../http/pages.js';
 import type { Text } from '../http/reply.js';
 import type { RequestContext } from '../http/request.js';
-import type { Handler } from '../http/route.js';
+import { mounted, type Handler } from '../http/route.js';
 import type { Checkout } from './checkout.js';
 import type { Webhooks } from './webhooks.js';
 

@@ -8,7 +8,7 @@ import type { HttpConfig } from '../http/ports.js';
 import { hostName } from '../http/query.js';
 import { fields, type RequestContext } from '../http/request.js';
 import { Download } from '../http/reply.js';
-import type { Handler } from '../http/route.js';
+import { mounted, type Handler } from '../http/route.js';
 import type { Blobs, UploadRequest } from './blobs.js';
 import type { Transfers } from './transfers.js';
 
@@ -81,12 +81,6 @@ export const giveUpUpload: Handler<BlobParts, Ok> = async (call, { blobs }) => {
 export const downloadUrl: Handler<BlobParts, BlobDownload> = (call, { blobs, config }) =>
   blobs.downloadUrl(call.tenantId, call.id, originOf(call, config));
 
-/** The local store: without it the route table has no signed URLs. */
-function localTransfers(transfers: LocalTransfers | undefined): LocalTransfers {
-  if (transfers === undefined) throw new Error('a signed URL without a local store');
-  return transfers;
-}
-
 const nameOf = (call: RequestContext): { tenantId: string; ref: string } => {
   const [tenantId = '', ref = ''] = call.id.split('/');
   return { tenantId, ref };
@@ -98,14 +92,14 @@ export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
   if (upload === undefined) throw new Error('an upload without its body');
   const from = call.query.get('from');
   const part = typeof from === 'string' ? Number(from) : undefined;
-  await localTransfers(transfers).upload({ ...nameOf(call), size: call.contentLength, from: part }, upload);
+  await mounted(transfers).upload({ ...nameOf(call), size: call.contentLength, from: part }, upload);
   return { ok: true };
 };
 
 /** `GET` and `HEAD /blobs/:tenant/:ref`, already verified. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
 export const download: Handler<BlobParts, Download> = async (call, app) => {
   const name = nameOf(call);
-  const transfers = localTransfers(app.transfers);
+  const transfers = mounted(app.transfers);
   const tooSlow: TooSlow = (bytesPerS) => transfers.tooSlow(name.tenantId, bytesPerS);
   // A name is used once, so its bytes never change: the name serves as the entity tag.
   return new Download(await transfers.download(name), `"${name.ref}"`, tooSlow);

@@ -7,7 +7,7 @@ import { welcome as tenantWelcome, type WebParts } from '../http/pages.js';
 import { hostName } from '../http/query.js';
 import type { Text } from '../http/reply.js';
 import type { RequestContext } from '../http/request.js';
-import type { Handler } from '../http/route.js';
+import { mounted, type Handler } from '../http/route.js';
 import { validateSignupBody, validateTestTenantBody } from '../http/validators.js';
 import type { TenantHosts } from './hosts.js';
 import { page, payPage, sentenceOf, signedUpPage, signupPage } from './signup-page.js';
@@ -22,12 +22,6 @@ export interface Hosting extends Pick<TenantHosts, 'isApex' | 'certifies'> {
 export interface HostingParts extends WebParts {
   readonly hosting?: Hosting | undefined;
   readonly version: string;
-}
-
-/** The part of the server whose rows are mounted only where it exists. */
-export function mounted<T>(part: T | undefined): T {
-  if (part === undefined) throw new ServiceError('not_found', 'no such route');
-  return part;
 }
 
 /** `POST /api/signup` {email, subdomain} -> {slug, url, claimToken, checkoutUrl?}. */

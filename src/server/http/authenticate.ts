@@ -4,6 +4,7 @@ import { equalsSecret, type TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
 import type { DeviceState } from '../tenant/ports.js';
+import { stateRefusal } from '../tenant/state.js';
 import type { AddressLimits } from './address-limits.js';
 import type { HttpParts, TenantActor } from './ports.js';
 import { hostName } from './query.js';
@@ -38,11 +39,10 @@ export function checkAdmin(
 /** Tenant states in which an endpoint works: any, those that can read, those that can write. */
 export type Needs = 'any' | 'read' | 'write';
 
-/** Whether a tenant in this state is served (reference, HTTP, States of a tenant). */
+/** Throws `payment_required` or `tenant_suspended` where a tenant in this state is not served. */
 export function checkState(state: string, needs: Needs): void {
-  if (needs === 'any' || state === 'active' || state === 'past_due') return;
-  if (state !== 'suspended') throw new ServiceError('payment_required');
-  if (needs === 'write') throw new ServiceError('tenant_suspended');
+  const refusal = needs === 'any' ? undefined : stateRefusal(state, needs);
+  if (refusal !== undefined) throw new ServiceError(refusal);
 }
 
 /** The owner that a device's requests are charged to: device ids are unique within a tenant only. */

@@ -14,7 +14,7 @@ import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
 import { acceptsHtml } from './query.js';
 import { ResponseWriter, type Answer } from './reply.js';
-import { LATER, type FastPath, type Row } from './route.js';
+import { LATER, mounted, type FastPath, type Row } from './route.js';
 
 interface Route<P> {
   readonly path: string;
@@ -281,8 +281,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** The signature replaces the token: it was issued to a device of the tenant that it names (reference, Blobs). */
   private admitSigned(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
-    const { transfers } = this.app;
-    if (transfers === undefined) throw new ServiceError('not_found', 'no such route');
+    const transfers = mounted(this.app.transfers);
     const put = row.method === 'PUT';
     // The end of a chunked request is unknown, so its connection would have to be closed, which a download does not do.
     if (!put && ctx.chunked) throw invalid('transfer-encoding', 'a download has no body');

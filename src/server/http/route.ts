@@ -1,6 +1,6 @@
 /** A row of the route table: what an endpoint requires, and its handler. */
 import type { Needs } from './authenticate.js';
-import type { ServiceError } from '../../protocol/errors.js';
+import { ServiceError } from '../../protocol/errors.js';
 import type { Answer, Text } from './reply.js';
 import type { RequestContext } from './request.js';
 
@@ -53,4 +53,10 @@ export interface Row<P = never> {
   readonly run: Handler<P>;
   /** Tried before the body is parsed; not where the query is malformed, or the caller has to be looked up again. */
   readonly fastPath?: FastPath<P> | undefined;
+}
+
+/** A part of the server that is not configured everywhere. Throws `not_found` where it does not exist. */
+export function mounted<T>(part: T | undefined): T {
+  if (part === undefined) throw new ServiceError('not_found', 'no such route');
+  return part;
 }

@@ -72,6 +72,7 @@ async function purgeKeys(pool: pg.Pool, stopped: AbortSignal): Promise<number> {
       text: 'SELECT purge_device_keys($1, $2, $3, $4) AS last',
       values: [found.tenant, found.device, after, KEY_BATCH],
     });
+    if (row.last === after) throw new Error('the purge does not advance');
     after = row.last;
   }
   return after === null ? 1 : 0;

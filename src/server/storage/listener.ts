@@ -47,16 +47,22 @@ export class Listener {
     const { subscriber, connected, end } = subscription;
     this.current = subscription;
     for (const [channel, onPayload] of Object.entries(channels)) subscriber.notifications.on(channel, onPayload);
-    subscriber.events.on('error', (error) => {
+    const replace = (error: unknown): void => {
       if (this.current !== subscription) return;
-      // pg-listen has given up.
       onFault(error);
       this.replace();
-    });
+    };
+    // pg-listen has given up.
+    subscriber.events.on('error', replace);
+    // On its next connection pg-listen would listen to all channels at once, and the driver is about to refuse queries
+    // that queue up: it is made to forget them. The statement itself fails, since the connection has ended.
+    subscriber.events.on('reconnect', () => void subscriber.unlistenAll().catch(() => undefined));
+    let isConnected = true;
     try {
       await connected();
     } catch (error) {
-      // pg-listen keeps trying in the background; the channels below are subscribed when it succeeds.
+      // pg-listen keeps trying in the background.
+      isConnected = false;
       if (this.current === subscription) onFault(error);
     }
     if (this.current !== subscription) {
@@ -64,18 +70,19 @@ export class Listener {
       await end();
       return;
     }
-    // Only now: the first `connected` event comes before LISTEN, and notifications in between would be missed.
-    // One after the other, since the driver is about to refuse queries that queue up; and each, even if one before it
-    // failed: pg-listen subscribes to every channel it was given on its next connection.
-    const faults: unknown[] = [];
-    for (const channel of Object.keys(channels))
-      await subscriber.listenTo(channel)?.catch((fault: unknown) => faults.push(fault));
-    if (faults.length === 0) this.options.onConnected();
-    else onFault(faults[0]);
-    subscriber.events.on('connected', () => {
-      if (this.current === subscription) this.options.onConnected();
-      else void end();
-    });
+    // Not earlier: the first connection is handled below, so that `start` waits for it.
+    subscriber.events.on('connected', () => void this.listen(subscription).catch(replace));
+    // Not replaced after a failure: a server that accepts connections and refuses LISTEN would be asked without a pause.
+    if (isConnected) await this.listen(subscription).catch(onFault);
+  }
+
+  /** Listens to every channel on a new connection; only then is the connection reported. Rejects if one fails. */
+  private async listen(subscription: Subscription): Promise<void> {
+    if (this.current !== subscription) return subscription.end();
+    // One after the other: see `reconnect` above.
+    for (const channel of Object.keys(this.options.channels)) await subscription.subscriber.listenTo(channel);
+    // Replaced or closed meanwhile, it is ended by whoever did that.
+    if (this.current === subscription) this.options.onConnected();
   }
 
   /** Replaces the current subscriber, which receives nothing any more. */

@@ -9,7 +9,7 @@ import type { Effect } from './messages.js';
 import type { TenantUpdate } from './ports.js';
 import { sendPlain } from './replay.js';
 import type { Session } from './session.js';
-import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
+import { binsOf, devicesOf, dismiss, stateRefusal, type TenantState } from './state.js';
 
 /** Reloads the tenant. If a reload is under way, it is repeated afterwards, since it may read the older state. */
 export function requestReload(state: TenantState): Effect[] {
@@ -30,7 +30,7 @@ export function onReloaded(state: TenantState, update: TenantUpdate): Effect[] {
     effects.push(...deviceChanges(state, update, found.devices), ...binChanges(state, update));
     effects.push(...pairChanges(state, update));
     state.generation = update.generation;
-    if (unpaid(update.state) && !unpaid(state.billingState)) effects.push(...dismissAll(state));
+    if (!isReadable(update.state) && isReadable(state.billingState)) effects.push(...dismissAll(state));
     state.billingState = update.state;
     Object.assign(state, found);
     state.bins = binsOf(update);
@@ -44,8 +44,7 @@ export function onReloaded(state: TenantState, update: TenantUpdate): Effect[] {
   return effects;
 }
 
-/** States in which nothing is served (reference, HTTP, States of a tenant). */
-const unpaid = (billingState: string): boolean => billingState === 'inactive' || billingState === 'pending';
+const isReadable = (billingState: string): boolean => stateRefusal(billingState, 'read') === undefined;
 
 /** Sockets are for reading, which is refused in this state: a reconnecting device gets 402. */
 const dismissAll = (state: TenantState): Effect[] =>

@@ -15,7 +15,7 @@ import type { DeviceState, SocketPort } from './ports.js';
 import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onReloaded, requestReload } from './reload.js';
-import type { TenantState } from './state.js';
+import { stateRefusal, type TenantState } from './state.js';
 
 /** The rule for each kind of message. */
 const RULES: { readonly [K in Message['kind']]: (state: TenantState, message: MessageOf<K>) => Effect[] } = {
@@ -115,18 +115,12 @@ function onChange(state: TenantState, change: Change): Effect[] {
 function check(state: TenantState, change: Change): void {
   const { binId, kind } = change;
   change.generation = state.generation;
-  const unpaid = checkPaid(state.billingState);
+  const unpaid = stateRefusal(state.billingState, 'write');
   const bin =
     kind === 'delete' || state.bins.has(binId) ? null : new ServiceError('bin_not_found', undefined, { binId });
   const keys = kind === 'write' ? checkKeys(state, change) : null;
-  change.refusal = unpaid ?? bin ?? keys;
-  change.refusedForBin = kind === 'write' && bin !== null && unpaid === null && keys === null;
-}
-
-function checkPaid(billingState: string): ServiceError | null {
-  if (billingState === 'suspended') return new ServiceError('tenant_suspended');
-  if (billingState === 'inactive' || billingState === 'pending') return new ServiceError('payment_required');
-  return null;
+  change.refusal = unpaid === undefined ? (bin ?? keys) : new ServiceError(unpaid);
+  change.refusedForBin = kind === 'write' && bin !== null && unpaid === undefined && keys === null;
 }
 
 /**

@@ -1,13 +1,19 @@
 /** The whole page: the phase of the engine and the address determine which screen is shown. */
 import { signal, useSignal } from '@preact/signals';
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import { BeginScreen } from './begin.js';
-import { DropZone } from './drop.js';
 import { RefreshCw, Check, Inbox, MenuIcon, Search, X } from 'lucide-preact';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
+import { toEdit, toMove, clearClipboard, clearsAt, binName, move } from './actions.js';
+import { BeginScreen } from './begin.js';
+import { Composer } from './composer.js';
+import { DropZone } from './drop.js';
+import { KIND_ICONS } from './fields.js';
 import { KeysDialog, useKeys } from './keys.js';
 import { Button, EmptyState, SecondsTo, Toasts, BinSign, Dialog, later } from './kit.js';
 import { call, isRevoked, phase, shared, bins } from './link.js';
+import { List } from './list.js';
 import { LockScreen } from './lock.js';
+import { Notices, Uploads } from './notices.js';
 import {
   itemId,
   page,
@@ -21,15 +27,9 @@ import {
   searching,
 } from './route.js';
 import { Drawer, Sidebar, Status } from './sidebar.js';
-import { toEdit, toMove, clearClipboard, clearsAt, binName, move } from './actions.js';
 import { text } from './strings.js';
 import { StoreFailed } from './unable.js';
 import { forgetDrafts } from './unsaved.js';
-import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
-import { Composer } from './composer.js';
-import { KIND_ICONS } from './fields.js';
-import { List } from './list.js';
-import { Notices, Uploads } from './notices.js';
 
 const words = text.list;
 

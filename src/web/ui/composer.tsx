@@ -1,15 +1,15 @@
 /** One field for typed or pasted text, showing the kind of item it will become. */
 import { effect, signal } from '@preact/signals';
+import { Camera, ChevronDown, Inbox, Paperclip, Text, X, type LucideIcon } from 'lucide-preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
+import { newItemId } from '../random.js';
 import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
-import { Camera, ChevronDown, Inbox, Paperclip, Text, X, type LucideIcon } from 'lucide-preact';
 import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import { Button, submits } from './kit.js';
-import { Menu } from './menu.js';
 import { bins, call, phase } from './link.js';
-import { newItemId } from '../random.js';
+import { Menu } from './menu.js';
 import { binId, focusComposer, focusList } from './route.js';
 import { text } from './strings.js';
 import { hold } from './unsaved.js';

@@ -1,20 +1,20 @@
 /** The user's devices: names, certificates, pairing and revocation. */
+import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
 import type { ComponentChild } from 'preact';
 import { useState, useEffect, useRef } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { DeviceRow, Failure, Offer } from '../link/messages.js';
-import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
 import { attempt } from './actions.js';
+import { Compare, WordGrid } from './compare.js';
 import { Button, Field, Glyph, Notice, OneLine, Points, When, Dialog, useNow } from './kit.js';
-import { Menu } from './menu.js';
 import { call, devices, info, offer } from './link.js';
+import { Menu } from './menu.js';
+import { QrCode } from './qr-code.js';
+import { useForm, Confirm, FormDialog, CopyButton, Problem, useTask, type Task } from './screen.js';
 import { PageHead, useAnswer } from './section.js';
 import { SignOutDialog } from './settings.js';
-import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useForm, Confirm, FormDialog, CopyButton, Problem, useTask, type Task } from './screen.js';
-import { Compare, WordGrid } from './compare.js';
-import { QrCode } from './qr-code.js';
+import { text } from './strings.js';
 import { wordsIn } from './typed.js';
 
 const words = pagesText.devices;

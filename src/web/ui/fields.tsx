@@ -1,8 +1,4 @@
 /** The kinds of items: their icons, their order, and their fields while they are edited. */
-import type { JsonObject } from '../../crypto/payload.js';
-import type { ContentType } from '../../protocol/item.js';
-import { Field } from './kit.js';
-import { text } from './strings.js';
 import {
   Code,
   File,
@@ -16,7 +12,11 @@ import {
   Video,
   type LucideIcon,
 } from 'lucide-preact';
+import type { JsonObject } from '../../crypto/payload.js';
+import type { ContentType } from '../../protocol/item.js';
 import type { TextKind } from './detect.js';
+import { Field } from './kit.js';
+import { text } from './strings.js';
 
 /** A field of the edit form. */
 interface FieldSpec {

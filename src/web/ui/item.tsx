@@ -1,19 +1,19 @@
 /** One item: its view, its content by kind, and its edit form. All of it is untrusted and shown as text. */
 import { useSignal } from '@preact/signals';
+import { ArrowLeft, Copy, Download, Pencil, Search, Undo2, ExternalLink } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
-import { Confirm } from './screen.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
-import { ArrowLeft, Copy, Download, Pencil, Search, Undo2, ExternalLink } from 'lucide-preact';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
 import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
-import { Menu } from './menu.js';
 import { call, devices, info, isRevoked, useItem } from './link.js';
-import { leave } from './route.js';
 import { copyLabel, entriesOf } from './list.js';
+import { Menu } from './menu.js';
+import { leave } from './route.js';
+import { Confirm } from './screen.js';
 import { text, honest } from './strings.js';
 import { keepDraft, keptDraft } from './unsaved.js';
 

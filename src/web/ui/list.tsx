@@ -3,18 +3,18 @@
  * near.
  */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
+import { Inbox, Search, Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
 import type { ListPage, ListParams, ItemRow } from '../link/messages.js';
-import { link, isRevoked } from './link.js';
+import { edit, undoRemove, remove, toMove, copyItem } from './actions.js';
+import { download } from './content.js';
+import { KIND_ICONS } from './fields.js';
 import { Button, EmptyState, OneLine, SecondsTo, When } from './kit.js';
-import { Inbox, Search, Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
+import { link, isRevoked } from './link.js';
+import { Menu, type MenuEntry } from './menu.js';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
 import { text } from './strings.js';
-import { edit, undoRemove, remove, toMove, copyItem } from './actions.js';
-import { KIND_ICONS } from './fields.js';
-import { Menu, type MenuEntry } from './menu.js';
-import { download } from './content.js';
 
 const words = text.list;
 

@@ -1,14 +1,14 @@
 /** What stands above the list: the notices, and the uploads. */
 import { useSignal } from '@preact/signals';
+import { X } from 'lucide-preact';
 import { useEffect } from 'preact/hooks';
 import type { DeviceInfo, HiddenRow, Notice as Told, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Confirm } from './screen.js';
 import { Button, Dialog, Notice, OneLine, When, Progress } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
+import { Confirm } from './screen.js';
 import { text } from './strings.js';
 import { update } from './update.js';
-import { X } from 'lucide-preact';
 
 const words = text.notices;
 /** Notices shown at the same time; further ones appear as these are dismissed. */

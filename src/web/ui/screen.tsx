@@ -3,12 +3,12 @@
  * focus, errors, texts to be copied, and dialogs that do one thing.
  */
 import { useSignal } from '@preact/signals';
+import { Check, Copy, type LucideIcon } from 'lucide-preact';
+import { Fragment, type ComponentChildren } from 'preact';
 import { useState, useLayoutEffect, useRef } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { problemOf } from './link.js';
-import { Fragment, type ComponentChildren } from 'preact';
 import { Button, Notice, submits, Dialog } from './kit.js';
-import { Check, Copy, type LucideIcon } from 'lucide-preact';
+import { problemOf } from './link.js';
 import type { PasskeyError } from './passkey.js';
 import { text } from './strings.js';
 

@@ -1,8 +1,8 @@
 /** Common parts of the pages beside the list. */
+import { ArrowLeft } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { ArrowLeft } from 'lucide-preact';
 import { Button } from './kit.js';
 import { info, problemOf } from './link.js';
 import { leave } from './route.js';

@@ -1,8 +1,5 @@
 /** The side bar: bins with their dialogs, links to the other pages, and the status line. */
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren, JSX } from 'preact';
-import type { BinRow, DeviceInfo } from '../link/messages.js';
-import { attempt, binName } from './actions.js';
 import {
   Keyboard,
   Layers,
@@ -19,14 +16,17 @@ import {
   RefreshCw,
   TriangleAlert,
 } from 'lucide-preact';
-import { BinSign, Button, useModal, Field } from './kit.js';
-import { bins, call, info, isRevoked } from './link.js';
-import { binId, go, hashOf, page, type Place, drawer, showingKeys } from './route.js';
-import { text } from './strings.js';
+import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { isEmoji } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
+import type { BinRow, DeviceInfo } from '../link/messages.js';
+import { attempt, binName } from './actions.js';
+import { BinSign, Button, useModal, Field } from './kit.js';
+import { bins, call, info, isRevoked } from './link.js';
+import { binId, go, hashOf, page, type Place, drawer, showingKeys } from './route.js';
 import { useForm, Confirm, FormDialog } from './screen.js';
+import { text } from './strings.js';
 
 const words = text.frame;
 

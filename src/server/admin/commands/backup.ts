@@ -3,20 +3,20 @@ import { existsSync } from 'node:fs';
 import { access, constants, readdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readArchive, restoreBlobs, verifyArchive, writeArchive } from '../backup/archive.js';
-import { aboutBackup, type Manifest } from '../backup/manifest.js';
-import type { Config } from '../../config/config.js';
-import type { LocalStore } from '../../blobs/objects/local.js';
-import { localStore } from '../../blobs/objects/open.js';
-import { hasTable, valueOf } from '../../storage/database.js';
-import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
-import { migrate } from '../../storage/migrate.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../../terminal/ask.js';
 import { NewFile } from '../../../terminal/new-file.js';
 import { counted, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { localStore } from '../../app/object-store.js';
+import type { LocalStore } from '../../blobs/objects/local.js';
+import type { Config } from '../../config/config.js';
+import { hasTable, valueOf } from '../../storage/database.js';
+import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
+import { migrate } from '../../storage/migrate.js';
+import { readArchive, restoreBlobs, verifyArchive, writeArchive } from '../backup/archive.js';
+import { aboutBackup, type Manifest } from '../backup/manifest.js';
 import { aboutList, comparedLines, compareWithStore, exitOf, listData, withBucketList } from '../bucket-list.js';
 import {
   throwIfInterrupted,

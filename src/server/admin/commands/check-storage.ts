@@ -1,11 +1,11 @@
 /** `service-admin check-storage`: tries the blob store as clients and as the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { publicUrl, tenantUrl, type Config } from '../../config/config.js';
-import { keptSecret } from '../../config/secrets.js';
-import { localStore, withStore } from '../../blobs/objects/open.js';
 import { sanitizeText, paletteOf, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { localStore, withStore } from '../../app/object-store.js';
+import { publicUrl, tenantUrl, type Config } from '../../config/config.js';
+import { keptSecret } from '../../config/secrets.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
 import { checkBucket } from '../storage/bucket-check.js';
 import { checkLocal } from '../storage/local-check.js';

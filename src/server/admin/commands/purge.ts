@@ -1,12 +1,12 @@
 /** `service-admin purge`: runs the nightly jobs now. */
-import { blobJobs, type Refused } from '../../app/blobs.js';
-import { Reaper } from '../../blobs/reaper.js';
-import { runJobs, type JobReport } from '../../ops/nightly.js';
-import { withStore } from '../../blobs/objects/open.js';
-import { nightlyJobs, PostgresJobTurn } from '../../ops/store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { counted, sanitizeText, show, table } from '../../../terminal/output.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
+import { blobJobs, type Refused } from '../../app/blobs.js';
+import { withStore } from '../../app/object-store.js';
+import { Reaper } from '../../blobs/reaper.js';
+import { runJobs, type JobReport } from '../../ops/nightly.js';
+import { nightlyJobs, PostgresJobTurn } from '../../ops/store.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
 
 export function registerPurge(program: AdminCommand): void {

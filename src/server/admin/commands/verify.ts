@@ -1,15 +1,15 @@
 /** `service-admin verify`: the consistency of the database and its blobs, or of a backup. */
-import { verifyArchive } from '../backup/archive.js';
-import { aboutBackup } from '../backup/manifest.js';
-import { Reaper, type Comparison } from '../../blobs/reaper.js';
-import { withStore } from '../../blobs/objects/open.js';
-import type { Discrepancy } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { counted, show, table } from '../../../terminal/output.js';
 import { EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
-import { type AdminContext, type AdminCommand } from '../context.js';
+import { withStore } from '../../app/object-store.js';
+import { Reaper, type Comparison } from '../../blobs/reaper.js';
+import { verifyArchive } from '../backup/archive.js';
+import { aboutBackup } from '../backup/manifest.js';
 import { aboutList, listData } from '../bucket-list.js';
+import { type AdminContext, type AdminCommand } from '../context.js';
 import { countsLine, progressOf, sized } from '../progress.js';
+import type { Discrepancy } from '../store.js';
 
 export function registerVerify(program: AdminCommand): void {
   program

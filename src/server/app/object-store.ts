@@ -1,37 +1,24 @@
 /** The object store that the configuration names. */
 import { join } from 'node:path';
-import type { ObjectStore } from '../ports.js';
-import type { StoreLog } from './fault.js';
-import { LocalStore } from './local.js';
-
-/** The part of the configuration that is used here; described in src/server/config/config.ts. */
-interface StorageSettings {
-  readonly storageKind: 'local' | 'gcs' | 's3';
-  readonly dataDir: string;
-  readonly storagePrefix: string | null;
-  readonly gcsBucket: string | null;
-  readonly gcsEndpoint: string | null;
-  readonly s3Bucket: string | null;
-  readonly s3Region: string | null;
-  readonly s3Endpoint: string | null;
-  readonly s3PublicEndpoint: string | null;
-  readonly s3ForcePathStyle: boolean | null;
-}
+import type { StoreLog } from '../blobs/objects/fault.js';
+import { LocalStore } from '../blobs/objects/local.js';
+import type { ObjectStore } from '../blobs/ports.js';
+import type { Config } from '../config/config.js';
 
 /** The local store of this data folder. */
-export const localStore = ({ dataDir }: Pick<StorageSettings, 'dataDir'>, secret: string): LocalStore =>
+export const localStore = ({ dataDir }: Pick<Config, 'dataDir'>, secret: string): LocalStore =>
   new LocalStore(join(dataDir, 'blobs'), secret);
 
 /** The only place where a provider's library is loaded: loading takes long, and the local store needs none. */
-export async function openBucket(settings: StorageSettings, log: StoreLog): Promise<ObjectStore> {
+export async function openBucket(settings: Config, log: StoreLog): Promise<ObjectStore> {
   const { storageKind, storagePrefix } = settings;
   const prefix = storagePrefix ?? undefined;
   if (storageKind === 'gcs') {
-    const { GcsStore } = await import('./gcs.js');
+    const { GcsStore } = await import('../blobs/objects/gcs.js');
     const { gcsBucket, gcsEndpoint } = settings;
     return new GcsStore({ bucket: gcsBucket ?? '', prefix, endpoint: gcsEndpoint ?? undefined, log });
   }
-  const { S3Store } = await import('./s3.js');
+  const { S3Store } = await import('../blobs/objects/s3.js');
   return new S3Store({
     bucket: settings.s3Bucket ?? '',
     prefix,
@@ -44,7 +31,7 @@ export async function openBucket(settings: StorageSettings, log: StoreLog): Prom
 }
 
 /** Runs `work` with the store that the configuration names, without a log, and closes it. A local store cannot sign. */
-export async function withStore<T>(settings: StorageSettings, work: (store: ObjectStore) => Promise<T>): Promise<T> {
+export async function withStore<T>(settings: Config, work: (store: ObjectStore) => Promise<T>): Promise<T> {
   const silent = { warn: () => undefined };
   const store = settings.storageKind === 'local' ? localStore(settings, '') : await openBucket(settings, silent);
   try {
