@@ -3,8 +3,10 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
+import { toBase64Url } from '../src/protocol/base64.js';
 import type { Answers } from './support/answers.js';
-import { machine, mistyped, type Machine, type Result } from './support/cli.js';
+import { identityIn, machine, mistyped, type Machine, type Result } from './support/cli.js';
+import { wiretap } from './support/client-world.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer, type RunOptions } from './support/server.js';
 
@@ -122,27 +124,50 @@ t.test('CLI-02: a claim token is passed on; a wrong one is refused', async (t) =
   t.equal((await desk.call(claim, { env })).code, EXIT.ok);
 });
 
-t.test('CLI-29: a claim whose answer was lost is retried with the same keys', async (t) => {
-  const { port } = await runServer(t);
-  const desk = await machine(t);
-  const { fetch } = desk.tap.platform;
-  let lost = 0;
+/** A machine on which the first two answers to these calls are lost after the server acted on them. */
+async function forgetful(t: WithTeardown, calls: RegExp): Promise<Machine & { readonly lost: string[] }> {
+  const tap = wiretap();
+  const lost: string[] = [];
   const platform = {
-    ...desk.tap.platform,
+    ...tap.platform,
     fetch: async (url: string, init: RequestInit) => {
-      const response = await fetch(url, init);
-      // The claim succeeds; its answer, and that of the first attempt to find out, are lost.
-      if (!/(bootstrap|reauth)$/.test(url) || lost >= 2) return response;
-      lost++;
+      const response = await tap.platform.fetch(url, init);
+      if (!calls.test(url) || lost.length >= 2) return response;
+      lost.push(url);
       return new Response('<h1>bad gateway</h1>', { status: 502 });
     },
   };
-  const twin = await machine(t, { ...desk.tap, platform });
-  const result = await twin.call(['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase']);
-  t.equal(result.code, EXIT.ok, JSON.stringify(result.error));
-  t.equal(lost, 2);
-  t.match(result.notes, /Trying again/);
-  t.match(await twin.json(['devices']), { devices: { length: 1 } });
+  return { ...(await machine(t, { ...tap, platform })), lost };
+}
+
+t.test('CLI-29: a claim or a recovery whose answer was lost is retried with the same keys', async (t) => {
+  const { port } = await runServer(t);
+  const url = `http://127.0.0.1:${port}`;
+  // The first attempt to find out by re-authentication is lost too.
+  const twin = await forgetful(t, /(bootstrap|reauth)$/);
+  const claim = await twin.call(['claim', url, '--json', '--show-phrase']);
+  const back = await forgetful(t, /(recover|reauth)$/);
+  const phrase = join(back.home, 'phrase');
+  writeFileSync(phrase, String(claim.data[0]?.['phrase']), { mode: 0o600 });
+  const recovery = await back.call(['recover', url, '--json', '--phrase-file', phrase]);
+  for (const [{ tap, folder, lost }, { code, notes, error }, path] of [
+    [twin, claim, '/devices/bootstrap'],
+    [back, recovery, '/devices/recover'],
+  ] as const) {
+    t.equal(code, EXIT.ok, JSON.stringify(error));
+    t.equal(lost.length, 2);
+    t.match(notes, /Trying again/);
+    const { deviceId, keys } = await identityIn(folder);
+    const sent = tap.calls.flatMap(({ body }) => (body?.['deviceId'] === undefined ? [] : [body]));
+    t.ok(tap.calls.filter((call) => call.path === path).length > 1, `${path} is sent again`);
+    t.same(new Set(sent.map((body) => body['deviceId'])), new Set([deviceId]), 'every call is for the same device');
+    t.same(
+      new Set(sent.flatMap(({ pubkey }) => (pubkey === undefined ? [] : [pubkey]))),
+      new Set([toBase64Url(keys.publicKey)]),
+      'with the key that the device has in the end',
+    );
+  }
+  t.match(await back.json(['devices']), { devices: { length: 2 } });
 });
 
 /** Pairs a new machine with `first`, as two people at two screens do. */
