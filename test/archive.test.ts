@@ -97,7 +97,7 @@ t.test('ARCHIVE-02: 50,000 items are written and read one chunk at a time', asyn
   for (let at = 0; at < 50_000; at++) await writer.add(itemOf({ text: `note number ${at}` }));
   await writer.finish();
   let asked = 0;
-  let items = 0;
+  let [items, inOrder] = [0, true];
   const source = bytesSource(all());
   const counted = {
     read: (length: number) => {
@@ -105,7 +105,12 @@ t.test('ARCHIVE-02: 50,000 items are written and read one chunk at a time', asyn
       return source.read(length);
     },
   };
-  for await (const record of readArchive(sodium, seed, counted)) if (record.record === 'item') items++;
+  for await (const record of readArchive(sodium, seed, counted)) {
+    if (record.record !== 'item') continue;
+    inOrder &&= record.payload?.['text'] === `note number ${items}`;
+    items++;
+  }
+  t.ok(inOrder, 'each is read as it was written, in that order');
   t.equal(items, 50_000);
   t.ok(largest <= 64 * 1024 + 64, `at most one chunk is written at once: ${largest} bytes`);
   t.ok(asked <= 64 * 1024 + 64, `at most one chunk is read at once: ${asked} bytes`);

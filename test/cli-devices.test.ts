@@ -6,6 +6,7 @@ import { EXIT } from '../src/terminal/terminal.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { machine, type Json, type Machine } from './support/cli.js';
 import { next, note, wiretap, world, type World, type Wiretap } from './support/client-world.js';
+import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 
 interface Scene extends World {
@@ -101,7 +102,7 @@ t.test('CLI-19: a write without a server is kept, and reported as queued', async
 
 t.test('CLI-15: a command that the server refuses for now reports that, and a write is kept', async (t) => {
   const tap = wiretap();
-  const { desk } = await scene(t, tap);
+  const { desk, first } = await scene(t, tap);
   const { fetch } = tap.platform;
   const busy = (): Response =>
     new Response(JSON.stringify({ error: { code: 'rate_limited', message: 'slow' } }), {
@@ -112,12 +113,18 @@ t.test('CLI-15: a command that the server refuses for now reports that, and a wr
     fetch: (url: string, init: RequestInit) =>
       url.includes('/api/items') ? Promise.resolve(busy()) : fetch(url, init),
   });
-  t.match(await desk.json(['put', 'x']), { queued: true });
+  const put = await desk.json(['put', 'x']);
+  t.match(put, { queued: true });
   Object.assign(tap.platform, {
     fetch: (url: string) => (url.endsWith('health') ? fetch(url, {}) : Promise.resolve(busy())),
   });
   const { code, error } = await desk.call(['bins', 'add', 'x', '--json']);
   t.match({ code, error }, { code: EXIT.unavailable, error: { code: 'rate_limited', hint: /3600 s/ } });
+  Object.assign(tap.platform, { fetch });
+  // A call of `sync` does not wait until everything is sent.
+  await until('the write is sent', async () => (await desk.json(['sync']))['pending'] === 0);
+  await first.device.pull();
+  t.match(await first.device.get(String(put['id'])), { payload: { text: 'x' } }, 'the write arrives once it may');
 });
 
 t.test("CLI-30: sync compares with the server's count, and reports that items are missing", async (t) => {

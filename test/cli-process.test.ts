@@ -8,7 +8,7 @@ import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { lockHolder } from '../src/files/lock.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { BINARY, identityIn, runHere, spawnCli, type Ended, type Json } from './support/cli.js';
+import { BINARY, identityIn, mistyped, runHere, spawnCli, type Ended, type Json } from './support/cli.js';
 import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
@@ -168,7 +168,7 @@ t.test('CLI-12 CLI-26: watch runs beside other commands, and ends at a signal wi
   });
 });
 
-t.test('CLI-01 CLI-05 CLI-17 CLI-22: two people claim and pair at two terminals', async (t) => {
+t.test('CLI-01 CLI-05 CLI-17: two people claim and pair at two terminals', async (t) => {
   const { port } = await runServer(t);
   const [one, two] = [await temporaryFolder(t), await temporaryFolder(t)];
   const url = `http://127.0.0.1:${port}`;
@@ -210,6 +210,38 @@ t.test('CLI-01 CLI-05 CLI-17 CLI-22: two people claim and pair at two terminals'
   asked.write('\u0003');
   t.equal((await asked.ended).code, EXIT.interrupted, 'Ctrl-C at a question interrupts');
 });
+
+t.test(
+  'CLI-22: at a terminal `recover` asks for a phrase that is not shown, and sends nothing before it is right',
+  async (t) => {
+    const { server, url, here, phrase } = await scene(t);
+    await here(['put', 'still here']);
+    const calls = (): unknown[] => server.logs.filter(({ msg }) => msg === 'request').map(({ path }) => path);
+    const before = calls().length;
+    const home = await temporaryFolder(t);
+    const recover = typed(t, home, `recover ${url} --name Back`);
+    await recover.seen(/The twelve words: /);
+    recover.write(`${mistyped(phrase)}\r`);
+    await recover.seen(/Try again\.\s+The twelve words: /);
+    t.same(calls().slice(before), [], 'a mistyped phrase is refused on this machine');
+    recover.write(`${phrase}\r`);
+    const { code, stdout, stderr } = await recover.ended;
+    t.equal(code, EXIT.ok, stdout);
+    t.same(
+      calls()
+        .slice(before)
+        .filter((path) => String(path).includes('recover')),
+      ['/api/devices/recover/challenge', '/api/devices/recover'],
+      'the right one is used, once',
+    );
+    for (const [at, word] of phrase.split(' ').slice(0, -1).entries())
+      t.notOk(
+        (stdout + stderr).includes(`${word} ${phrase.split(' ')[at + 1] ?? ''}`),
+        'no part of the phrase is shown',
+      );
+    t.match(parsed(await runHere(home, ['list', '--json'])), { items: [{ title: 'still here' }] });
+  },
+);
 
 t.test('CLI-15: a reader that closes the pipe ends the program without an error', async (t) => {
   const { here, home } = await scene(t);

@@ -1,15 +1,18 @@
 /** Pairing, recovery and re-authentication: real clients, a real server, and messages altered between them. */
 import t from 'tap';
+import { bytesSource } from '../src/sdk/blobs/source.js';
 import { recover } from '../src/sdk/enrol.js';
 import { ApiError, NetworkError, PairingError } from '../src/sdk/errors.js';
 import { join, type JoinApproval } from '../src/sdk/pairing.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
+import { concat } from '../src/protocol/bytes.js';
 import { TestClock } from './support/clock.js';
 import { newId } from './support/client.js';
-import { refusal, wiretap, world, type Wiretap, type World } from './support/client-world.js';
+import { note, refusal, wiretap, world, type Wiretap, type World } from './support/client-world.js';
 import { until } from './support/events.js';
+import type { Json } from './support/wire.js';
 import { counted, hurried, NO_TRAFFIC } from './support/hurried.js';
 
 /** True where a pairing ended with this reason of the crypto core. */
@@ -344,6 +347,68 @@ t.test('CLIENT-22: a device is recovered by the phrase, which is neither sent no
   const other = 'legal winner thank year wave sausage worth useful legal winner thank yellow';
   t.ok((await refusal(recover({ ...device, phrase: other }))) instanceof ApiError, 'another phrase recovers nothing');
 });
+
+t.test(
+  'RECOV-09: a recovered device opens every item through its `master` wrap, with no other device online',
+  async (t) => {
+    const all = await world(t);
+    const { device } = all.first;
+    await device.connect();
+    const second = await all.pair();
+    await second.device.connect();
+    await device.bins.create('other', { name: 'Other' });
+    const long = 'x'.repeat(100_000);
+    const content = nodeSodium.random(3_000);
+    const file = { binId: 'inbox', type: 'file' as const, payload: { name: 'a.bin', size: content.length } };
+    const stored = {
+      inline: await device.put(note('inline')),
+      ofAnother: await second.device.put(note('of another device')),
+      moved: await device.put(note('moved')),
+      replaced: await device.put(note('before')),
+      large: await device.put(note(long)),
+      file: await device.put({ ...file, content: bytesSource(content) }),
+    };
+    await device.move(stored.moved.id, 'other');
+    await device.put({ ...note('after'), id: stored.replaced.id });
+    // An online device would add keys for the recovered one.
+    device.close();
+    second.device.close();
+
+    const tap = wiretap();
+    const request = { platform: tap.platform, serverUrl: all.url, name: 'Recovered', glyph: 'tablet' as const };
+    const identity = await recover({ ...request, phrase: all.phrase });
+    const recovered = await all.open(identity, { tap });
+    const rows: Json[] = [];
+    tap.lie = ({ path }, answer) => {
+      if (path.startsWith('/items?')) rows.push(...(answer['items'] as Json[]));
+      return undefined;
+    };
+    await recovered.device.pull();
+    t.same(
+      rows.map(({ id }) => id).sort(),
+      Object.values(stored)
+        .map(({ id }) => id)
+        .sort(),
+    );
+    for (const row of rows) {
+      const keys = [(row['payloadEnc'] as Json | null)?.['keys'], row['blobKeys']].map((each) =>
+        Object.keys(each ?? {}),
+      );
+      t.ok(keys.flat().length > 0 && !keys.flat().includes(identity.deviceId), 'it has no key for this device');
+    }
+    const payload = async ({ id }: { readonly id: string }) => recovered.device.payload(id);
+    t.same(await payload(stored.inline), { text: 'inline' });
+    t.same(await payload(stored.ofAnother), { text: 'of another device' });
+    t.same(await payload(stored.moved), { text: 'moved' });
+    t.same(await payload(stored.replaced), { text: 'after' });
+    t.same(await payload(stored.large), { text: long });
+    t.same(await payload(stored.file), file.payload);
+    const parts: Uint8Array[] = [];
+    for await (const part of recovered.device.blob(stored.file.id)) parts.push(part);
+    t.same(concat(parts), content);
+    t.same(recovered.problems, []);
+  },
+);
 
 t.test('re-authentication', async (t) => {
   const all = await world(t);

@@ -410,11 +410,17 @@ t.test('PASS-13 PASS-14: passwords are hashed two at a time, tenants in turn, an
   t.equal(await after, true, 'a failure frees its place');
 });
 
-t.test('PASS-04 PASS-05: with the real Argon2id a wrong password is refused', async (t) => {
+t.test('PASS-04 PASS-05: with the real Argon2id the right password gives a ticket, a wrong one does not', async (t) => {
   const world = await newWorld(t, { hasher: nodePasswordHasher });
   await claimedWorld(world);
-  const { a, tenantId } = world;
-  await a.passwords.set(tenantId, { password: random(32) });
+  const { a, b, tenantId, clock } = world;
+  const password = random(32);
+  await a.passwords.set(tenantId, { password });
   t.match(await valueOf(a.pool, 'SELECT password_hash AS value FROM tenants'), /^\$argon2id\$/);
+  t.match(await b.passwords.verify(tenantId, { password }), {
+    ok: true,
+    ticket: String,
+    expiresAt: clock.now() + 600_000,
+  });
   t.equal(await refusal(a.passwords.verify(tenantId, { password: random(32) })), 'password_invalid');
 });

@@ -247,7 +247,7 @@ t.test('HTTP-12 RATE-09 RATE-11 RATE-12: pairing, password and challenge calls c
   t.equal(limited.headers['retry-after'], '7');
 });
 
-t.test('TOKEN-23: a suspended tenant may read, an inactive one only see /me and status', async (t) => {
+t.test('BILL-14: a suspended tenant may read, an inactive one may not, but sees /me, health and status', async (t) => {
   const { port, actor } = await frontOf(t);
   const code = async (path: string, options: HttpAsk = {}) => (await ask(port, path, options)).error['code'] ?? 200;
   actor.state = 'suspended';

@@ -183,7 +183,7 @@ async function recovery(server: Running, secretKey: Uint8Array, more: Json = {})
 }
 
 t.test(
-  'RECOV-01 RECOV-02 RECOV-03 RECOV-04 RECOV-05 RECOV-06 RECOV-08 RECOV-09 PASS-11: recovery by signature',
+  'RECOV-01 RECOV-02 RECOV-03 RECOV-04 RECOV-05 RECOV-06 RECOV-08 PASS-11: recovery by the signature of a fresh challenge',
   async (t) => {
     const clock = new ShiftedClock();
     const server = await runServer(t, { clock });

@@ -203,7 +203,7 @@ t.test('ITEM-02: every field comes back as it was written', async (t) => {
   }
 });
 
-t.test('DUR-02: a page is read though the database ended an idle connection of the pool', async (t) => {
+t.test('DUR-05: a page is read though the database ended an idle connection of the pool', async (t) => {
   const { lanes, log, pool, newTenant } = await postgresLogs(t);
   const tenantId = await newTenant();
   await commit(lanes, writeChange(writeOf(), { tenantId }));

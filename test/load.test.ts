@@ -23,6 +23,7 @@ import { DOCS_FOLDER } from '../src/root.js';
 import { HOSTED_ROWS } from '../src/server/app/route-table.js';
 import { spawnCli } from './support/cli.js';
 import { newId } from './support/client.js';
+import { BASE } from './support/hosted.js';
 import { deviceBody, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { hosted, load, PROGRAM, SECRET } from './support/load-program.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
@@ -264,15 +265,21 @@ t.test('LOAD-07 LOAD-15: with a list of devices a run writes into a bin of its o
   t.same(await bins(), ['inbox', ...own]);
 });
 
-t.test('LOAD-07: clean removes the tenants that a killed run has left', async (t) => {
+t.test('LOAD-07: clean removes the tenants that a killed run has left, and no other', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
-  for (const subdomain of ['load-one-0-0', 'load-two-0-0']) await testTenant(server, subdomain);
-  const slugs = async (): Promise<unknown[]> => (await server.sql('SELECT slug FROM tenants')).map(({ slug }) => slug);
+  // A test tenant of another name, and a tenant of a user with the name of a run's.
+  const others = ['load-one-0-1', 'my-load-one-0-0'];
+  for (const subdomain of ['load-one-0-0', 'load-one1-0-0', 'load-two-0-0', 'my-load-one-0-0'])
+    await testTenant(server, subdomain);
+  const signup = { email: 'me@example.com', subdomain: 'load-one-0-1' };
+  t.equal((await server.wire.post('/signup', signup, { headers: { host: BASE } })).status, 200);
+  const slugs = async (): Promise<unknown[]> =>
+    (await server.sql('SELECT slug FROM tenants')).map(({ slug }) => slug).sort();
   t.match(await program.call('clean', '--url', urlOf(server), '--name', 'one'), { code: 0, stdout: /1 tenant/ });
-  t.same(await slugs(), ['load-two-0-0']);
-  t.match(await program.call('--json', 'clean', '--url', urlOf(server)), { code: 0, stdout: '{"removed":1}\n' });
-  t.same(await slugs(), []);
+  t.same(await slugs(), ['load-one1-0-0', 'load-two-0-0', ...others].sort(), 'only those of the named run');
+  t.match(await program.call('--json', 'clean', '--url', urlOf(server)), { code: 0, stdout: '{"removed":2}\n' });
+  t.same(await slugs(), others, 'those of all runs');
 });
 
 t.test('LOAD-06 LOAD-09: a socket reconnects no earlier than it may, and is timed from when it was due', async (t) => {

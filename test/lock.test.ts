@@ -2,12 +2,12 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { lockHolder, take, tryLock, type LockFiles } from '../src/files/lock.js';
-import { until } from './support/events.js';
+import { soon, until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
 
 /** What a contender does next, found by running the code up to the first call whose answer is not known yet. */
@@ -167,6 +167,7 @@ for (const [name, files] of FIRST) {
 const CONTENDER = fileURLToPath(new URL('./support/lock-contender.js', import.meta.url));
 /** No process has this number. */
 const NOBODY = 4_194_999;
+const OTHER_USER = 65_534;
 const [CONTENDERS, ROUNDS] = [8, 50];
 
 t.test('WORK-05: of eight processes at an abandoned lock one at a time holds it, and each gets its turn', async (t) => {
@@ -228,6 +229,33 @@ t.test('WORK-08: a link in the place of a lock is refused, and nothing in it is 
   t.throws(() => tryLock(join(folder, 'nowhere', 'lock')), { code: 'ENOENT' });
   t.same((await readdir(folder)).sort(), ['lock', 'mail'], 'no folder is made for the lock');
 });
+
+t.test(
+  "WORK-08: another user's folder in the place of a lock is refused, and nothing in it is removed",
+  { skip: process.getuid?.() === 0 ? false : 'needs root, to start a process of another user' },
+  async (t) => {
+    const folder = await temporaryFolder(t);
+    const path = join(folder, 'lock');
+    await mkdir(path);
+    // Open to everyone: only the check of the owner keeps the other user from removing the abandoned lock in it.
+    await chmod(path, 0o777);
+    await writeFile(join(path, '7'), `${NOBODY} 0123456789abcdef`);
+    const contender = fork(CONTENDER, [folder], { uid: OTHER_USER, gid: OTHER_USER });
+    t.teardown(() => contender.kill('SIGKILL'));
+    await soon(once(contender, 'message'), 'the process of the other user');
+    const attempt = async (): Promise<unknown> => {
+      const answer = once(contender, 'message');
+      contender.send('go');
+      return ((await soon(answer, 'an answer')) as unknown[])[0];
+    };
+    t.equal(await attempt(), 'ENOTDIR');
+    t.same(await readdir(path), ['7']);
+    await chown(folder, OTHER_USER, OTHER_USER);
+    await chown(path, OTHER_USER, OTHER_USER);
+    t.equal(await attempt(), 'alone', 'the folder was refused for its owner and nothing else');
+    t.same(await readdir(path), ['8']);
+  },
+);
 
 t.test('WORK-09: removing a lock leaves nothing and never fails; a holder that lost it is notified', async (t) => {
   const path = join(await temporaryFolder(t), 'lock');

@@ -2,11 +2,13 @@
 import { readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { Audit, AUDIT_KEPT, AUDIT_MAX, auditPath } from '../src/mcp/audit.js';
+import { Audit, AUDIT_KEPT, AUDIT_MAX, auditPath, type AuditEntry } from '../src/mcp/audit.js';
 import { McpError } from '../src/mcp/errors.js';
 import { pathsOf } from '../src/mcp/context.js';
 import { readPolicy } from '../src/mcp/policy.js';
+import { DAY_MS } from './support/accounts.js';
 import { note, refusal, wiretap, world } from './support/client-world.js';
+import { TestClock } from './support/clock.js';
 import { companion, paired, textOf } from './support/mcp.js';
 import { temporaryFolder } from './support/postgres.js';
 
@@ -118,20 +120,46 @@ t.test('MCP-53: an invalid setting is refused, and never counts as unset', async
   t.same(readPolicy({ SERVICE_BINS: 'a,b, a' }).bins, ['a', 'b']);
 });
 
-t.test('MCP-54: each call is recorded with tool, bin, ids and outcome, without payload and query', async (t) => {
+t.test('MCP-54: each call is recorded with time, tool, bin, ids and outcome, without payload and query', async (t) => {
   const all = await world(t);
-  const agent = await paired(t, all);
+  await all.first.device.connect();
+  const second = await all.pair('Agent');
+  second.device.close();
+  const folder = await temporaryFolder(t);
+  const clock = new TestClock(Date.parse('2031-05-06T07:08:09.123Z'));
+  const context = {
+    paths: pathsOf({ HOME: folder, XDG_CONFIG_HOME: folder }),
+    platform: wiretap(clock).platform,
+    note: (text: string) => t.fail(text),
+  };
+  const audit = await Audit.open(context);
+  const record = (entry: AuditEntry): void => audit.write(entry);
+  const agent = await companion(t, { identity: second.identity(), record });
   const { id } = await agent.put('inbox', { text: 'unspeakable' });
+  clock.advance(1_000);
   await agent.search('unspeakable', { bin: 'inbox' });
+  clock.advance(60_000);
   await agent.refused('sb_list_items', { bin: 'nowhere' });
   await agent.refused('sb_put_item', { bin: 'inbox', payload: { unspeakable: 1 } });
-  t.match(agent.audit, [
-    { tool: 'sb_put_item', bin: 'inbox', ids: [id], outcome: 'ok' },
-    { tool: 'sb_search', bin: 'inbox', ids: [id], outcome: 'ok' },
-    { tool: 'sb_list_items', bin: 'nowhere', ids: [], outcome: 'bin_not_found' },
-    { tool: 'sb_put_item', bin: 'inbox', outcome: 'bad_payload' },
-  ]);
-  t.notMatch(JSON.stringify(agent.audit), /unspeakable/);
+  clock.advance(DAY_MS);
+  await agent.call('sb_delete_item', { id });
+  const text = await readFile(auditPath(context), 'utf8');
+  const lines = text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  t.strictSame(
+    lines.map(({ ms, ...line }) => ({ ...line, ms: typeof ms })),
+    [
+      { time: '2031-05-06T07:08:09.123Z', tool: 'sb_put_item', bin: 'inbox', ids: [id], outcome: 'ok' },
+      { time: '2031-05-06T07:08:10.123Z', tool: 'sb_search', bin: 'inbox', ids: [id], outcome: 'ok' },
+      { time: '2031-05-06T07:09:10.123Z', tool: 'sb_list_items', bin: 'nowhere', ids: [], outcome: 'bin_not_found' },
+      { time: '2031-05-06T07:09:10.123Z', tool: 'sb_put_item', bin: 'inbox', ids: [], outcome: 'bad_payload' },
+      { time: '2031-05-07T07:09:10.123Z', tool: 'sb_delete_item', bin: null, ids: [id], outcome: 'ok' },
+    ].map((line) => ({ ...line, ms: 'number' })),
+    'and with nothing else but how long it took',
+  );
+  t.notMatch(text, /unspeakable/);
 });
 
 t.test('MCP-55: the record is readable by its owner alone, follows no link, and is bounded in size', async (t) => {

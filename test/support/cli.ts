@@ -6,6 +6,8 @@ import { spawn } from 'node:child_process';
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
+import { validateMnemonic } from '@scure/bip39';
+import { wordlist } from '@scure/bip39/wordlists/english.js';
 import type { ProgramCall } from '../../src/terminal/program.js';
 import { systemKeychain } from '../../src/cli/keychain.js';
 import { nodeTerminal } from '../../src/terminal/process.js';
@@ -49,6 +51,15 @@ export interface Result {
   /** The `error` of `--json`. */
   readonly error: Json | undefined;
   readonly questions: readonly string[];
+}
+
+/** A phrase with one wrong word, which its checksum detects: one word in sixteen would match it. */
+export function mistyped(phrase: string): string {
+  const wrong = wordlist
+    .map((word) => phrase.split(' ').with(3, word).join(' '))
+    .find((words) => !validateMnemonic(words, wordlist));
+  if (wrong === undefined) throw new Error('every word fits');
+  return wrong;
 }
 
 /** A call under way. */

@@ -1,4 +1,7 @@
-/** A process that wants a lock, for lock.test.ts: takes it once for each message, and says whether it was alone. */
+/**
+ * A process that wants a lock, for lock.test.ts: takes it once for each message, and says whether it was alone, or with
+ * which code the lock was refused.
+ */
 import { mkdirSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../../src/protocol/error-code.js';
@@ -20,7 +23,13 @@ function critical(): string {
 }
 
 function once(): void {
-  const attempt = tryLock(join(folder, 'lock'));
+  let attempt: ReturnType<typeof tryLock>;
+  try {
+    attempt = tryLock(join(folder, 'lock'));
+  } catch (error) {
+    process.send?.(errorCode(error));
+    return;
+  }
   if (!('lock' in attempt)) {
     setImmediate(once);
     return;

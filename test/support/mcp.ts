@@ -54,6 +54,8 @@ export interface CompanionOptions {
   /** Agents may read the secrets of passwords. */
   readonly passwords?: boolean;
   readonly keep?: (identity: Identity) => Promise<unknown>;
+  /** Is given each record of a call too. */
+  readonly record?: (entry: AuditEntry) => void;
 }
 
 /** Text of a result. */
@@ -74,7 +76,10 @@ export async function companion(t: WithTeardown, options: CompanionOptions): Pro
   const { mcp } = new ToolServer({
     ...{ version: '1.2.3', policy, note, now },
     tools: toolsOf({ vault, passwords, now }),
-    audit: (entry) => void audit.push(entry),
+    audit: (entry) => {
+      audit.push(entry);
+      options.record?.(entry);
+    },
   });
   const [here, there] = InMemoryTransport.createLinkedPair();
   await mcp.connect(there);

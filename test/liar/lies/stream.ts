@@ -380,7 +380,9 @@ export const GONE_LIES: readonly Lie[] = [
         version = versionOf(frame);
         return [{ ...old, version }];
       };
+      // Each time it must be reported anew: an earlier report is none of a later row, or of the listing.
       for (const text of ['behind this', 'behind that']) {
+        stage.told.length = 0;
         await stage.put(text);
         await stage.hears(['quarantined resurrected']);
       }
@@ -389,6 +391,8 @@ export const GONE_LIES: readonly Lie[] = [
         path.startsWith('/items?')
           ? rows(truth, (all) => all.map((one) => (versionOf(one) === version ? { ...row, type, version } : one)))
           : undefined;
+      stage.liar.frame = (frame) => [frame];
+      stage.told.length = 0;
       await stage.victim.resync();
     },
   }),
