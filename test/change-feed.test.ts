@@ -162,7 +162,9 @@ t.test('a notification that is no hint is ignored', async (t) => {
 
 /** Of this process. Node reports a deprecation once, at its first occurrence. */
 const warnings: string[] = [];
-process.on('warning', ({ message }) => warnings.push(message));
+process.on('warning', ({ name, message }) => {
+  if (name === 'DeprecationWarning') warnings.push(message);
+});
 
 t.test('INST-03: a listening connection that dies is replaced, and a gap is reported', async (t) => {
   const { a, b, pool } = await pair(t);

@@ -128,7 +128,7 @@ t.test('CLI-43 CLI-48: a blank text is refused, and `status` mentions interrupte
   t.match(await desk.json(['list']), { items: [] });
   t.match(
     (await desk.call(['status'])).out,
-    /^storage .*deleted files and aborted uploads count until the nightly clean-up of the server/m,
+    /^storage .*deleted files and interrupted uploads count until a nightly clean-up of the server/m,
   );
 });
 

@@ -313,6 +313,8 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
 t.test('RECOV-10: the public hosts are those of PUBLIC_URL and DOMAIN, whatever Host a proxy passes on', (t) => {
   const hosts = (env: NodeJS.ProcessEnv): readonly string[] => publicHosts(readConfig(env));
   t.strictSame(hosts({}), []);
+  const multi = { TENANT_MODE: 'multi', DOMAIN: 'a.example', PUBLIC_URL: 'https://a.example' };
+  t.strictSame(hosts(multi), [], "of a hosted service the tenant's own host counts");
   t.strictSame(hosts({ DOMAIN: 'A.example' }), ['a.example']);
   t.strictSame(hosts({ PUBLIC_URL: 'https://Sync.Example.com:8443/base' }), ['sync.example.com']);
   t.strictSame(hosts({ DOMAIN: 'a.example', PUBLIC_URL: 'http://b.example:81/' }), ['b.example', 'a.example']);

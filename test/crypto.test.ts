@@ -349,7 +349,7 @@ void t.test('CLIENT-19: anything else that is sealed to the device is not answer
   t.end();
 });
 
-void t.test('REAUTH-02: a master key that a lying server passes off as a challenge is erased everywhere', (t) => {
+void t.test('CLIENT-19: what a lying server has sealed in place of a challenge is not answered, and is erased', (t) => {
   const keys = node.boxKeyPair();
   const seen: Uint8Array[] = [];
   const watched: Sodium = {

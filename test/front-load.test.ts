@@ -104,8 +104,11 @@ t.test('FAIR-13: a client that disconnects while it waits is counted until the w
 t.test('FAIR-13: a call whose client disconnects while its device is looked up again is not run', async (t) => {
   const loads: (() => void)[] = [];
   const actors = new Map<string, StubActor>();
+  let runs = 0;
+  const uploadUrl = (): Promise<never> => Promise.reject(new Error(`run ${++runs}`));
   const { port, actor, lines, front } = await frontOf(t, {
     services: {
+      blobs: { ...STUBS.blobs, uploadUrl },
       tenants: {
         actors,
         get: () => new Promise((resolve) => void loads.push(() => resolve(actor))),
@@ -126,6 +129,7 @@ t.test('FAIR-13: a call whose client disconnects while its device is looked up a
   t.equal((await ask(port, '/api/health', { token: null })).status, 200);
   for (const answer of loads) answer();
   await until('nothing is under way', () => front.held()['device_calls'] === 0);
+  t.equal(runs, 0);
   t.same(
     lines.filter(({ level }) => level === 'error'),
     [],

@@ -281,7 +281,7 @@ t.test('HEART-05: pings of many sockets are spread over the interval', async (t)
   t.ok(most <= 20, `at most ${most} of 60 in a thirtieth of the interval`);
 });
 
-t.test('WS-24: frames arrive in order, and the actor is notified when a full buffer has drained', async (t) => {
+t.test('WS-25: frames arrive in order, and the actor is notified when a full buffer has drained', async (t) => {
   const { port, actor } = await frontOf(t);
   const socket = await socketOf(t, port);
   await socket.say(hello);
@@ -308,7 +308,7 @@ t.test('WS-24: frames arrive in order, and the actor is notified when a full buf
   session?.port.close(1012, 'again');
 });
 
-t.test('WS-24: the drain is reported only once a slow reader has read everything', async (t) => {
+t.test('WS-25: the drain is reported only once a slow reader has read everything', async (t) => {
   const { port, actor } = await frontOf(t);
   const socket = await socketOf(t, port);
   await socket.say(hello);

@@ -46,7 +46,7 @@ t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read differently is r
   t.equal(actor.writes.length, 0);
 });
 
-t.test('HTTP-01: what follows a chunked body is never run as a request', async (t) => {
+t.test('HTTP-22: what follows a chunked body is never run as a request', async (t) => {
   const { port, lines } = await frontOf(t);
   const chunked = head('/api/ws-ticket', `Authorization: Bearer ${tokenOf()}\r\nTransfer-Encoding: chunked\r\n`);
   const smuggled = 'GET /api/me HTTP/1.1\r\nHost: x\r\n\r\n';

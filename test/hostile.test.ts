@@ -344,7 +344,7 @@ t.test(
   },
 );
 
-t.test('HTTP-01 HTTP-02 HTTP-14: what follows ambiguous framing is never run as a request', async (t) => {
+t.test('HTTP-01 HTTP-02 HTTP-14 HTTP-22: what follows ambiguous framing is never run as a request', async (t) => {
   const smuggled = `DELETE /api/items/${kept.id} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\n\r\n`;
   const heads: readonly (readonly [string, string])[] = [
     [`Transfer-Encoding: chunked\r\nContent-Length: ${smuggled.length + 5}`, '0\r\n\r\n'],

@@ -37,7 +37,7 @@ t.test('WEB-61: an invalid message from a tab ends no engine, and no other tab s
   const answers = await second.page.evaluate(async () => {
     const client = crypto.randomUUID();
     const own = new BroadcastChannel(`service-web:${client}`);
-    const door = new BroadcastChannel('service-web');
+    const announcements = new BroadcastChannel('service-web');
     const answers: unknown[] = [];
     await new Promise<void>((welcome) => {
       own.onmessage = ({ data }: MessageEvent<{ kind: string; id: number }>) => {
@@ -47,8 +47,8 @@ t.test('WEB-61: an invalid message from a tab ends no engine, and no other tab s
       navigator.locks
         .request(`service-web:${client}`, () => {
           for (const garbage of [null, 1, 'x', {}, { kind: 'here' }, { kind: 'here', client: { toString: 1 } }])
-            door.postMessage(garbage);
-          door.postMessage({ kind: 'here', client });
+            announcements.postMessage(garbage);
+          announcements.postMessage({ kind: 'here', client });
           return new Promise(() => undefined);
         })
         .catch(() => undefined);

@@ -104,7 +104,7 @@ export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
   tenant_suspended:
     'You, or an overdue payment, caused this: `service-admin tenants list` has the state, `service-admin tenants activate SLUG` ends it. Reads continue meanwhile.',
   forbidden:
-    'For the admin endpoints: the caller’s token is not `ADMIN_TOKEN`, or none is set. Many from one address: somebody is trying to get in; as long as they get this error, nothing is exposed. For recovery: if a proxy passes on another `Host`, set `PUBLIC_URL` or `DOMAIN`; the log names both hosts.',
+    'For the admin endpoints: the caller’s token is not `ADMIN_TOKEN`, or none is set. Many from one address: somebody is trying to get in; as long as they get this error, nothing is exposed. For recovery: the client dialled a name that is neither that of `PUBLIC_URL` nor `DOMAIN`, or none is set and a proxy passes on another `Host`; the log names both hosts.',
   password_required:
     'Nothing: the tenant has an account password. If it is permanently lost: `service-admin password-reset`, once you are sure who is asking.',
   password_invalid:

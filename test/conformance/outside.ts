@@ -74,6 +74,7 @@ export const RULES_OUTSIDE: Readonly<Record<string, string>> = {
   'HTTP-17': 'needs the proxies in front of the server',
   'HTTP-18': 'speaks of the HTTP library of this server',
   'HTTP-21': 'takes half a minute',
+  'HTTP-22': "looks at the connection below HTTP; this project's own tests prove it",
   'HTTP-19': "a bound of this server's own",
   'HTTP-20': "asks every route of this server's table",
   'RETRY-12': 'a purge comes 30 days after the delete',

@@ -156,7 +156,11 @@ const silent = (): Promise<never> => Promise.resolve({ ok: true } as never);
 const nothing = (): Promise<undefined> => Promise.resolve(undefined);
 
 /** Services that answer `ok`, for tests that replace one of their calls. */
-export const STUBS: Pick<App, 'bootstrap' | 'pairing'> = {
+export const STUBS: Pick<App, 'blobs' | 'bootstrap' | 'pairing'> = {
+  blobs: {
+    ...{ uploadUrl: silent, downloadUrl: silent, begin: silent, continue: silent, giveUp: silent },
+    settle: () => Promise.resolve(false),
+  },
   bootstrap: { claim: silent, isRight: () => undefined, restart: silent, claimed: () => Promise.resolve(true) },
   pairing: { init: silent, fetchEpk: silent, fetchNpk: silent, requests: silent, wrap: silent },
 };
@@ -197,10 +201,6 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
     recovery: { challenge: silent, recover: silent },
     passwords: { exists: silent, remove: silent, set: silent, verify: silent },
     bins: { list: silent, create: silent, patch: silent, remove: silent },
-    blobs: {
-      ...{ uploadUrl: silent, downloadUrl: silent, begin: silent, continue: silent, giveUp: silent },
-      settle: () => Promise.resolve(false),
-    },
     addressLimits: { check: nothing, take: nothing },
     presence: { touched: () => undefined, online: () => Promise.resolve(new Set([DEVICE])) },
     identities: { identity: () => Promise.resolve(identity) },

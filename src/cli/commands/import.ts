@@ -167,7 +167,7 @@ async function importRecords(
     signal: terminal.interrupted,
   });
   try {
-    const existing = await device.bins.list().catch(unlessPassing);
+    const existing = await device.bins.list().catch(unlessTransient);
     if (existing === undefined) await expectKnown(open, [...incoming.bins.keys()]);
     else await importer.bins(incoming.bins, existing);
     let taken = 0;
@@ -195,7 +195,7 @@ async function importRecords(
   }
 }
 
-function unlessPassing(error: unknown): undefined {
+function unlessTransient(error: unknown): undefined {
   if (!isTransient(error)) throw error;
 }
 

@@ -70,7 +70,7 @@ function accountLine(server: Me['server']): string {
 }
 
 /** The server's figure is temporarily larger than the sum of what is listed, which would look like a fault. */
-const STORAGE = 'deleted files and aborted uploads count until the nightly clean-up of the server';
+const STORAGE = 'deleted files and interrupted uploads count until a nightly clean-up of the server';
 
 /** Time-out for connecting and receiving what was missed. */
 const CONNECT_MS = 60_000;

@@ -18,7 +18,7 @@ export class SpoolCipher {
 
   /**
    * Reads `input` to its end and passes its ciphertext to `store`, in order. Returns the plaintext size in bytes. Rejects
-   * as `input` and `store` do, and then erases the key, since nothing can be opened.
+   * as `input` and `store` do, after erasing the key: nothing that was stored will be opened.
    */
   async seal(
     input: AsyncIterable<Uint8Array>,

@@ -255,7 +255,7 @@ export function detectPayload(given: JsonObject): Detected {
   return { type, payload: given };
 }
 
-/** True where the payload is valid for the type: of types that share field names, only one may be. */
+/** True where the payload is valid for the type: a type for which it is comes before others that have these fields. */
 function isValid(type: ContentType, given: JsonObject): boolean {
   try {
     shapedPayload(type, given);

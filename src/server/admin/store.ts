@@ -1,5 +1,6 @@
 /** The operator's statements (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
+import { CONNECTION_NAMES } from '../storage/database.js';
 import { SEEN_MS, type InstanceStatus } from '../storage/registration.js';
 import { Store } from '../storage/query.js';
 
@@ -91,8 +92,11 @@ export class OperatorStore extends Store {
   async newEpoch(): Promise<string> {
     const epoch = ulid();
     await this.rows('UPDATE installation SET epoch = $1', [epoch]);
-    await this.rows(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name IN ('service', 'service-commit')`);
+    await this.rows(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+       WHERE datname = current_database() AND application_name = ANY ($1)`,
+      [[CONNECTION_NAMES.pool, CONNECTION_NAMES.commit]],
+    );
     return epoch;
   }
 

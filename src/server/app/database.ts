@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { sessionDatabaseUrl, type Config } from '../config/config.js';
 import type { Clock } from '../../protocol/clock.js';
 import { keptSecret } from '../config/secrets.js';
-import { createPool, endPool, openClient, withPooled } from '../storage/database.js';
+import { CONNECTION_NAMES, createPool, endPool, openClient, withPooled } from '../storage/database.js';
 import { hostsOf } from '../storage/database-hosts.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { EpochGuard } from '../storage/epoch-guard.js';
@@ -74,7 +74,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   const { link } = breaker;
   const pool = createPool({
     ...{ url, link, pooled },
-    name: 'service',
+    name: CONNECTION_NAMES.pool,
     size: POOL_SIZE,
     onIdleError: hooks.onFault,
     onConnect: (client) => history.check(client),
@@ -93,7 +93,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   return {
     ...{ pool, history, noticeKey, sessionUrl, pooled, link },
     async openLane(onLost) {
-      const client = await openClient({ url, link, pooled, name: 'service-commit', onLost });
+      const client = await openClient({ url, link, pooled, name: CONNECTION_NAMES.commit, onLost });
       try {
         await history.check(client);
         return client;

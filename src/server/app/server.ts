@@ -43,7 +43,7 @@ import { startListening, type Listener } from '../realtime/server.js';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { hostsOf } from '../storage/database-hosts.js';
-import { clientConfig } from '../storage/database.js';
+import { clientConfig, CONNECTION_NAMES } from '../storage/database.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
@@ -334,7 +334,7 @@ async function listenConfig({ sessionUrl: url, link }: Database): Promise<Return
   await hostsOf(url)
     .choose()
     .catch(() => undefined);
-  return clientConfig({ url, name: 'service-listen', link });
+  return clientConfig({ url, name: CONNECTION_NAMES.listen, link });
 }
 
 /**

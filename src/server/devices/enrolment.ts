@@ -168,8 +168,8 @@ export class Recovery {
   }
 
   /**
-   * Adds the signed device. `dialled`: the host name that the request was sent to. A signature made for another host is
-   * refused, so that another server cannot relay it.
+   * Adds the signed device. `dialled`: the host name that the request was sent to. A signature for a host that does not
+   * count (see `publicHosts`) is refused, so that another server cannot relay it.
    * Throws `password_required` (which leaves the challenge unused), `forbidden`, `device_exists`, `device_limit`.
    */
   async recover(tenantId: string, body: RecoverBody, dialled: string): Promise<replies.Recovered<Uint8Array>> {

@@ -4,7 +4,7 @@ import { equalsSecret, type TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
 import type { DeviceState } from '../tenant/ports.js';
-import { stateRefusal } from '../tenant/state.js';
+import { stateRefusal } from '../tenant/change.js';
 import type { AddressLimits } from './address-limits.js';
 import type { HttpParts, TenantActor } from './ports.js';
 import { hostName } from './query.js';

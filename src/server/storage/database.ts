@@ -62,6 +62,9 @@ export interface ConnectionSettings {
   readonly pooled?: boolean;
 }
 
+/** `application_name` of a server's connections, by which the operator's program recognises that one is running. */
+export const CONNECTION_NAMES = { pool: 'service', commit: 'service-commit', listen: 'service-listen' } as const;
+
 /** Of a statement, unless a connection says otherwise. */
 export const STATEMENT_TIMEOUT_MS = 15_000;
 const CONNECT_TIMEOUT_MS = 5_000;

@@ -72,8 +72,12 @@ export class Listener {
     }
     // Not earlier: the first connection is handled below, so that `start` waits for it.
     subscriber.events.on('connected', () => void this.listen(subscription).catch(replace));
-    // Not replaced after a failure: a server that accepts connections and refuses LISTEN would be asked without a pause.
-    if (isConnected) await this.listen(subscription).catch(onFault);
+    // Not replaced here after a failure, since a server that accepts connections and refuses LISTEN would be asked without
+    // a pause: the owner replaces a connection on which no heartbeat comes back.
+    if (!isConnected) return;
+    await this.listen(subscription).catch((error: unknown) => {
+      if (this.current === subscription) onFault(error);
+    });
   }
 
   /** Listens to every channel on a new connection; only then is the connection reported. Rejects if one fails. */

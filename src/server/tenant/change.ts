@@ -35,6 +35,16 @@ import {
 } from './codec.js';
 import type { RequireSig } from '../../protocol/binary-fields.js';
 
+/** Why a tenant in this state may not be read, or written; undefined: it may (reference, HTTP, States of a tenant). */
+export function stateRefusal(
+  state: string,
+  use: 'read' | 'write',
+): 'payment_required' | 'tenant_suspended' | undefined {
+  if (state === 'active' || state === 'past_due') return undefined;
+  if (state !== 'suspended') return 'payment_required';
+  return use === 'write' ? 'tenant_suspended' : undefined;
+}
+
 /** More than the longest possible change: 64 KiB of ciphertext, and twice 1,000 keys of 256 bytes. */
 const SEGMENT_BYTES = 1024 * 1024;
 /** Empty segments that are kept: as many as batches under way need. */

@@ -4,12 +4,13 @@
  */
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { PlainFrame } from '../../protocol/frames.js';
+import { stateRefusal } from './change.js';
 import { noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { TenantUpdate } from './ports.js';
 import { sendPlain } from './replay.js';
 import type { Session } from './session.js';
-import { binsOf, devicesOf, dismiss, stateRefusal, type TenantState } from './state.js';
+import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
 
 /** Reloads the tenant. If a reload is under way, it is repeated afterwards, since it may read the older state. */
 export function requestReload(state: TenantState): Effect[] {

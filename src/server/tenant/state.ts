@@ -62,16 +62,6 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
   };
 }
 
-/** Why a tenant in this state may not be read, or written; undefined: it may (reference, HTTP, States of a tenant). */
-export function stateRefusal(
-  state: string,
-  use: 'read' | 'write',
-): 'payment_required' | 'tenant_suspended' | undefined {
-  if (state === 'active' || state === 'past_due') return undefined;
-  if (state !== 'suspended') return 'payment_required';
-  return use === 'write' ? 'tenant_suspended' : undefined;
-}
-
 type Devices = Pick<TenantState, 'devices' | 'activeDevices' | 'unpurged'>;
 
 /** Copies without names and keys, which stay in the database: a million devices are held here. */

@@ -7,7 +7,7 @@
  * function returns it undecided, and it is checked again after a reload. Then it is answered.
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
-import { type Change, type Verdict } from './change.js';
+import { stateRefusal, type Change, type Verdict } from './change.js';
 import { ENTRY_HEAD, HAS, ULID_CHARS, type ItemRow } from './codec.js';
 import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
 import type { Effect, Message, MessageOf } from './messages.js';
@@ -15,7 +15,7 @@ import type { DeviceState, SocketPort } from './ports.js';
 import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onReloaded, requestReload } from './reload.js';
-import { stateRefusal, type TenantState } from './state.js';
+import type { TenantState } from './state.js';
 
 /** The rule for each kind of message. */
 const RULES: { readonly [K in Message['kind']]: (state: TenantState, message: MessageOf<K>) => Effect[] } = {

@@ -37,7 +37,7 @@ interface Transfer extends Waiting {
   state: Upload['state'] | 'queued';
   problem: Failure | null;
   /** The failure is transient: the file is retried automatically. */
-  passes: boolean;
+  transient: boolean;
   readonly stop: AbortController;
 }
 
@@ -163,7 +163,7 @@ export class Uploads {
   /** The connection is back. */
   resume(): void {
     this.giveUpUnwanted();
-    for (const { id, passes } of this.all.values()) if (passes) this.retry(id);
+    for (const { id, transient } of this.all.values()) if (transient) this.retry(id);
   }
 
   close(): void {
@@ -176,7 +176,15 @@ export class Uploads {
 
   private take(waiting: Waiting): void {
     const stop = new AbortController();
-    this.all.set(waiting.id, { ...waiting, done: 0, speed: 0, state: 'waiting', problem: null, passes: false, stop });
+    this.all.set(waiting.id, {
+      ...waiting,
+      done: 0,
+      speed: 0,
+      state: 'waiting',
+      problem: null,
+      transient: false,
+      stop,
+    });
   }
 
   /** Abandons the upload on the server; repeated when the server is reachable again. */
@@ -233,8 +241,8 @@ export class Uploads {
       }
       transfer.state = 'failed';
       transfer.problem = failureOf(error);
-      transfer.passes = isTransient(error);
-      if (transfer.passes) this.later();
+      transfer.transient = isTransient(error);
+      if (transfer.transient) this.later();
       this.tell();
     }
   }

@@ -71,7 +71,7 @@ const right: Case = {
     const body = one.body();
     const reply = await recover(stage, body);
     check.outcome('RECOV-02', reply, '200', 'a right signature');
-    check.outcome('RECOV-10', reply, '200', "for the request's own host");
+    check.outcome('RECOV-10', reply, '200', 'for the host that was dialled');
     const device = stage.adopt({
       id: reply.text('device.id'),
       token: reply.text('token'),

@@ -12,7 +12,7 @@ import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../termi
 import { localStore } from '../../app/object-store.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
 import type { Config } from '../../config/config.js';
-import { hasTable, valueOf } from '../../storage/database.js';
+import { CONNECTION_NAMES, hasTable, valueOf } from '../../storage/database.js';
 import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
 import { migrate } from '../../storage/migrate.js';
 import { readArchive, restoreBlobs, verifyArchive, writeArchive } from '../backup/archive.js';
@@ -165,9 +165,9 @@ async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
   return valueOf<number>(pool, 'SELECT coalesce(max(number), 0) FROM migrations');
 }
 
-/** `application_name` of the connections of every running server. A pooler keeps those through it open afterwards. */
-const PAST_POOLER = ['service-listen'];
-const SERVERS = ['service', 'service-commit', ...PAST_POOLER];
+/** Connections of every running server. A pooler keeps those through it open afterwards. */
+const PAST_POOLER: readonly string[] = [CONNECTION_NAMES.listen];
+const SERVERS: readonly string[] = Object.values(CONNECTION_NAMES);
 
 /** Wait for backends, ms: each ends shortly after its client, so a restore right after a stop is not refused. */
 const ENDING_MS = 2_000;

@@ -218,7 +218,7 @@ const placeholders = (count: number): string => Array.from({ length: count }, (_
 export const INSERT = { name: 'insert', text: `SELECT * FROM insert_changes(${placeholders(17)})` } as const;
 export const COMMIT = { name: 'commit', text: `SELECT * FROM commit_changes(${placeholders(20)})` } as const;
 
-/** Changes of one tenant and one sink in one batch, all judged by the same generation. */
+/** Changes of one tenant and one sink in one batch, all checked against the same generation. */
 export interface TenantChanges {
   readonly tenantId: string;
   readonly generation: number;
