@@ -215,6 +215,13 @@ t.test(
     const raced = await Promise.all(Array.from({ length: 20 }, async () => restart(one, 'wrong')));
     t.equal(raced.filter((reply) => reply.status === 403).length, 5, 'sent at once, no more are compared');
     (options.clock as TestClock).advance(60_001);
+    for (let n = 0; n < 50; n++) {
+      const from = forwarded(`2001:db8:1:${n % 10}::1`);
+      t.equal((await restart(n % 2 === 0 ? one : two, 'wrong', from)).outcome, '403 forbidden');
+    }
+    for (const token of ['wrong', ADMIN_TOKEN])
+      t.equal((await restart(two, token, forwarded('2001:db8:1:ff::1'))).outcome, '429 rate_limited', 'of a network');
+    t.equal((await restart(two, ADMIN_TOKEN, forwarded('2001:db8:2::1'))).outcome, '200', 'from another network');
     t.equal((await claimWith(one, 'open-sesame')).outcome, '200');
   },
 );

@@ -64,6 +64,8 @@ const NETWORK_SIGNUPS: readonly Window[] = [
 ];
 /** Below the limits of certificate authorities: Let's Encrypt allows 300 orders in three hours, renewals included. */
 const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
+/** Guesses from a whole network, in those from one address: the owner of an IPv6 /48 has 65,536 addresses by `limitKey`. */
+const NETWORK_GUESSES = 10;
 const RETURNS: readonly Window[] = [{ limit: 30, ms: MINUTE_MS }];
 
 /** The network of a `limitKey`: its first `ofIPv4` or `ofIPv6` bytes. Other keys are returned unchanged. */
@@ -133,6 +135,11 @@ export class AddressLimits {
         return [...counts(address, SIGNUPS), ...counts(networkOf(address), NETWORK_SIGNUPS)];
       case 'certificate':
         return counts(address, CERTIFICATES);
+      case 'guess': {
+        const limit = Math.min(LISTED_MAX, NETWORK_GUESSES * this.perMinute.limit);
+        const ofNetwork = counts(networkOf(address), [{ ...this.perMinute, limit }]);
+        return this.isOff ? [] : [...counts(address, [this.perMinute]), ...ofNetwork];
+      }
       case 'return':
         return this.isOff ? [] : counts(address, RETURNS);
       default:
