@@ -30,7 +30,7 @@ const strangers = (share: Partial<LoadBound>): LoadBound => ({
 function slowLimiter() {
   const asked: (() => void)[] = [];
   const addressLimits: App['addressLimits'] = {
-    check: () => Promise.resolve(),
+    guess: () => Promise.resolve(),
     take: () => new Promise<void>((resolve) => void asked.push(resolve)),
   };
   return { asked, addressLimits, answer: () => asked.forEach((resolve) => resolve()) };

@@ -191,7 +191,7 @@ t.test('ERR-17: the state of the tenant is checked after the token and before th
   const { port, actor } = await frontOf(t, {
     config: { rateReadPerS: 1, rateWritePerS: 1 },
     services: {
-      addressLimits: { check: () => Promise.resolve(), take: (purpose) => Promise.resolve(void taken.push(purpose)) },
+      addressLimits: { guess: () => Promise.resolve(), take: (purpose) => Promise.resolve(void taken.push(purpose)) },
     },
   });
   const code = async (path: string, options: HttpAsk = {}) => (await ask(port, path, options)).error['code'];
@@ -221,7 +221,7 @@ t.test('HTTP-12 RATE-09 RATE-11 RATE-12: pairing, password and challenge calls c
   const { port } = await frontOf(t, {
     services: {
       addressLimits: {
-        check: () => Promise.resolve(),
+        guess: () => Promise.resolve(),
         take: (purpose, address) => {
           taken.push(`${purpose} ${address}`);
           const refused = new ServiceError('rate_limited', undefined, undefined, 7);

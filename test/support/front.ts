@@ -201,7 +201,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
     recovery: { challenge: silent, recover: silent },
     passwords: { exists: silent, remove: silent, set: silent, verify: silent },
     bins: { list: silent, create: silent, patch: silent, remove: silent },
-    addressLimits: { check: nothing, take: nothing },
+    addressLimits: { guess: nothing, take: nothing },
     presence: { touched: () => undefined, online: () => Promise.resolve(new Set([DEVICE])) },
     identities: { identity: () => Promise.resolve(identity) },
   };

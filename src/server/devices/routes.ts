@@ -32,7 +32,7 @@ export interface DeviceParts {
   readonly recovery: Pick<Recovery, 'challenge' | 'recover'>;
   readonly tickets: Pick<Tickets, 'issueSocket'>;
   readonly passwords: Pick<Passwords, 'exists' | 'set' | 'remove' | 'verify'>;
-  readonly addressLimits: Pick<AddressLimits, 'check' | 'take'>;
+  readonly addressLimits: Pick<AddressLimits, 'guess' | 'take'>;
 }
 
 /** `GET /service/status`. While the database is down, it is a refusal that still reports what is known. */
@@ -80,12 +80,11 @@ export const patchDevice: Handler<DeviceParts> = (call, { devices }) =>
 export const revokeDevice: Handler<DeviceParts> = (call, { devices }) =>
   devices.revoke(call.tenantId, ulidOf(call), call.deviceId);
 
-/** `POST /devices/bootstrap`: exactly one call succeeds. Wrong BOOTSTRAP_TOKENs are limited as those of the operator. */
+/** `POST /devices/bootstrap`: exactly one call succeeds. Wrong BOOTSTRAP_TOKENs count as guesses, like wrong ADMIN_TOKENs. */
 export const claim: Handler<DeviceParts> = async (call, { bootstrap, addressLimits }) => {
   const body = validators.validateBootstrapBody(fields(call));
   const isRight = bootstrap.isRight(body);
-  if (isRight === true) await addressLimits.check('guess', call.address);
-  if (isRight === false) await addressLimits.take('guess', call.address);
+  if (isRight !== undefined) await addressLimits.guess(call.address, isRight);
   return bootstrap.claim(call.tenantId, body);
 };
 

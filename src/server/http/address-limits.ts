@@ -1,6 +1,7 @@
 /**
  * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages, guesses at
- * the operator's tokens (reference, Limits). The window slides, because fixed windows would admit twice as many uses around their boundary.
+ * the operator's tokens (reference, Limits). The window slides, because fixed windows would admit twice as many uses
+ * around their boundary.
  */
 import { createHash } from 'node:crypto';
 import { isIPv4 } from 'node:net';
@@ -64,7 +65,7 @@ const NETWORK_SIGNUPS: readonly Window[] = [
 ];
 /** Below the limits of certificate authorities: Let's Encrypt allows 300 orders in three hours, renewals included. */
 const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
-/** Guesses from a whole network, in those from one address: the owner of an IPv6 /48 has 65,536 addresses by `limitKey`. */
+/** A network may guess this many times as often as one address: the owner of an IPv6 /48 has 65,536 of them. */
 const NETWORK_GUESSES = 10;
 const RETURNS: readonly Window[] = [{ limit: 30, ms: MINUTE_MS }];
 
@@ -118,9 +119,14 @@ export class AddressLimits {
     for (const [name, window] of this.countsOf(purpose, address)) await this.takeOne(name, window);
   }
 
-  /** Throws as `take` where the address has no use left on any instance; counts none. */
-  async check(purpose: RatePurpose, address: string): Promise<void> {
-    for (const [name, window] of this.countsOf(purpose, address)) {
+  /**
+   * An operator's token was sent, the right one or a wrong one. A wrong one counts. While none is left to the address,
+   * the right one is refused too, else guessing would go on behind the refusals; so it queries the counts of all
+   * instances as well, and is refused where they cannot be read. Throws as `take`.
+   */
+  async guess(address: string, isRight: boolean): Promise<void> {
+    if (!isRight) return this.take('guess', address);
+    for (const [name, window] of this.countsOf('guess', address)) {
       const known = this.usable(name, window);
       const use = this.useOf(name, window);
       refuseFor(known, use.now, await this.options.store.wait(use));

@@ -17,23 +17,18 @@ export function bearerOf(authorization: string): string | undefined {
   return /^bearer +(\S+)$/i.exec(authorization)?.[1];
 }
 
-/**
- * Throws `forbidden` unless it is the operator's token. People choose that, so wrong ones are limited by address; while
- * none is left to an address, a right one is refused too: otherwise guessing would go on behind the refusals. For the
- * same reason both query the counts of all instances, and both are `unavailable` where these cannot be read.
- */
-export function checkAdmin(
+/** Rejects with `forbidden` unless it is the operator's token, and as `AddressLimits.guess`. */
+export async function checkAdmin(
   { authorization, address }: { readonly authorization: string; readonly address: string },
   adminToken: string | null,
-  limits: Pick<AddressLimits, 'check' | 'take'>,
+  limits: Pick<AddressLimits, 'guess'>,
 ): Promise<void> {
   if (adminToken === null) throw new ServiceError('forbidden');
   const token = bearerOf(authorization);
   if (token === undefined) throw new ServiceError('no_token');
-  if (equalsSecret(token, adminToken)) return limits.check('guess', address);
-  return limits.take('guess', address).then(() => {
-    throw new ServiceError('forbidden');
-  });
+  const isRight = equalsSecret(token, adminToken);
+  await limits.guess(address, isRight);
+  if (!isRight) throw new ServiceError('forbidden');
 }
 
 /** Tenant states in which an endpoint works: any, those that can read, those that can write. */

@@ -115,7 +115,7 @@ export interface HttpParts {
         tooSlow(tenantId: string, bytesPerS: number): boolean;
       }
     | undefined;
-  readonly addressLimits: Pick<AddressLimits, 'check' | 'take'>;
+  readonly addressLimits: Pick<AddressLimits, 'guess' | 'take'>;
 }
 
 /** A request that is authorized by a signature in its URL. */
