@@ -1,5 +1,6 @@
-/** What a process holds, as the kernel counts it. Linux only, but for `residentBytes`. */
+/** What a process holds and has used, as the kernel counts it. Linux only, but for `residentBytes`. */
 import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -36,3 +37,7 @@ export async function residentBytes(pid: number): Promise<number> {
   const { stdout } = await promisify(execFile)('ps', ['-o', 'rss=', '-p', String(pid)]);
   return Number(stdout.trim()) * 1_024;
 }
+
+/** CPU time that the main thread of a process has used, ms. */
+export const ranMs = (pid: number): number =>
+  Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ')[0]) / 1e6;
