@@ -3,11 +3,11 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Child } from './child.js';
-import type { Context } from './context.js';
+import { startBare, type Context } from './context.js';
 import { Cluster, CONNECTIONS_EACH } from './database.js';
 import { Receivers, startWriters, type ReceiverOptions, type ReceiverReport, type WriterOptions } from './drivers.js';
 import { writePlan, writeSockets } from './population.js';
-import { World } from './world.js';
+import { quietPort, World } from './world.js';
 
 /** Devices of a tenant. */
 export const PER_TENANT = 5;
@@ -95,6 +95,17 @@ export class Crowd {
     const from = opened.reduce((first, line) => (line.from < first ? line.from : first), opened[0]?.from ?? 0n);
     const last = opened.reduce((latest, line) => (line.to > latest ? line.to : latest), 0n);
     return Number(last - from) / 1e9;
+  }
+
+  /** Opens every socket to as many processes of bare uWS instead, calls `work` with those and the seconds, and ends them. */
+  async onBare(opening: number, work: (servers: readonly Child[], seconds: number) => unknown): Promise<void> {
+    // A port that the system assigns cannot be shared.
+    const port = await quietPort();
+    const started = await Promise.all(this.world.servers.map(async () => startBare(port)));
+    const servers = started.map(({ child }) => child);
+    await work(servers, await this.connect({ port, path: '/device', opening }));
+    await this.disconnect(servers);
+    await Promise.all(servers.map(async (server) => server.stop()));
   }
 
   /** Writes at a rate; resolves when the measured time begins. Unanswered writes are sent again. */

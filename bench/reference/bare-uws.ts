@@ -1,8 +1,8 @@
 /**
  * uWebSockets.js alone: the cost of the same traffic without a service.
  * POST /api/items answers; POST /push/items also sends the body to the group's other sockets; /idle holds sockets.
- * /device verifies the service's own tokens, holds the socket and answers its hello: the minimum for any server of this
- * protocol. On the other paths a token is "group.member".
+ * /device verifies the service's own tokens, holds the socket, answers its hello and sends it a ping every 30 s: the
+ * minimum for any server of this protocol. On the other paths a token is "group.member".
  *
  *   bare-uws [port=N]
  *
@@ -18,9 +18,22 @@ interface Member {
   readonly token: string;
 }
 
+interface Device {
+  readonly device: string;
+  readonly second: number;
+  /** Time of its last frame, ms. */
+  heard: number;
+}
+
 const groups = new Map<string, Map<string, uWS.WebSocket<Member>>>();
 const idle = new Set<unknown>();
 const tokens = new TokenVerifier(new TextEncoder().encode(BENCH_TOKEN_SECRET));
+const PING_S = 30;
+const PING = '{"type":"ping"}';
+const PONG_BYTES = '{"type":"pong"}'.length;
+/** Devices by the second of the interval in which they get their ping. */
+const devices = Array.from({ length: PING_S }, () => new Set<uWS.WebSocket<Device>>());
+let opened = 0;
 const CAUGHT_UP = '{"type":"caught_up","version":0,"epoch":"bare","itemCount":0,"versionSum":0}';
 let version = 0;
 
@@ -67,14 +80,6 @@ const upgrade =
     );
   };
 
-/** The minimum for a server that can send to its sockets: user data, and a set of the sockets. */
-const held = {
-  compression: uWS.DISABLED,
-  idleTimeout: 0,
-  open: (socket: unknown): void => void idle.add(socket),
-  close: (socket: unknown): void => void idle.delete(socket),
-};
-
 const app = uWS
   .App()
   .post('/api/items', (res) => {
@@ -111,18 +116,38 @@ const app = uWS
       groups.get(group)?.delete(token);
     },
   })
-  .ws('/idle', { ...held, upgrade: upgrade(() => ({ since: 0 })), message: () => undefined })
-  .ws('/device', {
-    ...held,
+  .ws('/idle', {
+    compression: uWS.DISABLED,
+    idleTimeout: 0,
+    upgrade: upgrade(() => ({ since: 0 })),
+    // The minimum for a server that can send to its sockets: user data, and a set of the sockets.
+    open: (socket) => void idle.add(socket),
+    close: (socket) => void idle.delete(socket),
+    message: () => undefined,
+  })
+  .ws<Device>('/device', {
+    compression: uWS.DISABLED,
+    idleTimeout: 0,
     upgrade: upgrade((req) => {
       const claims = tokens.verify(bearer(req), Date.now());
-      return typeof claims === 'string' ? undefined : { device: claims.deviceId };
+      if (typeof claims === 'string') return undefined;
+      return { device: claims.deviceId, second: opened++ % PING_S, heard: 0 } satisfies Device;
     }),
+    open: (socket) => void devices[socket.getUserData().second]?.add(socket),
+    close: (socket) => void devices[socket.getUserData().second]?.delete(socket),
     message: (socket, message) => {
+      socket.getUserData().heard = Date.now();
+      if (message.byteLength === PONG_BYTES) return;
       const frame = JSON.parse(Buffer.from(message).toString()) as { readonly type: string };
       if (frame.type === 'hello') socket.send(CAUGHT_UP);
     },
   });
+
+let second = 0;
+setInterval(() => {
+  second = (second + 1) % PING_S;
+  for (const socket of devices[second] ?? []) socket.send(PING);
+}, 1_000);
 
 app.listen('127.0.0.1', Number(option('port', '0')), (token) => {
   if (token === false) throw new Error('cannot listen');

@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs';
 import { freemem } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AuditError, latencies, auditText } from '../audit.js';
+import type { Child } from '../child.js';
 import type { Context } from '../context.js';
 import { Crowd, PER_TENANT, spreadFor } from '../crowd.js';
 import { writerResult } from '../drivers.js';
@@ -17,6 +18,8 @@ import { audit } from '../world.js';
 const PING_S = 30;
 /** More than a driver's sockets, so in effect no limit: devices connect independently of each other. */
 const OPENING = 20_000;
+/** The same with bare uWS, which would let connections wait in the kernel for longer than a client does. */
+const BARE_OPENING = 256;
 /** Writes per second. */
 const RATE = 100;
 /** How long an instance is down, and how long the database. */
@@ -53,14 +56,11 @@ class Held {
     return this.crowd.size;
   }
 
-  /** Ids of the servers' processes. */
-  private get servers(): number[] {
-    return this.crowd.world.servers.map(({ pid }) => pid);
-  }
-
   async run(): Promise<Outcome> {
     const { crowd, book, context } = this;
-    const own = (): number => ownBytesOfAll(this.servers);
+    context.tell('held sockets: bare uWS');
+    await crowd.onBare(BARE_OPENING, async (servers) => this.heartbeats(servers, 'bare uWS for a heartbeat'));
+    const own = (): number => ownBytesOfAll(crowd.world.servers.map(({ pid }) => pid));
     const [free, kernel, before] = [freemem(), kernelBytes(), own()];
     context.tell(`held sockets: opening within ${spreadFor(this.count).toFixed(0)} s`);
     const options = { port: crowd.world.port, reconnect: true, spread: spreadFor(this.count), opening: OPENING };
@@ -75,42 +75,49 @@ class Held {
     return this.outcome();
   }
 
-  /**
-   * Holds the sockets with heartbeats only. Each interval of heartbeats has a figure of its own: in the first, V8 still
-   * collects what the opening has left.
-   */
+  /** Holds the sockets with heartbeats only. */
   private async hold(): Promise<void> {
-    const { crowd, servers, book, context } = this;
-    const holdS = Math.min(HOLD_MAX_S, context.options.hold);
-    context.tell(`held sockets: holding for ${holdS} s`);
-    const intervals = Math.max(1, Math.floor(holdS / PING_S));
-    const [begun, cpu, clients] = [performance.now(), cpuOfAll(servers), cpuOfAll(crowd.pids)];
+    const { crowd, book, context } = this;
+    const clients = cpuOfAll(crowd.pids);
     const atFirst = await crowd.count();
-    let [atLast, usedBefore] = [atFirst, 0];
-    for (let n = 1; n <= intervals; n++) {
-      await sleep(Math.max(0, begun + (n * holdS * 1_000) / intervals - performance.now()));
-      const [used, before] = [cpuOfAll(servers) - cpu, atLast.pings];
-      atLast = await crowd.count();
-      book.add('servers for a heartbeat', 'us', ((used - usedBefore) / (atLast.pings - before)) * 1e6);
-      usedBefore = used;
-    }
-    const seconds = (performance.now() - begun) / 1_000;
-    const pings = atLast.pings - atFirst.pings;
+    const { used, pings, seconds } = await this.heartbeats(crowd.world.servers, 'servers for a heartbeat');
     // One round of heartbeats may be cut off at either end.
     const expected = this.count * Math.max(0, Math.floor(seconds / PING_S) - 1);
-    if (atLast.live !== this.count || pings < expected) {
-      throw new AuditError(`${atLast.live} of ${this.count} sockets held, ${pings} of at least ${expected} heartbeats`);
+    const { live, codes } = await crowd.count();
+    if (live !== this.count || pings < expected) {
+      throw new AuditError(`${live} of ${this.count} sockets held, ${pings} of at least ${expected} heartbeats`);
     }
-    if (JSON.stringify(atLast.codes) !== JSON.stringify(atFirst.codes)) {
-      throw new AuditError(`sockets were closed while nothing happened: ${JSON.stringify(atLast.codes)}`);
+    if (JSON.stringify(codes) !== JSON.stringify(atFirst.codes)) {
+      throw new AuditError(`sockets were closed while nothing happened: ${JSON.stringify(codes)}`);
     }
-    const used = cpuOfAll(servers) - cpu;
     context.tell(`  servers: ${(used / seconds).toFixed(3)} cores`);
     book.add('servers, mean of a heartbeat', 'us', (used / pings) * 1e6);
     book.add('servers', 'cores', used / seconds);
     book.add('clients', 'cores', (cpuOfAll(crowd.pids) - clients) / seconds);
     book.add('heartbeats', 'count/s', pings / seconds);
     this.audits.push(`every socket was open all the time and had answered its heartbeats: ${pings} in all`);
+  }
+
+  /**
+   * The CPU time of the servers, s, and the heartbeats while the sockets are held. Each interval of heartbeats has a
+   * figure of its own: in the first, V8 still collects what the opening has left.
+   */
+  private async heartbeats(servers: readonly Child[], name: string) {
+    const { crowd, book, context } = this;
+    const holdS = Math.min(HOLD_MAX_S, context.options.hold);
+    context.tell(`held sockets: holding for ${holdS} s`);
+    const intervals = Math.max(1, Math.floor(holdS / PING_S));
+    const pids = servers.map(({ pid }) => pid);
+    const [begun, before] = [performance.now(), cpuOfAll(pids)];
+    const { pings: first } = await crowd.count();
+    let [used, pings] = [0, 0];
+    for (let n = 1; n <= intervals; n++) {
+      await sleep(Math.max(0, begun + (n * holdS * 1_000) / intervals - performance.now()));
+      const now = [cpuOfAll(pids) - before, (await crowd.count()).pings - first] as const;
+      book.add(name, 'us', ((now[0] - used) / (now[1] - pings)) * 1e6);
+      [used, pings] = now;
+    }
+    return { used, pings, seconds: (performance.now() - begun) / 1_000 };
   }
 
   /** Both losses under continuous writes. Figures count only once everything was pushed. */
@@ -162,7 +169,7 @@ class Held {
   }
 
   private outcome(): Outcome {
-    const { book, count, context, servers } = this;
+    const { book, count, context, crowd } = this;
     const back = book.without([]).filter(({ name }) => name.endsWith('until all were back'));
     const targets = [
       atLeast({ name: 'sockets held', unit: 'count', values: [count] }, FLOOR, GOAL),
@@ -171,9 +178,9 @@ class Held {
     ];
     return {
       id: 'S9',
-      title: `sockets held with a heartbeat every ${PING_S} s by ${servers.length} instances on one port, then for ${context.options.hold} s under ${RATE} writes/s, one instance killed, the database silent for ${DATABASE_AWAY_MS / 1_000} s`,
+      title: `sockets held with a heartbeat every ${PING_S} s by ${crowd.world.servers.length} instances on one port, then for ${context.options.hold} s under ${RATE} writes/s, one instance killed, the database silent for ${DATABASE_AWAY_MS / 1_000} s`,
       targets,
-      figures: book.without(targets),
+      figures: [book.ratio('servers for a heartbeat', 'bare uWS for a heartbeat'), ...book.without(targets)],
       audits: this.audits,
     };
   }

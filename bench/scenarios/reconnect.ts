@@ -1,25 +1,13 @@
 /** S6: very many devices reconnect at head, to several instances on one port. */
 import { AuditError } from '../audit.js';
-import { startBare, type Context } from '../context.js';
+import type { Context } from '../context.js';
 import { Crowd, PER_TENANT } from '../crowd.js';
 import { atMost, Book, type Outcome } from '../stats.js';
-import { cpuFrom, quietPort } from '../world.js';
+import { cpuFrom } from '../world.js';
 
 const DEVICES = 100_000;
 /** Sockets of one client process that have not caught up yet: with 128 the client would be the bottleneck. */
 const OPENING = 256;
-
-/** Seconds that the same devices take with bare uWS. */
-async function bareStorm(crowd: Crowd): Promise<number> {
-  // A port that the system assigns cannot be shared.
-  const port = await quietPort();
-  const started = crowd.world.servers.map(async () => startBare(port));
-  const servers = (await Promise.all(started)).map(({ child }) => child);
-  const seconds = await crowd.connect({ port, path: '/device', opening: OPENING });
-  await crowd.disconnect(servers);
-  await Promise.all(servers.map(async (server) => server.stop()));
-  return seconds;
-}
 
 /** `cpu`: of all instances, and of the database; `kinds`: the most frequent statements. */
 async function storm(crowd: Crowd) {
@@ -45,7 +33,7 @@ export async function reconnects(context: Context): Promise<Outcome> {
   const book = new Book();
   for (let round = 1; round <= options.rounds; round++) {
     context.tell(`reconnects: round ${round} of ${options.rounds}`);
-    book.add('bare uWS', 's', await bareStorm(crowd));
+    await crowd.onBare(OPENING, (_servers, seconds) => book.add('bare uWS', 's', seconds));
     await world.stop();
     await world.start();
     const first = await storm(crowd);

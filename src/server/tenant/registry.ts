@@ -68,12 +68,7 @@ export class TenantRegistry {
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
-  private readonly ticking = new SingleFlight(() => {
-    const before = this.options.clock.now() - COMPARE_ALL_MS;
-    const waiting: Actor[] = [];
-    for (const actor of this.actors.values()) if (actor.toCompare(before)) waiting.push(actor);
-    return this.compareThose(waiting);
-  });
+  private readonly ticking = new SingleFlight(() => this.sweep());
   /** Comparisons that requests wait for: true if the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
@@ -116,7 +111,6 @@ export class TenantRegistry {
     const { clock } = this.options;
     const tick = (): void => {
       this.timer = clock.setTimer(TICK_MS, tick);
-      this.dropIdle();
       void this.ticking.join();
     };
     this.timer = clock.setTimer(TICK_MS, tick);
@@ -251,11 +245,15 @@ export class TenantRegistry {
     actor.retire(code, reason);
   }
 
-  private dropIdle(): void {
-    const before = this.options.clock.now() - IDLE_MS;
+  /** Evicts idle actors, and compares those that wait for it, and all that have not been compared for long. */
+  private sweep(): Promise<boolean> {
+    const now = this.options.clock.now();
+    const waiting: Actor[] = [];
     for (const actor of this.actors.values()) {
-      if (actor.idle && actor.usedAt < before) this.drop(actor.tenantId, CLOSE.restart, 'idle');
+      if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
+      else if (actor.toCompare(now - COMPARE_ALL_MS)) waiting.push(actor);
     }
+    return this.compareThose(waiting);
   }
 
   /**
