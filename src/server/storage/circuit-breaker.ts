@@ -1,10 +1,10 @@
 /**
  * A circuit breaker for the database. A database that hangs, or lies behind an open connection that carries nothing,
  * neither refuses nor answers: each statement would wait for its own time limit, and those queued behind it for longer.
- * So a health check (`SELECT 1` on its own connection) is sent in each second in which no connection received anything.
- * If neither it nor a second one on a fresh connection is answered, the circuit opens: every connection is cut, so that
- * all callers fail at once, and no new one is tried until a health check succeeds. Time is the machine's, as for the
- * driver's own limits.
+ * So a health check (`SELECT 1` on its own connection) is sent when no connection has received anything for a second,
+ * and every three seconds while that lasts. If neither it nor a second one on a fresh connection is answered, the
+ * circuit opens: every connection is cut, so that all callers fail at once, and no new one is tried until a health
+ * check succeeds. Time is the machine's, as for the driver's own limits.
  *
  * Slow is not silent. On a busy machine a fresh connection may take seconds, and replacing working connections would
  * keep it busy. So a health check fails only if nothing was received for some time on any connection; slow answers are
@@ -16,8 +16,13 @@ import { systemClock, type Clock, type Timer } from '../../protocol/clock.js';
 import { openClient } from './database.js';
 import { hostsOf } from './database-hosts.js';
 
-/** Between two health checks while all is well, ms. */
+/** How often it looks whether anything was received while all is well, ms. */
 const CHECK_MS = 1_000;
+/**
+ * While nothing is, the first and then every third time sends a health check: each second they would be most of what an
+ * idle instance does.
+ */
+const QUIET_CHECKS = 3;
 /** Between two health checks while the circuit is open, ms. */
 const RETRY_MS = 500;
 /**
@@ -58,6 +63,8 @@ export class CircuitBreaker {
   private pulse: Socket | undefined;
   /** Bytes received up to the last check. */
   private received: Received = new Map();
+  /** How often in a row nothing was received. */
+  private quiet = 0;
   private readonly clock: Clock;
   private client: pg.Client | undefined;
   private timer: Timer | undefined;
@@ -123,7 +130,11 @@ export class CircuitBreaker {
     // A pooler answers connections by itself while the database behind it is away.
     const before = this.received;
     this.received = receivedOn(this.links);
-    if (pooled !== true && !this.away && hasMore(this.received, before)) return;
+    if (pooled !== true && !this.away) {
+      if (hasMore(this.received, before)) this.quiet = 0;
+      else this.quiet++;
+      if (this.quiet % QUIET_CHECKS !== 1) return;
+    }
     let answer = await this.ask();
     // Once more, on a fresh connection: only the link may have failed.
     if (answer.kind === 'silence' && !this.closed) answer = await this.ask();
