@@ -106,6 +106,8 @@ t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, and none for a client that
   t.equal((await refusedSocket(t, port, { query: '?ticket=one' })).status, 401);
   await socketOf(t, port, { query: `?ticket=unused&token=${tokenOf()}` });
   t.same(spent, ['one', 'one'], 'a token takes precedence over a ticket, which stays unspent');
+  t.equal((await refusedSocket(t, port, { query: '?ticket=two&shape=c' })).status, 400);
+  t.same(spent, ['one', 'one'], 'a request that is refused for its form does not spend it either');
 
   const gone = await raw(
     t,

@@ -18,7 +18,10 @@ export async function stretchPassword(
   const typed = text(password.normalize('NFKD'));
   if (typed.length === 0) throw new CryptoRefusal('empty_password', 'the password is empty');
   const saltInput = lengthPrefixed(CONTEXT, tenantId);
-  const out = await stretch(sodium, { length: KEY_BYTES, password: typed, saltInput });
-  sodium.memzero(typed);
-  return erasing(sodium, out, toBase64Url);
+  try {
+    const out = await stretch(sodium, { length: KEY_BYTES, password: typed, saltInput });
+    return erasing(sodium, out, toBase64Url);
+  } finally {
+    sodium.memzero(typed);
+  }
 }

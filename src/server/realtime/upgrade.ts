@@ -129,6 +129,8 @@ export class Upgrader {
     const { spend, ...right } = ticket;
     const claims = { tenantId, ...right };
     return this.byClaims(ctx, claims, async () => {
+      // A request that is refused for its form does not use up the ticket.
+      if (ctx.fault !== undefined) throw ctx.fault;
       if (!(await spend())) throw bad();
       return this.parts.pipeline.authenticator.callerOf(claims, 'together');
     });
