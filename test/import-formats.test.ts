@@ -8,6 +8,7 @@ import t, { type Test } from 'tap';
 import { readCsv } from '../src/cli/foreign/csv.js';
 import { kdbxLibrary } from '../src/cli/foreign/kdbx.js';
 import { expectPlainXml } from '../src/cli/foreign/kdbx-xml.js';
+import { readVcards } from '../src/cli/foreign/vcard.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { machine, type CallOptions, type Json, type Machine, type Result } from './support/cli.js';
 import {
@@ -369,6 +370,14 @@ t.test('IMPORT-10: database XML is refused for entities, comments, large attachm
   const plain = '<Value ProtectInMemory="True">Compressed &gt; a > b</Value>\r\n\t<Value Ref="0" /><Tags>a;b</Tags>';
   expectPlainXml(xml(plain));
   t.end();
+});
+
+t.test('IMPORT-10: a file of very many short lines is refused before they fill the memory', async (t) => {
+  const small = process.memoryUsage().heapUsed + 2 ** 30;
+  const rows = `name,url,username,password\n${',,,\n'.repeat(4_000_000)}`;
+  await t.rejects(readCsv(rows), { message: /more than 100000 rows/ });
+  t.throws(() => readVcards(`BEGIN:VCARD\n${'A:\n'.repeat(4_000_000)}END:VCARD\n`), { message: /2000000 lines/ });
+  t.ok(process.memoryUsage().heapUsed < small);
 });
 
 t.test('IMPORT-10: a CSV with very many columns is read in linear time', async (t) => {

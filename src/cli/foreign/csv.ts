@@ -76,7 +76,9 @@ const REASONS: Readonly<{ [code: string]: string }> = {
 async function recordsOf(text: string) {
   const { CsvError, parse } = await import('csv-parse/sync');
   try {
-    const found = parse(text, { bom: true, info: true, skip_empty_lines: true }) as unknown as readonly {
+    // One row more than is allowed, besides the header: the rows of a file of commas would take gigabytes.
+    const to = foreign.ENTRIES_MAX + 2;
+    const found = parse(text, { bom: true, info: true, skip_empty_lines: true, to }) as unknown as readonly {
       readonly record: string[];
       readonly info: { readonly lines: number };
     }[];
