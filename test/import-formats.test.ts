@@ -5,7 +5,10 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
-import { expectPlainXml, kdbxLibrary } from '../src/cli/foreign/kdbx.js';
+import { readCsv } from '../src/cli/foreign/csv.js';
+import { kdbxLibrary } from '../src/cli/foreign/kdbx.js';
+import { expectPlainXml } from '../src/cli/foreign/kdbx-xml.js';
+import { readVcards } from '../src/cli/foreign/vcard.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { machine, type CallOptions, type Json, type Machine, type Result } from './support/cli.js';
 import {
@@ -347,9 +350,44 @@ t.test('IMPORT-10: database XML is refused for entities, comments, large attachm
     ['<!DOCTYPE a [<!ENTITY b "c">]>', /parts that no KeePass program writes/],
     ['<Binary Compressed="True">H4sI<!-- -->AAAA</Binary>', /parts that no KeePass program writes/],
     ['<a/>'.repeat(3_000_001), /too many entries/],
+    // What hides an attachment, or where it ends.
+    [`<Binary ID="0"\nCompressed="True">${packed(300)}</Binary>`, /unpacks to too much/],
+    [`<Binary ID="0" Com\u0001pressed="True">${packed(300)}</Binary>`, /unpacks to too much/],
+    [`<Binary Compressed="True" ID=">AAA">${packed(300)}</Binary>`, /unpacks to too much/],
+    [`<Binary Compressed="True" ID=">AAA<">${packed(300)}</Binary>`, /parts that no KeePass program writes/],
+    ['<Binary Compressed="True">H4sI<a/>AAAA</Binary>', /parts that no KeePass program writes/],
+    ['<Binary Compressed="True">H4sI<?a b?>AAAA</Binary>', /parts that no KeePass program writes/],
+    ["<Binary Compressed='True'>H4sIAAAA</Binary>", /parts that no KeePass program writes/],
+    // What takes the parser, or the library after it, quadratic time.
+    [Array.from({ length: 1_001 }, (_, at) => `<a${at}></a${at}>`).join(''), /parts that no KeePass program writes/],
+    [`<a ${Array.from({ length: 9 }, (_, at) => `a${at}=""`).join(' ')}/>`, /parts that no KeePass program writes/],
+    [`<a></a${' '.repeat(100)}x>`, /parts that no KeePass program writes/],
+    ['<a xmlns:b="c"/>', /parts that no KeePass program writes/],
+    ['<a>'.repeat(257), /parts that no KeePass program writes/],
+    [`<Tags>${' '.repeat(10_001)}</Tags>`, /too many tags/],
   ];
-  for (const [inner, why] of bad) t.throws(() => expectPlainXml(xml(inner)), { message: why });
+  for (const [inner, why] of bad) t.throws(() => expectPlainXml(xml(inner)), { message: why }, inner.slice(0, 60));
+  const plain = '<Value ProtectInMemory="True">Compressed &gt; a > b</Value>\r\n\t<Value Ref="0" /><Tags>a;b</Tags>';
+  expectPlainXml(xml(plain));
   t.end();
+});
+
+t.test('IMPORT-10: a file of very many short lines is refused before they fill the memory', async (t) => {
+  const small = process.memoryUsage().heapUsed + 2 ** 30;
+  const rows = `name,url,username,password\n${',,,\n'.repeat(4_000_000)}`;
+  await t.rejects(readCsv(rows), { message: /more than 100000 rows/ });
+  t.throws(() => readVcards(`BEGIN:VCARD\n${'A:\n'.repeat(4_000_000)}END:VCARD\n`), { message: /2000000 lines/ });
+  t.ok(process.memoryUsage().heapUsed < small);
+});
+
+t.test('IMPORT-10: a CSV with very many columns is read in linear time', async (t) => {
+  const columns = Array.from({ length: 100_000 }, (_, at) => `c${at}`);
+  const row = `a,https://a.example,me,secret,${columns.map(() => 'x').join(',')}`;
+  const started = process.cpuUsage().user;
+  const read = await readCsv(`name,url,username,password,${columns.join(',')}\n${row}\n`);
+  t.match(read?.entries[0], { name: 'a', unplaced: { length: columns.length } });
+  // Searching the columns for each of them takes minutes.
+  t.ok(process.cpuUsage().user - started < 10_000_000);
 });
 
 t.test('IMPORT-01 IMPORT-10: an export with random changes is either read or refused with exit code 6', async (t) => {

@@ -136,6 +136,7 @@ export function safeFileName(name: string, most = NAME_BYTES): string {
     .replace(/^.*[/\\]/s, '')
     // Control and format characters, and characters that other systems forbid.
     .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
-    .replace(/^[.\s-]+|[.\s]+$/g, '');
+    // The lookbehind lets only the first character of a run begin a match: without it a long run takes quadratic time.
+    .replace(/^[.\s-]+|(?<![.\s])[.\s]+$/g, '');
   return shortened(RESERVED.test(safe) ? `_${safe}` : safe, most);
 }

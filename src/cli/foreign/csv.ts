@@ -47,9 +47,11 @@ export async function readCsv(text: string): Promise<foreign.ForeignEntries | un
   if (rows.length > foreign.ENTRIES_MAX)
     throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} rows`);
   const read = new Set([...form.needs, ...form.read]);
+  // Of several columns with one name the first is read.
+  const positions = new Map(columns.map((column, at) => [column, at] as const).reverse());
   const numbered = foreign.keyCounter();
   const entries = rows.map(({ cells, line }) => {
-    const row: Row = (column) => cells[columns.indexOf(column)] ?? '';
+    const row: Row = (column) => cells[positions.get(column) ?? -1] ?? '';
     const { key, ...draft } = form.draft(row);
     const others = columns.filter((column) => !read.has(column) && row(column) !== '');
     return foreign.entryOf({
@@ -74,7 +76,9 @@ const REASONS: Readonly<{ [code: string]: string }> = {
 async function recordsOf(text: string) {
   const { CsvError, parse } = await import('csv-parse/sync');
   try {
-    const found = parse(text, { bom: true, info: true, skip_empty_lines: true }) as unknown as readonly {
+    // One row more than is allowed, besides the header: the rows of a file of commas would take gigabytes.
+    const to = foreign.ENTRIES_MAX + 2;
+    const found = parse(text, { bom: true, info: true, skip_empty_lines: true, to }) as unknown as readonly {
       readonly record: string[];
       readonly info: { readonly lines: number };
     }[];

@@ -6,16 +6,12 @@ import { gunzipSync } from 'node:zlib';
 import type * as KdbxWeb from 'kdbxweb';
 import { errorCode } from '../../protocol/error-code.js';
 import { ForeignError, WrongPassword } from './entries.js';
+import { expectPlainXml, UNPACKED_MAX } from './kdbx-xml.js';
 
 /** The exports of kdbxweb: a CommonJS module, so all of them are in the default export. */
 export type Library = (typeof KdbxWeb)['default'];
 type Kdbx = KdbxWeb.Kdbx;
 
-/** Largest database after unpacking, attachments included. */
-const UNPACKED_MAX = 256 * 1024 * 1024;
-/** Largest XML in the database, and most tags in it: each tag takes a few hundred bytes of memory. */
-const XML_MAX = 128 * 1024 * 1024;
-const TAGS_MAX = 3_000_000;
 /** Bounds on the cost of the key derivation, which only the header states. Programs choose about a second of work. */
 const MOST = { aesRounds: 500_000_000, passes: 1_000, memoryKib: 1024 * 1024, lanes: 64 } as const;
 /** Most passes times KiB: a few minutes of one core. */
@@ -140,26 +136,6 @@ function xmlStart(content: Buffer): number {
     if (kind === 0) return at;
   }
   throw new ForeignError('', 'its inner header is damaged');
-}
-
-/**
- * Throws `ForeignError` for XML over a bound, and for a document type, entities, comments or CDATA: no program writes
- * them, and they would hide from these checks what a compressed attachment unpacks to.
- */
-export function expectPlainXml(xml: Buffer): void {
-  if (xml.length > XML_MAX) throw new ForeignError('', `its XML has more than ${XML_MAX / 1024 / 1024} MiB`);
-  if (xml.includes('<!')) throw new ForeignError('', 'its XML has parts that no KeePass program writes');
-  let tags = 0;
-  for (const byte of xml) if (byte === 0x3c && ++tags > TAGS_MAX) throw new ForeignError('', 'it has too many entries');
-  let room = UNPACKED_MAX;
-  for (let at = xml.indexOf(' Compressed'); at >= 0; at = xml.indexOf(' Compressed', at + 1)) {
-    const begin = xml.indexOf('>', at);
-    const value = xml.subarray(begin + 1, Math.max(begin + 1, xml.indexOf('<', begin)));
-    // The last four bytes of a packed attachment state its length; the library allocates that, and accepts no more.
-    const bytes = Buffer.from(value.toString('latin1'), 'base64');
-    room -= bytes.length >= 4 ? bytes.readUInt32LE(bytes.length - 4) : 0;
-    if (room < 0 || value.includes('&')) throw new ForeignError('', 'an attachment unpacks to too much');
-  }
 }
 
 function refusal({ Consts, KdbxError }: Library, error: unknown): unknown {

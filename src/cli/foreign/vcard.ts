@@ -25,6 +25,9 @@ interface Card {
   readonly properties: readonly Property[];
 }
 
+/** Most lines of a file: each may become a property, which takes a few hundred bytes of memory. */
+const LINES_MAX = 2_000_000;
+
 /** The contacts of a file. Throws `ForeignError`. */
 export function readVcards(text: string): readonly Entry[] {
   const numbered = keyCounter();
@@ -32,7 +35,8 @@ export function readVcards(text: string): readonly Entry[] {
 }
 
 function cardsOf(text: string): readonly Card[] {
-  const lines = text.split(/\r\n|\r|\n/);
+  const lines = text.split(/\r\n|\r|\n/, LINES_MAX + 1);
+  if (lines.length > LINES_MAX) throw new ForeignError('', `it has more than ${LINES_MAX} lines`);
   const cards: Card[] = [];
   let begun: { readonly at: number; readonly properties: Property[] } | undefined;
   for (let at = 0; at < lines.length;) {
@@ -84,7 +88,8 @@ function propertyOf(line: string, where: string): Property {
     // In 2.1 a parameter may be its value alone.
     const [, key = 'TYPE', value = param] = /^([\w-]+)=(.*)$/s.exec(param) ?? [];
     const bare = /^(?:quoted-printable|base64|8bit)$/i.test(param) ? 'ENCODING' : key.toUpperCase();
-    params.set(bare, [params.get(bare), value.replaceAll('"', '')].filter((part) => part !== undefined).join(','));
+    const [before, plain] = [params.get(bare), value.replaceAll('"', '')];
+    params.set(bare, before === undefined ? plain : `${before},${plain}`);
   }
   const quoted = /^quoted-printable$/i.test(params.get('ENCODING') ?? '');
   return { name, params, value: quoted ? unquoted(raw, params.get('CHARSET') ?? 'utf-8', where) : raw };
