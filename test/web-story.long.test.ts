@@ -6,6 +6,7 @@ import type { JsonObject } from '../src/crypto/payload.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
+import { bytesSource } from '../src/sdk/blobs/source.js';
 import { Device } from '../src/sdk/device.js';
 import type { Identity } from '../src/sdk/identity.js';
 import { nodePlatform } from '../src/sdk/node-platform.js';
@@ -377,6 +378,12 @@ t.test('WEB-72: what another client writes is shown as text: nothing runs or is 
     const found = await harm(page);
     if (found.length > 0) t.fail(`item ${ids.indexOf(id)}: ${found.join('\n')}`);
   }
+  const content = bytesSource(Buffer.from('if (admin) { /* \u202e } */'));
+  const payload = { name: 'a.txt', mime: 'text/plain', size: content.size };
+  const { id: fileId } = await device.put({ binId: 'inbox', type: 'file', payload, content });
+  await openItem(page, fileId);
+  await page.waitForSelector('pre.code code');
+  t.equal(await page.$eval('pre.code code', (code) => code.textContent), 'if (admin) { /* \ufffd } */');
   await page.evaluate(() => void (location.hash = '#/devices'));
   await page.waitForFunction((name) => document.body.innerText.includes(name), {}, NAME);
   t.same(await harm(page), [], 'the devices');

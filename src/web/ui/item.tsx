@@ -450,7 +450,7 @@ function TextPreview({ id }: { id: string }) {
   return (
     <>
       <pre class="code isolate" dir="auto" tabIndex={0} aria-label={words.preview}>
-        <code>{read.value.text}</code>
+        <code>{honest(read.value.text)}</code>
       </pre>
       {!read.value.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
     </>
