@@ -227,6 +227,17 @@ t.test('ARCH-05: the protocol imports no library and does no input or output', (
     (entry) => folderOf(entry.from) === 'protocol' && !isRelative(entry) && !entry.typeOnly,
   );
   t.same(outside.map(shown), []);
+  // What needs no import: networks, storage, the process and its console. The clock's timers are no input or output.
+  const globals =
+    /(?<![\w.'])(fetch|WebSocket|XMLHttpRequest|EventSource|indexedDB|localStorage|process|console|globalThis)\b[.(]/;
+  const reaching = files
+    .filter((file) => folderOf(file) === 'protocol')
+    .filter((file) => globals.test(readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, '')));
+  t.same(
+    reaching.map((file) => relative(SRC, file)),
+    [],
+  );
+  t.ok(files.filter((file) => folderOf(file) === 'protocol').length > 10, 'the files were found');
   t.end();
 });
 

@@ -12,6 +12,7 @@ import { mustWrite, newItem } from './support/devices.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer, runSql } from './support/server.js';
+import { listAll, versionsOf } from './support/stream.js';
 
 const nothing = (): void => undefined;
 
@@ -102,6 +103,16 @@ t.test('BACKUP-01 BACKUP-02 BACKUP-03 BACKUP-06: a backup made during writes is 
   const socket = await restored.wire.connect({ token: scene.second.token });
   socket.ws.send(JSON.stringify({ type: 'hello', since: head, epoch: (await scene.me()).text('epoch') }));
   t.match(await socket.next(), { type: 'reset' });
+  const { changes } = await listAll(restored.wire, first.token);
+  const beyond = await restored.wire.connect({ token: scene.second.token });
+  const frames = await beyond.hello(head + 100);
+  t.match(frames[0], { type: 'reset', epoch: me.text('epoch') }, 'a socket that is ahead is reset');
+  t.same(
+    versionsOf(frames),
+    changes.map(({ version }) => version),
+    'and gets everything again',
+  );
+  t.ok(changes.length > 90);
   const item = newItem(scene.ids);
   t.equal(await mustWrite(restored.wire, first, item), head + 1);
   await restored.stop();

@@ -13,7 +13,7 @@ import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/detect.js';
 import { detectText, PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
 import { failureOf } from '../src/cli/failure.js';
-import { findBin, findItem, ShortIds } from '../src/cli/find.js';
+import { findBin, findDevice, findItem, ShortIds } from '../src/cli/find.js';
 import { addressOf } from '../src/device/newcomer.js';
 import { readKnown, writeKnown } from '../src/cli/known.js';
 import { fitted, jsonLine, relative, sanitizeLines, sanitizeText, table, widthOf } from '../src/terminal/output.js';
@@ -174,7 +174,7 @@ t.test('CLI-11: a secret is in no title and no listing', async (t) => {
   t.equal(titleOf('password', { secret: 'hunter2' }), '(no name)');
 });
 
-t.test('CLI-09: what is typed finds the item or bin that is meant, or lists the matches', async (t) => {
+t.test('CLI-09: what is typed finds the item, bin or device that is meant, or lists the matches', async (t) => {
   const item = (id: string) => ({ id, type: 'text' as const, payload: { text: `text of ${id}` } }) as never;
   const items = [item('01AAAAAAAAB'), item('01AAAAAAAAC')];
   t.match(findItem(items, '01aaaaaaaab'), { id: '01AAAAAAAAB' });
@@ -186,6 +186,13 @@ t.test('CLI-09: what is typed finds the item or bin that is meant, or lists the 
   t.throws(() => findBin(bins, 'OTHER'), { code: 'ambiguous' });
   t.throws(() => findBin(bins, 'none'), { code: 'not_found' });
   t.match(findBin(bins, 'lodz grosse'), { id: 'b4' });
+  const device = (id: string, name: string) => ({ id, name }) as never;
+  const devices = [device('01DEVICEAA', 'Téléphone'), device('01DEVICEAB', 'Desk'), device('01DEVICEB', 'desk')];
+  for (const typed of ['01DEVICEAA', '01deviceaa', 'telephone', ' TÉLÉPHONE '])
+    t.match(findDevice(devices, typed), { id: '01DEVICEAA' }, typed);
+  for (const typed of ['01DEVICEA', 'DESK'])
+    t.throws(() => findDevice(devices, typed), { code: 'ambiguous', hint: /01DEVICEAB {2}Desk/ }, typed);
+  for (const typed of ['', 'none', 'EVICEB']) t.throws(() => findDevice(devices, typed), { code: 'not_found' }, typed);
 });
 
 t.test('CLI-50: short ids stay short after 2,000 quick writes, and each finds its own item', async (t) => {

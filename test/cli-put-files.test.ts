@@ -116,6 +116,13 @@ t.test('CLI-42: a file that cannot be read affects none of the others', async (t
     t.equal(code, EXIT.usage, argv.join(' '));
   }
   t.equal(((await desk.json(['list'])) as { items: Json[] }).items.length, 4);
+  writeFileSync(desk.at('data.bin'), Buffer.from([0xff, 0x00]));
+  const bad = [desk.at('missing'), desk.at('data.bin')];
+  for (const [order, expected] of [
+    [bad, { code: EXIT.failure, error: { code: 'enoent' } }],
+    [bad.toReversed(), { code: EXIT.usage, error: { code: 'no_text' } }],
+  ] as const)
+    t.match(await desk.call(['put', '--json', '--type', 'text', '--file', ...order]), expected, 'the first failure');
 });
 
 t.test('CLI-43 CLI-48: a blank text is refused, and `status` mentions interrupted uploads', async (t) => {

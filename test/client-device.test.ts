@@ -36,14 +36,16 @@ t.test('two devices in sync', async (t) => {
   });
 
   await t.test('a change made against an old version is a conflict, unless it may overwrite', async (t) => {
-    const { id } = await first.device.put(note('base'));
+    const { id, version } = await first.device.put(note('base'));
     const late = await all.open(second.identity());
     await late.device.pull();
-    await first.device.put({ ...note('newer'), id });
+    const newer = await first.device.put({ ...note('newer'), id });
     const error = await refusal(late.device.put({ ...note('mine'), id }));
     t.ok(error instanceof ApiError && error.code === 'conflict');
     await late.device.put({ ...note('mine'), id, onConflict: 'overwrite' });
     await shows(first, id, (item) => item.payload?.['text'] === 'mine');
+    const given = writes(late).map((body) => body['ifVersion']);
+    t.same([given[0], given.at(-1)], [version, newer.version], 'CLIENT-23: an overwrite gives the version it found');
     await first.device.delete(id);
     t.equal((await refusal(first.device.put({ ...note('back'), id }))).code, 'deleted_item', 'there is no restore');
   });
@@ -112,6 +114,25 @@ t.test('two devices in sync', async (t) => {
     },
   );
 
+  await t.test('CLIENT-23: creations, edits, overwrites and re-wraps give `ifVersion`', async (t) => {
+    const { id, version } = await first.device.put(note('for a third device'));
+    const before = writes(first).length;
+    const third = await all.pair();
+    await first.device.rewrap();
+    third.device.close();
+    const rewraps = writes(first).slice(before);
+    t.match(
+      rewraps.find((body) => body['id'] === id),
+      { ifVersion: version },
+      'a re-wrap gives the version whose keys it adds to',
+    );
+    for (const client of [first, second])
+      t.same(
+        writes(client).filter((body) => !Number.isInteger(body['ifVersion'])),
+        [],
+      );
+  });
+
   await t.test('CLIENT-20: no URL contains a token', (t) => {
     for (const client of [first, second]) {
       const { token } = client.identity();
@@ -132,17 +153,21 @@ t.test('two devices in sync', async (t) => {
     const rows = await all.server.sql(
       "SELECT convert_from(string_agg(t::text::bytea, ''::bytea), 'utf8') AS text FROM (SELECT i::text AS t FROM items i UNION ALL SELECT b::text FROM bins b) x",
     );
-    const dump = String(rows[0]?.['text']);
-    const raw = Buffer.from(dump.replaceAll('\\x', ''), 'utf8').toString();
-    for (const word of ['Hippopotamus', 'Rhinoceros', 'Crocodile']) {
-      const hex = Buffer.from(word).toString('hex');
-      for (const seen of [raw, first.tap.sent()]) {
-        t.notOk(
-          seen.includes(word) || seen.includes(hex) || seen.includes(Buffer.from(word).toString('base64').slice(0, 9)),
-        );
-      }
+    /** A text, and the bytes that its runs of hex and base64 stand for. */
+    const decoded = (text: string): string =>
+      ([[/[0-9a-f]{8,}/gi, 'hex'], [/[\w+/-]{8,}/g, 'base64']] as const) // prettier-ignore
+        .flatMap(([runs, encoding]) => text.match(runs)?.map((run) => Buffer.from(run, encoding).toString('latin1')))
+        .concat(text)
+        .join('\n');
+    const words = ['Hippopotamus', 'Rhinoceros', 'Crocodile'];
+    for (const encoding of ['hex', 'base64', 'base64url'] as const)
+      t.match(decoded(`"${Buffer.from(JSON.stringify({ words })).toString(encoding)}"`), /Crocodile/, encoding);
+    const dump = String(rows[0]?.['text']).replaceAll('\\x', '');
+    for (const seen of [dump, first.tap.sent()]) {
+      t.match(seen, /secret/, "the bin's id is not secret: it is in the dump, and was sent");
+      const readable = decoded(seen);
+      for (const word of words) t.notOk(readable.includes(word), word);
     }
-    t.match(raw, /secret/, "the rows are in the dump: the bin's id is not secret");
   });
   t.same([...first.problems, ...second.problems], []);
 });

@@ -149,7 +149,13 @@ t.test('DRAIN-06: the time in a close frame is a whole number of seconds, from 1
     ...['retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=2'],
     ...['retry-after=600', 'retry-after=600'],
   ]);
-  t.same(['', 'retry-after=', 'retry-after=x', 'retry-after=01', 'x retry-after=1'].map(retryAfterOf), Array(5));
+  t.same(['retry-after=1', 'retry-after=600', 'retry-after=601'].map(retryAfterOf), [1, 600, 601]);
+  for (const other of [
+    ...['', 'restart', '7', 'retry-after=', 'retry-after=x', 'retry-after=0', 'retry-after=01', 'retry-after=-1'],
+    ...['retry-after=1.5', 'retry-after=1e3', 'retry-after=1 ', ' retry-after=1', 'x retry-after=1', 'Retry-After=1'],
+    ...['retry-after=1s', 'retry-after=1\n', 'retry-after=9999999999'],
+  ])
+    t.equal(retryAfterOf(other), undefined, JSON.stringify(other));
   t.end();
 });
 

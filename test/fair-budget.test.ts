@@ -106,7 +106,10 @@ t.test('FAIR-04: what has stood still gives way to something new of the same hol
   clock.advance(1_000);
   budget.set(holding('a', 'a1', 'young'), 40);
   t.equal(budget.set(holding('a', 'a1'), 50), 'share', 'nothing stands still yet');
-  clock.advance(STILL_MS - 1_000);
+  clock.advance(STILL_MS - 1_001);
+  t.equal(budget.set(holding('a', 'a1'), 50), 'share', 'nothing gives way before the time is over');
+  t.same(gone, []);
+  clock.advance(1);
   t.equal(budget.set(holding('a', 'a1'), 50), 'held');
   t.same(gone, ['old']);
   for (const device of ['a2', 'a3', 'a4']) budget.set(holding('a', device), 100);

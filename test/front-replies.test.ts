@@ -173,7 +173,9 @@ t.test('ERR-13 ERR-14 LOG-04: causes of errors are only in the log, under the id
   t.equal(down.status, 503);
   t.equal(down.error['code'], 'unavailable');
   t.equal(down.headers['retry-after'], '2');
-  t.equal(lines.find((entry) => entry.level === 'warn')?.['requestId'], down.headers['x-request-id']);
+  const warning = lines.find((entry) => entry.level === 'warn');
+  t.equal(warning?.['requestId'], down.headers['x-request-id']);
+  t.match(JSON.stringify(warning), 'the database is out of reach');
 
   const inBatch = await ask(port, '/api/items/batch', { body: { items: [writeA()] } });
   t.match(inBatch.json['results'], [{ id: ITEM, error: { code: 'unavailable' } }]);

@@ -83,6 +83,8 @@ t.test('HOST-12 HOST-13: a socket gets changes of its tenant only; versions and 
   const used = async ({ wire, device }: Tenant): Promise<unknown> =>
     (await wire.get('/me', { token: device.token, shape: 'a' })).at('server.storageUsedBytes');
   t.equal(await used(berta), 0, 'the other tenant has used nothing');
+  const page = await berta.wire.get('/items?since=1', { token: berta.device.token, shape: 'a' });
+  t.equal(page.at('reset'), true, 'a cursor above its own head, though not above the head of the other tenant');
   t.equal(await fill(berta), 4, 'the other tenant may still write as much');
   t.equal(await used(berta), await used(anna));
   for (const socket of sockets) {

@@ -163,6 +163,25 @@ t.test('IMPORT-06: the CSV of Bitwarden, Chrome and Firefox is accepted, as RFC 
     [],
     'the last entry named Mail has nothing extra',
   );
+  for (const [name, csv] of [
+    ['bitwarden.csv', bitwardenCsv],
+    ['chrome.csv', chromeCsv],
+    ['logins.csv', firefoxCsv],
+  ] as const) {
+    const expected = await at.dry(await at.file(name, csv));
+    for (const [end, mark] of [
+      ['\n', ''],
+      ['\n', '\ufeff'],
+      ['\r\n', ''],
+      ['\r\n', '\ufeff'],
+      ['\r', '\ufeff'],
+    ] as const) {
+      const file = await at.file(name, mark + csv.replace('\ufeff', '').replaceAll(/\r?\n/g, end));
+      t.same(await at.dry(file), expected, `${name}, ${JSON.stringify(mark + end)}`);
+    }
+  }
+  const values = JSON.stringify(await readCsv(bitwardenCsv));
+  for (const value of ['two\\nlines', 'fake \\"quoted\\" secret']) t.ok(values.includes(value), value);
 });
 
 t.test('IMPORT-07 IMPORT-11: KeePassXC databases open with each key derivation function', async (t) => {
@@ -255,6 +274,11 @@ t.test('IMPORT-01: a damaged export is refused, with the entry and the reason', 
     ['deep.json', `{"encrypted": false, "items": ${'['.repeat(40)}${']'.repeat(40)}}`, /more than 32 levels/],
     ['cut.csv', chromeCsv.replace(',the note', ',"the note'), /at line 5?[345]: a quotation mark is not closed/],
     ['columns.csv', `${chromeCsv}a,b,fake\n`, /at line 5: the row has more or fewer columns/],
+    [
+      'crlf.csv',
+      `${bitwardenCsv}\na,b,fake`.replaceAll(/\r?\n/g, '\r\n'),
+      /at line 7: the row has more or fewer columns/,
+    ],
     ['latin.csv', Buffer.from('name,url,username,password\nfake,\u00e4,u,p\n', 'latin1'), /it is not UTF-8/],
     ['cut.vcf', vcards.slice(0, vcards.lastIndexOf('END:')), /at line \d+: the card has no end/],
     ['line.vcf', 'BEGIN:VCARD\r\nVERSION:3.0\r\nfake line\r\nEND:VCARD\r\n', /at line 3: it is not a line of a vCard/],

@@ -23,7 +23,7 @@ import { DOCS_FOLDER } from '../src/root.js';
 import { HOSTED_ROWS } from '../src/server/app/route-table.js';
 import { spawnCli } from './support/cli.js';
 import { newId } from './support/client.js';
-import { BASE } from './support/hosted.js';
+import { BASE, MULTI } from './support/hosted.js';
 import { deviceBody, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { hosted, load, PROGRAM, SECRET } from './support/load-program.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
@@ -45,10 +45,24 @@ t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes 
   const { tokens } = made.body as { tokens: string[] };
   const tenant = new Wire(server.port, named('load-a.sync.test'));
   t.teardown(() => tenant.close());
+  const beside = await runServer(t, { env: MULTI, database: { url: server.databaseUrl } });
+  const there = new Wire(beside.port, named('load-a.sync.test'));
+  t.teardown(() => there.close());
+  t.equal(tokens.length, devices.length);
   for (const [at, own] of tokens.entries()) {
-    const me = await tenant.get('/me', { token: own });
-    t.equal((me.at('device') as { id: string }).id, devices[at]?.id);
+    for (const instance of [tenant, there]) {
+      const me = await instance.get('/me', { token: own });
+      t.equal((me.at('device') as { id: string }).id, devices[at]?.id, 'a token works on every instance');
+    }
   }
+  for (const [method, to] of [
+    ['GET', path],
+    ['DELETE', `${path}/load-a`],
+  ] as const) {
+    t.equal((await wire.ask(method, to, {})).outcome, '401 unauthorized', `${method} without a token`);
+    t.equal((await wire.ask(method, to, { token: `${token}x` })).outcome, '403 forbidden', `${method} with another`);
+  }
+  t.match((await tenant.ask('GET', path, { token })).body, { tenants: [{ slug: 'load-a' }] }, 'at any host');
   t.equal((await tenant.ask('GET', path, { token: tokens[0] ?? '' })).outcome, '403 forbidden', 'a device’s token');
   t.equal((await wire.ask('POST', path, { body, token })).status, 409, 'the name is taken');
   const twice = { subdomain: 'load-b', devices: [devices[0], devices[0]] };
@@ -69,11 +83,16 @@ t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes 
   t.equal((await tenant.get('/me', { token: tokens[0] ?? '' })).outcome, '404 tenant_not_found');
   t.equal((await server.sql("SELECT 1 FROM tenants WHERE slug = 'load-real'")).length, 1);
   const single = await runServer(t);
-  t.equal(
-    (await single.wire.ask('GET', path, { token })).outcome,
-    '404 not_found',
-    'the endpoint does not exist in single mode',
-  );
+  for (const [method, to] of [
+    ['GET', path],
+    ['POST', path],
+    ['DELETE', `${path}/load-a`],
+  ] as const)
+    t.equal(
+      (await single.wire.ask(method, to, { token, ...(method === 'POST' ? { body } : {}) })).outcome,
+      '404 not_found',
+      `${method} does not exist in single mode`,
+    );
 });
 
 t.test('LOAD-01 LOAD-10: a run in two processes, with a storm, reports and leaves nothing behind', async (t) => {

@@ -5,6 +5,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { lockHolder } from '../src/files/lock.js';
 import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/sdk/types.js';
 import { note, shows } from './support/client-world.js';
@@ -94,6 +95,21 @@ t.test('MCP-57: the program puts, lists, searches and deletes over standard inpu
   t.equal(record.trim().split('\n').length, 4);
   t.notMatch(record, /over a pipe|a pipe/);
   t.equal((await stat(auditPath(at))).mode & 0o777, 0o600);
+});
+
+t.test('MCP-53: a setting with an invalid value stops the start', async (t) => {
+  const { at } = await machine(t);
+  for (const [name, value] of [
+    ['SERVICE_READ_ONLY', 'ture'],
+    ['SERVICE_REDACT_SECRETS', '2'],
+    ['SERVICE_BINS', ' , '],
+  ] as const) {
+    const program = raw(t, { ...at, env: { ...at.env, [name]: value } });
+    program.send(initialize);
+    t.equal(await program.ended, EXIT.usage, name);
+    t.match(program.errors(), name);
+    t.equal(program.out(), '', 'no message was answered');
+  }
 });
 
 t.test('MCP-60: standard output has nothing but the protocol, also after input that is no message', async (t) => {

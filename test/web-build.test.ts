@@ -62,6 +62,7 @@ t.test('WEB-13: page and service worker have no code of client, cryptography or 
     inputs[bundle].filter((path) => !pure.test(path) && !interface_.test(path)).map((path) => `${bundle}: ${path}`),
   );
   t.same(strays, []);
+  t.ok(inputs.page.length > 20 && inputs.worker.length > 0, 'their files were found');
   t.ok(
     inputs.engine.some((path) => path.includes('libsodium')),
     'the engine has libsodium',

@@ -75,20 +75,25 @@ const REASONS: Readonly<{ [code: string]: string }> = {
 /** The rows, each with the line on which it begins. */
 async function recordsOf(text: string) {
   const { CsvError, parse } = await import('csv-parse/sync');
-  try {
-    // One row more than is allowed, besides the header: the rows of a file of commas would take gigabytes.
-    const to = foreign.ENTRIES_MAX + 2;
-    const found = parse(text, { bom: true, info: true, skip_empty_lines: true, to }) as unknown as readonly {
+  // One row more than is allowed, besides the header: the rows of a file of commas would take gigabytes.
+  const to = foreign.ENTRIES_MAX + 2;
+  const read = (csv: string) =>
+    parse(csv, { bom: true, info: true, skip_empty_lines: true, to }) as unknown as readonly {
       readonly record: string[];
       readonly info: { readonly lines: number };
     }[];
-    // `lines` is the line on which a row ends.
-    return found.map(({ record, info }) => {
-      const breaks = record.join('').match(/\r\n|\r|\n/g)?.length ?? 0;
-      return { cells: record, line: info.lines - breaks };
+  try {
+    // `lines` is the line on which a row ends; the library counts a CR LF within a value as two.
+    let twice = 0;
+    return read(text).map(({ record, info }) => {
+      const breaks = record.join(' ').match(/\r\n|\r|\n/g) ?? [];
+      twice += breaks.filter((one) => one === '\r\n').length;
+      return { cells: record, line: info.lines - twice - breaks.length };
     });
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
+    // Without CR LF the library counts the lines before the fault right.
+    if (text.includes('\r\n')) await recordsOf(text.replaceAll('\r\n', '\n'));
     const { lines } = error as { readonly lines?: number };
     // The library's own message would quote the row.
     throw new foreign.ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is not CSV');
@@ -125,7 +130,7 @@ function bitwardenRow(row: Row): ReturnType<Form['draft']> {
   // Several addresses share one cell, separated by commas.
   const [url = '', ...further] = row('login_uri').split(/,(?=[a-z][\w+.-]*:\/\/)/i);
   const main = foreign.loginItem({ name, url, user, secret });
-  const fields = row('fields').split('\n').filter((line) => line.trim() !== ''); // prettier-ignore
+  const fields = row('fields').split(/\r\n|\r|\n/).filter((line) => line.trim() !== ''); // prettier-ignore
   return {
     kind: type === 'note' ? 'secure note' : type.slice(0, 40),
     ...{ name, folder: row('folder') || row('collections'), main, notes: foreign.notesWith(main, url, row('notes')) },
