@@ -68,7 +68,9 @@ export class TenantRegistry {
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
-  private readonly ticking = new SingleFlight(() => this.sweep());
+  private readonly ticking = new SingleFlight(() => this.compareThose(this.waiting));
+  /** The actors that the last tick found waiting for a comparison. */
+  private waiting: readonly Actor[] = [];
   /** Comparisons that requests wait for: true if the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
@@ -111,6 +113,7 @@ export class TenantRegistry {
     const { clock } = this.options;
     const tick = (): void => {
       this.timer = clock.setTimer(TICK_MS, tick);
+      this.waiting = this.sweep();
       void this.ticking.join();
     };
     this.timer = clock.setTimer(TICK_MS, tick);
@@ -245,15 +248,15 @@ export class TenantRegistry {
     actor.retire(code, reason);
   }
 
-  /** Evicts idle actors, and compares those that wait for it, and all that have not been compared for long. */
-  private sweep(): Promise<boolean> {
+  /** Evicts idle actors. Returns those that wait for a comparison, or have not been compared for long. */
+  private sweep(): readonly Actor[] {
     const now = this.options.clock.now();
     const waiting: Actor[] = [];
     for (const actor of this.actors.values()) {
       if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
       else if (actor.toCompare(now - COMPARE_ALL_MS)) waiting.push(actor);
     }
-    return this.compareThose(waiting);
+    return waiting;
   }
 
   /**
