@@ -306,7 +306,10 @@ function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) 
       </div>
       {local && (
         <p>
-          {pair.elsewhere} <a href="/docs/web#one-address-for-all">{pair.elsewhereHow}</a>
+          {pair.elsewhere}{' '}
+          <a href="/docs/web#one-address-for-all" target="_blank" rel="noreferrer">
+            {pair.elsewhereHow}
+          </a>
         </p>
       )}
       <p class="quiet small">{pair.secret}</p>
