@@ -101,6 +101,16 @@ t.test('CLI-39: `join` reports a server that cannot be reached', async (t) => {
   t.match(joined, { code: EXIT.unavailable, notes: /^Error: the server cannot be reached/m });
 });
 
+t.test('CLI-39: a call that is not understood says what to do', async (t) => {
+  const desk = await machine(t);
+  t.match(await desk.call(['password']), { code: EXIT.usage, out: /set .*\n.*change .*\n.*remove/ });
+  t.match(await desk.call(['help', 'nothing']), { code: EXIT.usage, out: /Commands:/ });
+  t.match(await desk.call(['nothing']), { code: EXIT.usage, notes: /unknown command.*\n.*--help/ });
+  t.match(await desk.call(['completion']), { code: EXIT.usage, notes: /missing required.*\n.*--help/ });
+  const asJson = await desk.call(['--json', 'password']);
+  t.match(asJson, { code: EXIT.usage, out: '', error: { code: 'usage', hint: /--help/ } });
+});
+
 t.test('CLI-39: a command that nothing can continue any more reports that', async (t) => {
   const module = pathToFileURL(join(PROJECT_ROOT, 'build/src/terminal/process.js')).href;
   const failure = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/failure.js')).href;

@@ -236,6 +236,50 @@ t.test(
 );
 
 t.test(
+  'WEB-60 WEB-76: of a long list the rows scroll alone; a dialog stays where the window becomes narrow',
+  { skip },
+  async (t) => {
+    const app = await claimedApp(t);
+    const { page } = app;
+    await page.setViewport({ width: 1_280, height: 400 });
+    for (let count = 0; count < 12; count++) {
+      const id = ulid(Date.now(), randomBytes);
+      await app.call('put', { id, type: 'text', payload: { text: `${count}` }, binId: 'inbox' });
+    }
+    await app.shows('list', ({ total }) => total === 12);
+    await page.waitForFunction(() => (document.querySelector('.list-box')?.scrollHeight ?? 0) > 2 * innerHeight);
+    const heights = await page.evaluate(() => [document.documentElement.scrollHeight, innerHeight]);
+    t.equal(heights[0], heights[1], 'the page is as high as its window');
+    await page.click(`.side button[aria-label="${text.bins.create}"]`);
+    await page.setViewport({ width: 390, height: 844 });
+    await page.keyboard.type('Work');
+    await press(page, text.bins.make);
+    await app.shows('bins', (bins) => bins.length === 2);
+    t.same(app.faults, []);
+  },
+);
+
+t.test(
+  'WEB-37 WEB-86: at `localhost` no code leads a phone astray; a device that has joined is shown as online',
+  { skip },
+  async (t) => {
+    const first = await claimedApp(t);
+    const url = first.page.url();
+    await first.page.evaluate(() => location.assign('#/devices'));
+    await press(first.page, pagesText.devices.pair);
+    await says(first.page, pair.elsewhere);
+    t.equal(await first.page.$('dialog .qr'), null);
+    const second = await App.open(await freshContext(t), url);
+    await second.shows('phase', ({ phase }) => phase === 'empty');
+    await second.call('join', { name: 'Second', words: (await all(first.page, 'dialog .word')).join(' ') });
+    await press(first.page, pair.match);
+    await second.ready();
+    await press(first.page, pair.done);
+    await first.shows('devices', (all) => all.filter(({ online }) => online).length === 2);
+  },
+);
+
+t.test(
   'WEB-88: a file dropped on a page is uploaded before the list was shown; a cancelled picker leaves its dialog open',
   { skip },
   async (t) => {

@@ -77,6 +77,15 @@ const PAIRING: Readonly<Record<errors.PairingFailure, Omit<Failure, 'code'>>> = 
   password_required: PASSWORD_REQUIRED,
 };
 
+/** A `bad_request` that an address typed differently explains. */
+const WRONG_HOST = {
+  exitCode: EXIT.untrusted,
+  message: 'the new device used another address of the server than this one',
+  hint:
+    'Nothing was given to it. Join with the address that `pair` shows. Where that cannot be reached from there, `recover` ' +
+    'with the twelve words at the other address, and `pair` on that device.',
+} as const;
+
 /** The others end with `EXIT.failure`. */
 const CLIENT: Readonly<Partial<Record<errors.ClientError['code'], Omit<Failure, 'code' | 'message'>>>> = {
   revoked: { exitCode: EXIT.refused, hint: GONE },
@@ -105,7 +114,11 @@ function ofClient(error: Error): Failure | undefined {
     return { exitCode: EXIT.unavailable, code: 'queued', message: error.message };
   if (error instanceof errors.ApiError) return ofApi(error);
   if (error instanceof errors.NetworkError) return ofNetwork(error);
-  if (error instanceof errors.PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
+  if (error instanceof errors.PairingError) {
+    const { code, cause } = error;
+    const known = cause instanceof CryptoRefusal && cause.reason === 'wrong_host' ? WRONG_HOST : PAIRING[code];
+    return { ...known, code: `pairing_${code}` };
+  }
   if (error instanceof errors.UncertifiedDeviceError)
     return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };
   if (error instanceof errors.ClientError)
@@ -144,12 +157,14 @@ function ofApi(error: errors.ApiError): Failure {
 }
 
 const LATER = 'Try again later; `service-device doctor` says more.';
+/** Doctor knows a server only where there is a device: whoever claims or joins has just the address to check. */
+const UNREACHABLE = `Check the address, and whether the server runs. ${LATER}`;
 
 function ofNetwork(error: errors.NetworkError): Failure {
   if (error.code === 'aborted') return { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
   const cause = networkReason(error);
   const message = `the server cannot be reached${cause === '' ? '' : ` (${cause})`}`;
-  return { exitCode: EXIT.unavailable, code: error.code, message, hint: LATER };
+  return { exitCode: EXIT.unavailable, code: error.code, message, hint: UNREACHABLE };
 }
 
 function ofCrypto(error: CryptoRefusal): Failure {

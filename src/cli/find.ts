@@ -3,7 +3,7 @@ import { isUlid } from '../protocol/ids.js';
 import type { BinView, ItemView } from '../sdk/events.js';
 import { fold } from '../sdk/query.js';
 import type { DeviceEntry } from '../sdk/replies.js';
-import type { OpenDevice } from './context.js';
+import { type OpenDevice, PROGRAM_NAME } from './context.js';
 import { sanitizeText } from '../terminal/output.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
 import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
@@ -31,9 +31,17 @@ export interface ItemsAndList {
 
 const quoted = (text: string): string => `"${sanitizeText(text).slice(0, 80)}"`;
 
-function only<T>(found: readonly T[], what: string, typed: string, say: (one: T) => string): T {
+/** The commands that list what was not found. */
+const LISTS = { item: 'list', bin: 'bins', device: 'devices' } as const;
+
+function only<T>(found: readonly T[], what: keyof typeof LISTS, typed: string, say: (one: T) => string): T {
   const [first] = found;
-  if (first === undefined) throw new CommandError(EXIT.notFound, `there is no ${what} ${quoted(typed)}`);
+  if (first === undefined)
+    throw new CommandError(
+      EXIT.notFound,
+      `there is no ${what} ${quoted(typed)}`,
+      `See \`${PROGRAM_NAME} ${LISTS[what]}\`.`,
+    );
   if (found.length === 1) return first;
   const some = found.slice(0, SHOWN_MAX).map((one) => `  ${say(one)}`);
   const more = found.length > SHOWN_MAX ? [`  and ${found.length - SHOWN_MAX} more`] : [];

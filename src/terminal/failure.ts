@@ -12,6 +12,9 @@ export interface Failure {
   readonly hint?: string;
 }
 
+/** The hint where a call is refused for its arguments. */
+export const HELP = 'Add --help to see what it takes.';
+
 /** Codes of the file system in plain words. */
 const SYSTEM: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',
@@ -38,7 +41,8 @@ export function failureFrom(thrown: unknown, known: (error: Error) => Failure | 
 function ofCommand(error: Error): Failure | undefined {
   if (error instanceof CommandError) return error;
   if (!(error instanceof CommanderError)) return undefined;
-  return { exitCode: EXIT.usage, code: 'usage', message: sanitizeText(error.message.replace(/^error: /, '')) };
+  const message = sanitizeText(error.message.replace(/^error: /, ''));
+  return { exitCode: EXIT.usage, code: 'usage', message, hint: HELP };
 }
 
 function ofSystem(error: Error, whichFolder: string): Failure | undefined {

@@ -1,6 +1,6 @@
 /** Command-line programs: commands with examples in their help, and one call from arguments to exit code. */
 import { Command, CommanderError, type OptionValues } from 'commander';
-import type { Failure } from './failure.js';
+import { type Failure, HELP } from './failure.js';
 import { onScreen, paletteOf } from './output.js';
 import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
 
@@ -75,7 +75,7 @@ export async function runCall<C>(
   const command = program.programOf((work) => async (...args) => {
     code = (await work(program.contextOf(terminal, command.opts()), ...args)) ?? EXIT.ok;
   });
-  redirect(command, call.write);
+  redirect(command, call.write, json);
   try {
     if (call.argv.length === 0) {
       command.outputHelp();
@@ -93,16 +93,21 @@ const endOfOptions = (argv: readonly string[]): number => {
   return at === -1 ? argv.length : at;
 };
 
-/** Makes every command throw instead of exit, and write to `write`; errors are written by `report` only. */
-function redirect(command: Command, write: (text: string) => void): void {
-  command.exitOverride().configureOutput({ writeOut: write, writeErr: () => undefined });
-  for (const child of command.commands) redirect(child, write);
+/** Makes every command throw instead of exit, and write its help to `write`; errors are written by `report` only. */
+function redirect(command: Command, write: ProgramCall['write'], json: boolean): void {
+  // The help of a command that lacks its sub-command is an error to commander; `--json` has a document instead.
+  const writeErr = json ? (): void => undefined : write;
+  command.exitOverride().configureOutput({ writeOut: write, writeErr, outputError: () => undefined });
+  for (const child of command.commands) redirect(child, write, json);
 }
 
 function report(error: unknown, call: ProgramCall, terminal: Terminal, failure: Failure): ExitCode {
   if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok;
-  // `program help nothing` and a command without its sub-command have printed help: there is no other message.
-  if (error instanceof CommanderError && error.code === 'commander.help') return EXIT.usage;
+  if (error instanceof CommanderError && error.code === 'commander.help') {
+    if (terminal.json)
+      call.fail({ error: { code: 'usage', message: 'the command is missing or unknown', hint: HELP } });
+    return EXIT.usage;
+  }
   const { message, hint, code } = failure;
   const exitCode = terminal.interrupted.aborted ? EXIT.interrupted : failure.exitCode;
   terminal.progress('');

@@ -1,6 +1,6 @@
 /** `pair`: shows six words for another device, and asks the user whether the device that knows them may join. */
 import { encode } from 'uqr';
-import { offerText } from '../../sdk/address.js';
+import { isLocalHost, offerText } from '../../sdk/address.js';
 import type { Device } from '../../sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
@@ -113,6 +113,10 @@ function showOffer({ terminal, platform }: Context, offer: PairingOffer, serverU
   terminal.print(`Both in one text:   ${dim(text)}`);
   if (qr) for (const line of ['', ...qrLines(text, terminal.colours)]) terminal.print(line);
   const minutes = Math.max(1, Math.round((offer.expiresAt - platform.clock.now()) / 60_000));
+  if (isLocalHost(new URL(serverUrl).hostname))
+    terminal.note(
+      'Only this machine can join at this address: the reference, "One address for all", has what others need.',
+    );
   terminal.note(`They are good for one device and ${counted(minutes, 'minute')}. Ctrl-C ends this.`);
   terminal.progress('Waiting for the new device ...');
 }

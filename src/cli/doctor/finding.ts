@@ -60,7 +60,7 @@ export const about = (check: CheckName) => ({
 export const isProblem = ({ status }: Finding): boolean => status === 'problem';
 
 /** How to become a device again. */
-export const REJOIN = `\`${PROGRAM_NAME} pair\` beside another device of yours, or \`recover\` with the twelve words.`;
+export const REJOIN = `\`${PROGRAM_NAME} join\` with six words of another device of yours (\`pair\` there), or \`recover\` with the twelve words.`;
 
 /** A duration in words. */
 export function span(ms: number): string {

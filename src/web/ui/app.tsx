@@ -17,6 +17,7 @@ import { Notices, Uploads } from './notices.js';
 import {
   itemId,
   page,
+  binDialog,
   binId,
   drawer,
   focusList,
@@ -26,7 +27,7 @@ import {
   focusSearch,
   searching,
 } from './route.js';
-import { Drawer, Sidebar, Status } from './sidebar.js';
+import { BinDialog, Drawer, Sidebar, Status } from './sidebar.js';
 import { text } from './strings.js';
 import { StoreFailed } from './unable.js';
 import { forgetDrafts } from './unsaved.js';
@@ -113,6 +114,7 @@ function Open() {
     () => () => {
       toMove.value = null;
       toEdit.value = null;
+      binDialog.value = null;
       query.value = '';
       filters.value = [];
       searching.value = drawer.value = showingKeys.value = false;
@@ -140,6 +142,7 @@ function Open() {
         {page.value === null || isRevoked.value ? <Browse /> : <Page page={page.value} />}
       </main>
       {drawer.value && <Drawer />}
+      {binDialog.value !== null && <BinDialog />}
       {showingKeys.value && <KeysDialog />}
       {!isRevoked.value && <DropZone />}
       {clearsAt.value !== null && <ClipboardBar at={clearsAt.value} />}

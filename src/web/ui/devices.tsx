@@ -3,6 +3,7 @@ import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide
 import type { ComponentChild } from 'preact';
 import { useState, useEffect, useRef } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
+import { isLocalHost } from '../../sdk/address.js';
 import type { DeviceRow, Failure, Offer } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { Compare, WordGrid } from './compare.js';
@@ -30,9 +31,9 @@ export const deviceIcon = (glyph: string): LucideIcon => ICONS.get(glyph) ?? Glo
 
 /** All devices of the vault: pair, rename, certify, revoke. */
 export function DevicesScreen() {
-  // Who is online is as of the last reading.
-  useAnswer(() => call('devicesRefresh'), null);
   const [dialog, setDialog] = useState<{ readonly shown: ComponentChild } | null>(null);
+  // Who is online is as of the last reading: a device that has just joined connects while the dialog is open.
+  useAnswer(() => call('devicesRefresh'), dialog);
   const onAsk: RowProps['onAsk'] = (render) => {
     // Closes itself only: one whose call ends late must not close the next.
     const asked = { shown: render(() => setDialog((now) => (now === asked ? null : now))) };
@@ -290,17 +291,27 @@ function Failed({ problem, task, onClose }: { problem: Failure; task: Task; onCl
 }
 
 function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) {
+  // A phone that scans `localhost` opens itself.
+  const local = isLocalHost(location.hostname);
   return (
     <Dialog
       title={pagesText.devices.pair}
       onClose={onClose}
       actions={<CopyButton value={step.link} label={pair.copyLink} kind="plain" />}
     >
-      <p>{pair.lead}</p>
+      <p>{local ? pair.leadLocal : pair.lead}</p>
       <div class="offer">
-        <QrCode value={step.link} label={pair.qr} />
+        {!local && <QrCode value={step.link} label={pair.qr} />}
         <WordGrid words={wordsIn(step.words)} label={pair.words} />
       </div>
+      {local && (
+        <p>
+          {pair.elsewhere}{' '}
+          <a href="/docs/web#one-address-for-all" target="_blank" rel="noreferrer">
+            {pair.elsewhereHow}
+          </a>
+        </p>
+      )}
       <p class="quiet small">{pair.secret}</p>
       <TimeLeft until={step.expiresAt} />
     </Dialog>

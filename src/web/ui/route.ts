@@ -4,6 +4,7 @@
  */
 import { computed, signal } from '@preact/signals';
 import type { ContentType } from '../../protocol/item.js';
+import type { BinRow } from '../link/messages.js';
 
 const PAGES = ['devices', 'settings', 'trust'] as const;
 export type Page = (typeof PAGES)[number];
@@ -80,6 +81,8 @@ export const query = signal('');
 export const searching = signal(false);
 /** The side bar is shown over the list (`Drawer`). */
 export const drawer = signal(false);
+/** The bin that is edited in a dialog, or a new one; null: none. */
+export const binDialog = signal<BinRow | 'new' | null>(null);
 /** The table of keys is shown. */
 export const showingKeys = signal(false);
 

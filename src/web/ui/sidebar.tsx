@@ -1,5 +1,4 @@
 /** The side bar: bins with their dialogs, links to the other pages, and the status line. */
-import { useSignal } from '@preact/signals';
 import {
   Keyboard,
   Layers,
@@ -17,14 +16,14 @@ import {
   TriangleAlert,
 } from 'lucide-preact';
 import type { ComponentChildren, JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { isEmoji } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow, DeviceInfo } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
 import { BinSign, Button, useModal, Field } from './kit.js';
 import { bins, call, info, isRevoked } from './link.js';
-import { binId, go, hashOf, page, type Place, drawer, showingKeys } from './route.js';
+import { binDialog, binId, go, hashOf, page, type Place, drawer, showingKeys } from './route.js';
 import { useForm, Confirm, FormDialog } from './screen.js';
 import { text } from './strings.js';
 
@@ -38,8 +37,6 @@ const PAGE_LINKS = [
 
 /** The content of the side bar, beside the list or in a drawer. */
 export function Sidebar({ close }: { close?: ComponentChildren }) {
-  const making = useSignal(false);
-  const editing = useSignal<BinRow | null>(null);
   const known = bins.value ?? [];
   const showKeys = (): void => {
     drawer.value = false;
@@ -59,7 +56,7 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
         <div class="side-title">
           <h2>{words.bins}</h2>
           {!isRevoked.value && (
-            <Button kind="icon" icon={Plus} label={text.bins.create} onClick={() => (making.value = true)} />
+            <Button kind="icon" icon={Plus} label={text.bins.create} onClick={() => (binDialog.value = 'new')} />
           )}
         </div>
         <ul>
@@ -70,7 +67,7 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
               icon={<BinSign emoji={bin.emoji} />}
               label={binName(bin.id)}
               count={bin.count}
-              onEdit={isRevoked.value ? undefined : () => (editing.value = bin)}
+              onEdit={isRevoked.value ? undefined : () => (binDialog.value = bin)}
             />
           ))}
         </ul>
@@ -86,8 +83,6 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
         </ul>
       </nav>
       {!isRevoked.value && <Status />}
-      {making.value && <BinDialog onClose={() => (making.value = false)} onMade={(id) => go({ binId: id })} />}
-      {editing.value !== null && <BinDialog bin={editing.value} onClose={() => (editing.value = null)} />}
     </div>
   );
 }
@@ -163,14 +158,11 @@ export function Drawer() {
 /** Characters of an emoji with its modifiers. */
 const EMOJI_MAX = 16;
 
-interface BinDialogProps {
-  /** Absent: a new bin is made, and `onMade` gets its id. */
-  readonly bin?: BinRow;
-  readonly onClose: () => void;
-  readonly onMade?: (id: string) => void;
-}
-
-function BinDialog({ bin, onClose, onMade }: BinDialogProps) {
+/** Makes or edits the bin of `binDialog`. Not part of the side bar, which is hidden where a window becomes narrow. */
+export function BinDialog() {
+  const asked = useRef(binDialog.value);
+  const bin = asked.current === 'new' ? undefined : (asked.current ?? undefined);
+  const onClose = (): void => void (binDialog.value = null);
   const [name, setName] = useState(bin?.name ?? '');
   const [emoji, setEmoji] = useState(bin?.emoji ?? '');
   const [removing, setRemoving] = useState(false);
@@ -178,7 +170,7 @@ function BinDialog({ bin, onClose, onMade }: BinDialogProps) {
   const wrongEmoji = label.emoji !== '' && !isEmoji(label.emoji);
   const save = async (): Promise<void> => {
     if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
-    else onMade?.((await call('binCreate', label)).id);
+    else go({ binId: (await call('binCreate', label)).id });
   };
   const form = useForm(label.name !== '' && !wrongEmoji, save, onClose);
   if (bin !== undefined && removing)
