@@ -80,7 +80,7 @@ export async function checkIdentity({
       const { name, deviceId, serverUrl } = identity;
       return { identity, here: true, finding: ok(`This is ${name} (${deviceId}), a device of ${serverUrl}.`) };
     }
-    const advice = `\`${PROGRAM_NAME} claim\` on a new server, \`pair\` beside another device, or \`recover\` with the twelve words.`;
+    const advice = `\`${PROGRAM_NAME} claim\` on a new server, \`join\` with the words that \`pair\` shows on another device, or \`recover\` with the twelve words.`;
     return { here: false, finding: problem(`There is no device in ${profile.folder} yet.`, advice) };
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;
