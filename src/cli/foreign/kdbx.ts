@@ -8,7 +8,7 @@ import { errorCode } from '../../protocol/error-code.js';
 import { ForeignError, WrongPassword } from './entries.js';
 
 /** The exports of kdbxweb: a CommonJS module, so all of them are in the default export. */
-export type Library = (typeof KdbxWeb)['default'];
+type Library = (typeof KdbxWeb)['default'];
 type Kdbx = KdbxWeb.Kdbx;
 
 /** Largest database after unpacking, attachments included. */

@@ -6,7 +6,7 @@ import { computed, signal } from '@preact/signals';
 import type { ContentType } from '../../protocol/item.js';
 
 const PAGES = ['devices', 'settings', 'trust'] as const;
-export type Page = (typeof PAGES)[number];
+type Page = (typeof PAGES)[number];
 
 export interface Place {
   /** Null: the list. */
