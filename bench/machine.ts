@@ -61,7 +61,7 @@ export const childrenOf = (pid: number): number[] =>
     .filter((each) => Number(statOf(each)[1]) === pid);
 
 /** CPU seconds of one process so far, all threads. */
-export const cpuOf = (pid: number): number => times(pid).own;
+const cpuOf = (pid: number): number => times(pid).own;
 
 /** CPU seconds of a process and its children, including ended ones: PostgreSQL has a process per connection. */
 export function cpuOfFamily(pid: number): number {

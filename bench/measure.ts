@@ -113,7 +113,7 @@ function nameOf({ functionName, url, lineNumber }: Profiler.ProfileNode['callFra
 }
 
 /** The longest periods without an idle sample, longest first. */
-export function turnsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Turn[] {
+function turnsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Turn[] {
   const names = new Map(nodes.map(({ id, callFrame }) => [id, nameOf(callFrame)]));
   const turns: { ms: number; in: Map<string, number> }[] = [];
   let turn: (typeof turns)[number] | undefined;

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import type pg from 'pg';
 import { ulid } from 'ulid';
 
-export interface BenchDevice {
+interface BenchDevice {
   readonly id: string;
   readonly tenant: string;
   readonly token: string;
@@ -61,7 +61,7 @@ export async function settle(client: pg.Client, { tenants, devices }: Population
 }
 
 /** The host of a tenant: the server under test has one host per tenant, as in hosted use (see server.ts). */
-export const hostOf = (tenant: string): string => `${tenant.toLowerCase()}.bench.test`;
+const hostOf = (tenant: string): string => `${tenant.toLowerCase()}.bench.test`;
 
 /** The tenant of a host. */
 export const tenantOf = (host: string): string => host.slice(0, host.indexOf('.')).toUpperCase();

@@ -16,7 +16,7 @@ import { imagine, settle, writePlan, writeSockets, type Population, type Populat
 import { BENCH_TOKEN_SECRET, benchToken } from './tokens.js';
 
 /** Who uses the processor: the server's processes, its database, the drivers. */
-export type Party = 'server' | 'database' | 'client';
+type Party = 'server' | 'database' | 'client';
 export type CpuSeconds = Readonly<Record<Party, number>>;
 
 export const ofEach = (of: (party: Party) => number): CpuSeconds => ({

@@ -29,20 +29,20 @@ const manifest: ArchiveRecord = {
   tenantId: 'tenant',
   masterFingerprint: Array.from({ length: 8 }, () => '0a1b').join(' '),
 };
-const itemOf = (payload: Record<string, unknown>, ts = 1_750_000_000_000): ArchivedItem => ({
+const itemOf = (payload: Record<string, unknown>): ArchivedItem => ({
   record: 'item',
   id: newId(),
   bin: 'inbox',
   type: 'text',
-  ts,
+  ts: 1_750_000_000_000,
   payload,
   blob: false,
   content: null,
 });
 
-async function written(records: readonly ArchiveRecord[], by: Sodium = sodium): Promise<Uint8Array> {
+async function written(records: readonly ArchiveRecord[]): Promise<Uint8Array> {
   const { sink, written: all } = bytesSink();
-  const writer = await ArchiveWriter.create(by, seed, sink);
+  const writer = await ArchiveWriter.create(sodium, seed, sink);
   for (const record of records) await writer.add(record);
   await writer.finish();
   return all();

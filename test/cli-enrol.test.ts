@@ -8,7 +8,7 @@ import type { Answers } from './support/answers.js';
 import { identityIn, machine, mistyped, type Machine, type Result } from './support/cli.js';
 import { wiretap } from './support/client-world.js';
 import type { WithTeardown } from './support/postgres.js';
-import { runServer, type RunOptions } from './support/server.js';
+import { runServer } from './support/server.js';
 
 const PHRASE = /(?:\s*\d+ [a-z]+){12}/;
 
@@ -22,8 +22,8 @@ interface Scene {
   readonly phrase: string;
 }
 
-async function claimed(t: WithTeardown, options: RunOptions = {}): Promise<Scene> {
-  const { port } = await runServer(t, options);
+async function claimed(t: WithTeardown): Promise<Scene> {
+  const { port } = await runServer(t);
   const url = `http://127.0.0.1:${port}`;
   const first = await machine(t);
   const result = await first.call(['claim', url, '--name', 'First', '--json', '--show-phrase']);

@@ -1,7 +1,7 @@
 /** Uploads and downloads of blobs: what a device sends to a store and accepts from it. */
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
-import { bytesSource, fileSource, type BlobProgress, type BlobSource } from '../src/sdk/blobs/source.js';
+import { bytesSource, fileSource, type BlobProgress } from '../src/sdk/blobs/source.js';
 import { uploadBlob, type UploadedBlob } from '../src/sdk/blobs/upload.js';
 import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES, sealedBlobSize } from '../src/crypto/blob-stream.js';
 import { concat } from '../src/protocol/bytes.js';
@@ -38,8 +38,8 @@ const cutAfter =
     return true;
   };
 
-const upload = (all: Transfers, source: BlobSource = bytesSource(THREE), signal?: AbortSignal): Promise<UploadedBlob> =>
-  uploadBlob(all.ports, { ...HEAD, source }, { signal });
+const upload = (all: Transfers): Promise<UploadedBlob> =>
+  uploadBlob(all.ports, { ...HEAD, source: bytesSource(THREE) });
 
 async function download(all: Transfers, { ref, draft }: UploadedBlob): Promise<Uint8Array> {
   const parts: Uint8Array[] = [];

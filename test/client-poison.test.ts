@@ -29,8 +29,7 @@ t.setTimeout(600_000);
 /** The refusal of an invalid payload. */
 const BAD = { name: 'CryptoRefusal', reason: 'bad_payload' } as unknown as Error;
 
-const nested = (levels: number, [open, close]: readonly [string, string] = ['{"a":', '}']): string =>
-  `${open.repeat(levels - 1)}{}${close.repeat(levels - 1)}`;
+const nested = (levels: number): string => `${'{"a":'.repeat(levels - 1)}{}${'}'.repeat(levels - 1)}`;
 const arrays = (levels: number): string => `{"text":${'['.repeat(levels - 1)}${']'.repeat(levels - 1)}}`;
 
 t.test('CLIENT-51: a payload of 64 levels is accepted, one of 65 is refused, on writing and on reading', (t) => {

@@ -1,7 +1,7 @@
 /** A store whose disk is full, read-only, or in use by another process (the client library). */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
+import { rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
@@ -10,7 +10,8 @@ import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { MemoryStore, type Batch } from '../src/sdk/store/store.js';
 import { FlakyLevel, type Weather } from './support/flaky-level.js';
-import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { temporaryFolder } from './support/postgres.js';
+import { smallDisk } from './support/small-disk.js';
 import { anyBatch, idOf, live, OWNER, stateOf, write } from './support/stores.js';
 
 t.setTimeout(120_000);
@@ -73,19 +74,10 @@ t.test('STORE-12: any series of batches and failures leaves exactly the batches 
   );
 });
 
-/** A small disk of its own; undefined where this user may not mount one. */
-async function smallDisk(t: WithTeardown, megabytes: number): Promise<string | undefined> {
-  const folder = join(await temporaryFolder(t), 'disk');
-  await mkdir(folder);
-  if (spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', folder]).status !== 0) return undefined;
-  t.teardown(() => void spawnSync('umount', ['-l', folder]));
-  return folder;
-}
-
 const NO_MOUNT = 'this user may not mount a small disk';
 
 t.test('STORE-12: LevelDB on a full disk gets `full`, keeps what was stored, and recovers with room', async (t) => {
-  const disk = await smallDisk(t, 4);
+  const disk = await smallDisk(t, '4m');
   if (disk === undefined) return t.comment(NO_MOUNT);
   const { store } = await openNodeStore(join(disk, 'store'), OWNER);
   const answered: string[] = [];
@@ -111,7 +103,7 @@ t.test('STORE-12: LevelDB on a full disk gets `full`, keeps what was stored, and
 });
 
 t.test('STORE-12: opening on a full or read-only disk gets `full` or `read_only`, and loses nothing', async (t) => {
-  const disk = await smallDisk(t, 4);
+  const disk = await smallDisk(t, '4m');
   if (disk === undefined) return t.comment(NO_MOUNT);
   const folder = join(disk, 'store');
   const { store } = await openNodeStore(folder, OWNER);

@@ -37,8 +37,8 @@ const sourceOf = (bytes: Uint8Array, state = '1', opened: () => void = () => und
   },
 });
 
-const put = (all: Transfers, id: string, source = sourceOf(CONTENT), signal?: AbortSignal): Promise<UploadedBlob> =>
-  uploadBlob(all.ports, { ...HEAD, id, source, fits: () => true }, { signal });
+const put = (all: Transfers, id: string, source = sourceOf(CONTENT)): Promise<UploadedBlob> =>
+  uploadBlob(all.ports, { ...HEAD, id, source, fits: () => true });
 
 async function arrived(all: Transfers, { ref, draft }: UploadedBlob, wanted: Uint8Array = CONTENT): Promise<boolean> {
   const parts: Uint8Array[] = [];

@@ -50,13 +50,17 @@ t.test('DOCTOR-01 DOCTOR-18: doctor finds no problem on a sound device, in text 
 
 t.test('DOCTOR-02: no device, and secrets that do not open, are reported with what to type', async (t) => {
   const none = await examined(t, {});
-  t.match(none.of('identity'), [{ status: 'problem', what: /no device/, do: /claim.*pair.*recover/ }]);
+  t.match(none.of('identity'), [
+    { status: 'problem', what: /no device/, do: /claim URL.*join URL` with the words that `pair` shows.*recover/ },
+  ]);
   t.equal(none.exit, EXIT.notFound);
   const folder = await temporaryFolder(t);
   await secretsIn(folder).keep(newIdentity());
   await writeFile(join(folder, 'default', 'identity'), '{}', { mode: 0o600 });
   const damaged = await examined(t, { folder });
-  t.match(damaged.of('identity'), [{ status: 'problem', what: /damaged/, do: /recover/ }]);
+  t.match(damaged.of('identity'), [
+    { status: 'problem', what: /damaged/, do: /forget.*join` with the words that `pair` shows.*recover/ },
+  ]);
   t.equal(damaged.exit, EXIT.failure);
 });
 
@@ -101,7 +105,9 @@ t.test('DOCTOR-10: an expired token is renewed and kept; a revoked and an unknow
   t.match(fresh.of('token'), [{ status: 'ok', what: /valid for/ }]);
   await first.device.revoke(second.device.id);
   const revoked = await examined(t, { folder, platform });
-  t.match(revoked.of('token'), [{ status: 'problem', what: /was revoked/, do: /pair/ }]);
+  t.match(revoked.of('token'), [
+    { status: 'problem', what: /was revoked/, do: /forget`, then `join` with the words that `pair` shows/ },
+  ]);
   t.same(revoked.of('devices'), []);
   const stranger = newIdentity({ serverUrl: first.identity().serverUrl, tenantId: server.tenantId });
   const unknown = await examined(t, { identity: stranger });

@@ -266,7 +266,7 @@ async function zombie(t: Test, { uid, gid }: { uid: number; gid: number }): Prom
   t.teardown(() => parent.kill('SIGKILL'));
   const [line] = (await once(parent.stdout, 'data')) as [Buffer];
   const pid = Number(String(line));
-  const stateOf = async (one = 0): Promise<string> => readFile(`/proc/${one}/stat`, 'utf8');
+  const stateOf = async (one: number | undefined): Promise<string> => readFile(`/proc/${one}/stat`, 'utf8');
   await until('the shell to be gone', async () => (await stateOf(parent.pid)).includes('(sleep)'));
   parent.stdin.end();
   await until('the zombie', async () => (await stateOf(pid)).includes(') Z '));

@@ -30,8 +30,7 @@ async function unread(t: Test, port: number, text: string): Promise<Socket> {
   return socket;
 }
 
-const items = (device = DEVICE): string =>
-  `GET /api/items?since=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${tokenOf({ deviceId: device })}\r\n\r\n`;
+const ITEMS = `GET /api/items?since=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${tokenOf({ deviceId: DEVICE })}\r\n\r\n`;
 
 const held = ({ front }: TestFront, budget: string): number => front.held()[budget] ?? NaN;
 const nothing = ({ front }: TestFront): boolean => Object.values(front.held()).every((amount) => amount === 0);
@@ -40,7 +39,7 @@ t.test('FAIR-10 FAIR-06: a reply that is not read is held for half a minute, and
   const test = await frontOf(t, { services: { bounds: { devices: WIDE, unauthenticated: WIDE } } });
   test.page = LONG;
   const timers = test.clock.waiting;
-  const reader = await unread(t, test.port, items());
+  const reader = await unread(t, test.port, ITEMS);
   await until('the reply', () => held(test, 'device_replies') > 15 * MIB && held(test, 'device_calls') === 0);
   test.clock.advance(29_000);
   t.ok(held(test, 'device_replies') > 15 * MIB);
@@ -56,7 +55,7 @@ t.test('FAIR-07 FAIR-04: a reply that a device has left unread for 5 seconds giv
   });
   test.actor.admit(OTHER_DEVICE);
   test.page = LONG;
-  const first = await unread(t, test.port, items());
+  const first = await unread(t, test.port, ITEMS);
   const cut = once(first, 'close');
   await until('the reply', () => held(test, 'device_calls') === 0 && held(test, 'device_replies') > 15 * MIB);
   test.clock.advance(5_000);
@@ -115,7 +114,7 @@ t.test('FAIR-08: room is also reserved for the lists of bins and devices', async
       devices: { list: never, touch: () => undefined } as unknown as App['devices'],
     },
   });
-  const get = (path: string): string => items().replace('/api/items?since=0', path);
+  const get = (path: string): string => ITEMS.replace('/api/items?since=0', path);
   await unread(t, test.port, get('/api/bins'));
   await until('the bins', () => held(test, 'device_replies') === 6 * MIB);
   await unread(t, test.port, get('/api/devices'));
@@ -129,9 +128,9 @@ t.test('FAIR-08 FAIR-06: a client that disconnects while it waits for room takes
       items: { page: () => new Promise<LogPage>(() => undefined) },
     },
   });
-  await unread(t, test.port, items());
+  await unread(t, test.port, ITEMS);
   await until('one page', () => held(test, 'device_replies') === 6 * MIB);
-  const waiting = await unread(t, test.port, items());
+  const waiting = await unread(t, test.port, ITEMS);
   await until('two calls', () => held(test, 'device_calls') === 2);
   waiting.destroy();
   await until('one call', () => held(test, 'device_calls') === 1);
@@ -158,7 +157,7 @@ t.test('FAIR-09 FAIR-14: on one connection one reply is held, however many are r
 t.test('FAIR-09: a reader that is merely slow gets the whole reply', async (t) => {
   const test = await frontOf(t);
   test.page = LONG;
-  const reader = await unread(t, test.port, items());
+  const reader = await unread(t, test.port, ITEMS);
   await until('the reply', () => held(test, 'device_replies') > 15 * MIB);
   let got = 0;
   reader.on('data', (chunk: Buffer) => (got += chunk.length));

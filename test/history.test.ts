@@ -7,7 +7,8 @@ import { EpochGuard } from '../src/server/storage/epoch-guard.js';
 import { Events, until } from './support/events.js';
 import { testDatabase } from './support/postgres.js';
 
-const epochOf = async (url: string, history = new EpochGuard(() => undefined)): Promise<string> => {
+const epochOf = async (url: string): Promise<string> => {
+  const history = new EpochGuard(() => undefined);
   const client = await openClient({ url, name: 'history test', onLost: () => undefined });
   try {
     await history.check(client);

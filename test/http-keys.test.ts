@@ -1,7 +1,7 @@
 /** Envelopes of blobs, keys that a write must have, keys that a revocation removes, tags, the storage cap. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import { edited, join, mustWrite, newId, sealedFor, write, writeBody, type TestDevice } from './support/devices.js';
+import { edited, join, mustWrite, newId, sealedFor, write, writeBody } from './support/devices.js';
 import { Scene } from './support/scene.js';
 import { camel, SHAPES, spelled, type Json, type Reply, type Shape } from './support/wire.js';
 
@@ -42,8 +42,7 @@ function blobOnly(shape: Shape, blob: BlobFields, more: Json = {}): Record<strin
   return { ...head, ct: '', nonce: blob.blobNonce, wrapped: wrappedOf(blob.blobKeys), blobRef: blob.blobRef, ...more };
 }
 
-const post = async (body: Json, shape: Shape, device: TestDevice = first): Promise<Reply> =>
-  wire.post('/items', body, scene.as(shape, device));
+const post = async (body: Json, shape: Shape): Promise<Reply> => wire.post('/items', body, scene.as(shape));
 
 const sorted = (entries: unknown): unknown =>
   (entries as Json[]).toSorted((x, y) => String(x['device_id']).localeCompare(String(y['device_id'])));

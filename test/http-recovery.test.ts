@@ -87,13 +87,8 @@ t.test('PASS-06 PASS-07 PASS-08 PASS-09 PASS-10: a ticket pairs once, within ten
   const pubkey = Buffer.from(nodeSodium.boxKeyPair().publicKey);
   const newTicket = async (key?: Buffer): Promise<string> =>
     (await verify(server, 'pw', key ? { pubkey: key } : {})).text('ticket');
-  const attempt = async (
-    code: string,
-    passwordTicket: string | undefined,
-    key = pubkey,
-    signal?: AbortSignal,
-  ): Promise<Reply> =>
-    wire.post('/devices/pair-fetch-npk', npkBody(code, { pubkey: key, passwordTicket }), { shape: 'a', signal });
+  const attempt = async (code: string, passwordTicket: string | undefined): Promise<Reply> =>
+    wire.post('/devices/pair-fetch-npk', npkBody(code, { pubkey, passwordTicket }), { shape: 'a' });
   const code = newCode();
   await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('a'));
   for (const ticket of [undefined, '', 'nonsense', first.token, await newTicket(randomBytes(32))]) {

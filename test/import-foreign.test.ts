@@ -26,9 +26,9 @@ async function fileIn(at: Place, name: string, content: string): Promise<string>
 }
 
 /** Imports, and returns the JSON document that is printed. */
-async function taken(at: Place, file: string, options: { readonly overwrite?: boolean } = {}): Promise<unknown> {
+async function taken(at: Place, file: string): Promise<unknown> {
   const terminal = fakeTerminal({ json: true });
-  const code = await importVault(at.context(terminal), { file, ...options });
+  const code = await importVault(at.context(terminal), { file });
   if (code !== EXIT.ok) throw new Error(`${code}: ${terminal.all()}`);
   return terminal.documents[0];
 }

@@ -11,7 +11,7 @@ import { ask, frontOf, ITEM, writeA } from './support/front.js';
 import { socketOf } from './support/front-sockets.js';
 
 const excess = (text: string): JsonExcess | undefined => jsonExcess(Buffer.from(text));
-const nested = (levels: number, open = '[', close = ']'): string => open.repeat(levels) + close.repeat(levels);
+const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels);
 
 /** Names and values of parsed JSON, counted by a plain walk. */
 function countOf(value: unknown): number {

@@ -294,8 +294,7 @@ t.test(
 );
 
 const PATIENCE = { clock: new TestClock(), timeoutMs: 0 };
-const hold = (paths: Paths, onLost: () => void = () => undefined) =>
-  holdInstance({ paths, note: () => undefined }, onLost, PATIENCE);
+const hold = (paths: Paths) => holdInstance({ paths, note: () => undefined }, () => undefined, PATIENCE);
 
 t.test('MCP-12: one instance runs; a second names it, waits for one that ends, replaces one that died', async (t) => {
   const { paths } = await keeper(t);

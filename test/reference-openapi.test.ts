@@ -211,7 +211,7 @@ async function pairing(driver: Driver): Promise<void> {
 async function passwordAndRecovery(driver: Driver, seed: Uint8Array): Promise<void> {
   await driver.ask('GET', '/password/exists', 200);
   const recovery = nodeSodium.signKeyPair(seed);
-  const recover = async (expected: number, passwordTicket?: string): Promise<void> => {
+  const recover = async (expected: number): Promise<void> => {
     const asked = await driver.ask('POST', '/devices/recover/challenge', 200);
     const { challengeId, challenge, tenantId } = camel(asked.body);
     const keys = nodeSodium.boxKeyPair();
@@ -236,7 +236,6 @@ async function passwordAndRecovery(driver: Driver, seed: Uint8Array): Promise<vo
       deviceCert: Buffer.from(deviceCert),
       name: 'recovered',
       glyph: 'tablet',
-      passwordTicket,
     };
     await driver.ask('POST', '/devices/recover', expected, { body });
     if (expected === 200) await driver.ask('POST', '/devices/recover', 403, { body: { ...body, deviceId: newId() } });

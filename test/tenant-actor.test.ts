@@ -118,9 +118,9 @@ class Setting {
   }
 
   /** A device joins in the database. */
-  join(n: number, tenantId = 'tenant'): void {
+  join(n: number): void {
     this.devices.push(n);
-    this.log.tenant(tenantId).generation++;
+    this.log.tenant('tenant').generation++;
   }
 }
 

@@ -7,8 +7,8 @@ import { BIN, blob, deviceId, inline, itemId, OTHER_BIN, sig, TS, writeChange, w
 import { openBin, TENANT, World, type Asked, type OpenSocket } from './support/world.js';
 
 const BOTH = [deviceId(1), deviceId(2)];
-const text = (n: number, label = `text ${n}`) =>
-  writeOf({ id: itemId(n), ts: TS + n, text: label, inline: inline(label, BOTH) });
+const text = (n: number) =>
+  writeOf({ id: itemId(n), ts: TS + n, text: `text ${n}`, inline: inline(`text ${n}`, BOTH) });
 const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
 const by = (device: number) => ({ tenantId: TENANT, deviceId: deviceId(device) });
 

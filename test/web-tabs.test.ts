@@ -17,8 +17,8 @@ const text = (words: string) =>
 const titles = (items: readonly ItemRow[]): string[] => items.map(({ title }) => title);
 
 /** A claimed server behind a proxy, and a tab that claimed it. */
-async function scene(t: Test, env: Readonly<Record<string, string>> = {}) {
-  const server = await runServer(t, { env });
+async function scene(t: Test) {
+  const server = await runServer(t);
   const proxy = await TcpProxy.before(t, `http://127.0.0.1:${server.port}`);
   const url = proxy.through(`http://127.0.0.1:${server.port}/`);
   const browser = await freshContext(t);

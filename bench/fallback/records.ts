@@ -19,7 +19,7 @@ export function stampOf(text: string): bigint {
 
 const RECORD = 56;
 
-export interface LogEntry {
+interface LogEntry {
   readonly stamp: bigint;
   readonly latencyNs: number;
   readonly who: number;

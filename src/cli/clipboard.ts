@@ -164,9 +164,9 @@ async function clearBy(session: Session, tools: Tools): Promise<boolean> {
   return (await run(session, tools.clear ?? tools.copy, {})) !== undefined;
 }
 
-/** The clipboard's text, at most `most` bytes; undefined where the tool fails, as some do for an empty clipboard. */
-export async function pasteBy(session: Session, tools: Tools, most: number): Promise<Buffer | undefined> {
-  const bytes = await run(session, tools.paste, { most });
+/** The clipboard's text, at most `PAYLOAD_MAX` bytes; undefined where the tool fails, as some do for an empty clipboard. */
+export async function pasteBy(session: Session, tools: Tools): Promise<Buffer | undefined> {
+  const bytes = await run(session, tools.paste, { most: PAYLOAD_MAX });
   // PowerShell appends a line break.
   return bytes !== undefined && tools.utf16 === true ? Buffer.from(bytes.toString('utf8').replace(/\r\n$/, '')) : bytes;
 }
@@ -296,7 +296,7 @@ export async function clearWhenDue({ clock, env }: Session, clearing: Clearing):
   }
   if (tools === null) toTerminal(sequence);
   else {
-    const held = await pasteBy({ clock, env }, tools, PAYLOAD_MAX);
+    const held = await pasteBy({ clock, env }, tools);
     if (held !== undefined && hashOf(salt, held.toString('utf8')) === hash) await clearBy({ clock, env }, tools);
   }
   if ((await newestMark(folder))?.mark === clearing.mark) await removePrivate(join(folder, FILE));

@@ -3,10 +3,9 @@
  * sealing (each certificate is verified again), and the bins, their names encrypted as they are on the server.
  */
 import { join } from 'node:path';
-import type { Sodium } from '../crypto/sodium.js';
 import { writePrivate } from '../files/private.js';
 import { decodeBase64, toBase64Url } from '../protocol/base64.js';
-import { openLabel, sealLabel } from '../sdk/bin-label.js';
+import { openLabel, sealLabel, type BinKeys } from '../sdk/bin-label.js';
 import type { BinView } from '../sdk/events.js';
 import { array, boolean, count, nonEmpty, nullable, object } from '../sdk/reader.js';
 import { readDevices, type DeviceEntry } from '../sdk/replies.js';
@@ -35,12 +34,6 @@ const readBins = array(
 );
 
 const readParts = object({ devices: nullable((value: unknown) => value), bins: nullable(readBins) });
-
-/** What the names of bins are encrypted with. */
-interface BinKeys {
-  readonly sodium: Sodium;
-  readonly masterKey: Uint8Array;
-}
 
 /**
  * What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and

@@ -87,7 +87,7 @@ async function piped(
   }
   const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
   if (text !== undefined && wanted > 0) {
-    if (!isVisible(text)) throw nothing('standard input');
+    if (!isVisible(text)) throw blankText('standard input');
     return type === undefined ? shapes.detectText(text) : { type: 'text', payload: { text } };
   }
   if (type !== undefined && !shapes.holdsFile(type)) {
@@ -102,7 +102,7 @@ async function piped(
 }
 
 /** The error of a text without visible characters. */
-export const nothing = (what: string): CommandError =>
+export const blankText = (what: string): CommandError =>
   usageError(`${what} is empty or blank: nothing was written`, `For example: ${PROGRAM_NAME} put "milk, bread"`);
 
 /** A stream of bytes with resources to release. */

@@ -62,8 +62,8 @@ const BUSY = { code: 'busy' };
 const readIdentity = object({ ...SECRETS, serverUrl: nonEmpty, deviceId: nonEmpty, name: string });
 const readHeader = object({ format: string, version: count, place: string, key: string, nonce: bytes(), ct: bytes() });
 const WAY_BACK =
-  `Forget what is here (\`${PROGRAM_NAME} forget\`) and become a device again: \`${PROGRAM_NAME} pair\` beside ` +
-  `another device of yours, or \`${PROGRAM_NAME} recover\` with your twelve words. Then revoke the old entry in the ` +
+  `Forget what is here (\`${PROGRAM_NAME} forget\`) and become a device again: \`${PROGRAM_NAME} join\` with the words that ` +
+  `\`pair\` shows on another device of yours, or \`${PROGRAM_NAME} recover\` with your twelve words. Then revoke the old entry in the ` +
   'device list.';
 /** A keychain shows only the entries of its user: the open one may not be the usual one. */
 const OTHER_KEYCHAIN = "Is it the keychain that you always use, and not another user's or an older copy? If so: ";

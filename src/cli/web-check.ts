@@ -27,7 +27,7 @@ export interface Compared {
 }
 
 /** What a server shows at its address. */
-export type WebApp =
+type WebApp =
   /** No page for browsers: `WEB_APP` is `off`, or there was none in its version. */
   | { readonly kind: 'none' }
   /** A server of another version, whose files this program does not have. */

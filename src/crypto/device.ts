@@ -43,7 +43,7 @@ export function isCertified(sodium: Sodium, masterKey: Uint8Array, device: Liste
 }
 
 /**
- * Throws `uncertified_device`, with the ids in `details.devices`, unless every device's certificate verifies. Called
+ * Throws `uncertified_device`, naming the ids, unless every device's certificate verifies. Called
  * before every sealing of a key, so that no key goes to a device only because the server listed it.
  */
 export function expectCertified(sodium: Sodium, masterKey: Uint8Array, devices: readonly ListedDevice[]): void {
@@ -52,7 +52,6 @@ export function expectCertified(sodium: Sodium, masterKey: Uint8Array, devices: 
     throw new CryptoRefusal(
       'uncertified_device',
       `no valid certificate for ${refused.join(', ')}: compare the device and certify it, or revoke it`,
-      { devices: refused },
     );
   }
 }

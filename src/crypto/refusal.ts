@@ -35,8 +35,6 @@ export class CryptoRefusal extends Error {
   constructor(
     readonly reason: RefusalReason,
     message: string,
-    /** Public facts for the caller, such as the ids of uncertified devices. */
-    readonly details: Readonly<Record<string, unknown>> = {},
   ) {
     super(message);
   }

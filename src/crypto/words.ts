@@ -10,7 +10,7 @@ const BITS_PER_WORD = 11;
 const index = new Map(wordlist.map((word, at) => [word, at]));
 
 /** The canonical text of words, which is hashed and sent, and the bytes that they encode. */
-export interface Words {
+interface Words {
   readonly text: string;
   readonly bytes: Uint8Array;
 }
@@ -63,12 +63,10 @@ export const drawWords = (sodium: Sodium, length: number): string =>
 export function decodeWords(sodium: Sodium, typed: string, count: number): Words {
   const normalized = normalizeWords(typed);
   const words = normalized === '' ? [] : normalized.split(' ');
-  if (words.length !== count)
-    throw new CryptoRefusal('bad_words', `expected ${count} words, got ${words.length}`, { words: words.length });
+  if (words.length !== count) throw new CryptoRefusal('bad_words', `expected ${count} words, got ${words.length}`);
   const indexes = words.map((word, at) => {
     const found = index.get(word);
-    if (found === undefined)
-      throw new CryptoRefusal('bad_words', `word ${at + 1} is not in the list`, { word: at + 1 });
+    if (found === undefined) throw new CryptoRefusal('bad_words', `word ${at + 1} is not in the list`);
     return found;
   });
   const length = (count / 3) * 4;

@@ -361,7 +361,6 @@ console.log(await device.passwordExists());`,
 };
 
 const BROWSER = 'The library has no call for it: a browser asks.';
-const WATCH = 'The library has no call for it: it is for the operator.';
 
 const STATUS: Readonly<Record<string, Example>> = {
   'GET /api/me': {
@@ -370,9 +369,9 @@ const STATUS: Readonly<Record<string, Example>> = {
 console.log(own.name, server.headVersion);`,
     prints: / \d+$/,
   },
-  'GET /api/service/status': { shell: curl('/api/service/status'), without: WATCH },
-  'GET /api/health': { shell: curl('/api/health'), without: WATCH },
-  'GET /api/ready': { shell: curl('/api/ready'), without: WATCH },
+  'GET /api/service/status': { shell: curl('/api/service/status'), without: OPERATOR },
+  'GET /api/health': { shell: curl('/api/health'), without: OPERATOR },
+  'GET /api/ready': { shell: curl('/api/ready'), without: OPERATOR },
   'GET /': { shell: `${curl('/')} -H 'Accept: text/html'`, without: BROWSER },
   'GET /web/:id': { shell: curl('/web/$WEB_FILE'), without: BROWSER },
   'GET /sw.js': { shell: curl('/sw.js'), without: BROWSER },

@@ -20,7 +20,7 @@ export interface IndexedPage {
 const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', '#39': "'" };
 
 /** The text of HTML from `render`. */
-export const textOf = (html: string): string =>
+const textOf = (html: string): string =>
   html
     .replace(/<wbr>/g, '')
     .replace(/<\/(?:p|li|h\d|td|th|tr|pre)>/g, ' ')

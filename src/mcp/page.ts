@@ -14,7 +14,7 @@ import { firstOf, lastOf, type listInput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
 /** The arguments of a list or a search. */
-export type Asked = z.infer<typeof listInput> & { readonly query?: string };
+type Asked = z.infer<typeof listInput> & { readonly query?: string };
 
 /** One page of a list or a search. */
 export class Page {

@@ -12,7 +12,7 @@ import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
 /** Characters of payload JSON that a page shows uncut. Its first item is never cut; it has at most 64 KB. */
-export const WHOLE_MAX = 50_000;
+const WHOLE_MAX = 50_000;
 /** Characters of the JSON of all items of a page, some 20,000 tokens; the first that does not fit ends the page. */
 export const PAGE_MAX = 80_000;
 /** Characters that are kept of each text of an item beyond `WHOLE_MAX`. */

@@ -4,7 +4,7 @@
  */
 
 /** A parsed URL. */
-export interface DatabaseAddress {
+interface DatabaseAddress {
   /** A URL for each server, in order. */
   readonly servers: readonly string[];
   /** Connect only to a server that accepts writes: there are several servers, or the URL demands it. */

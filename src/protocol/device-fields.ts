@@ -44,11 +44,11 @@ export function publicKeyField(path: string, value: string): Uint8Array {
   return key;
 }
 
-/** A device's name. Throws `validation`. */
-export function nameField(path: string, value: string): string {
+/** A device's `name`. Throws `validation`. */
+export function nameField(value: string): string {
   if (!isDisplayName(value)) {
     throw invalid(
-      path,
+      'name',
       `must be 1 to ${NAME_MAX} characters without control and text-direction characters, some of them visible`,
     );
   }

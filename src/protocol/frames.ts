@@ -225,7 +225,7 @@ export type ServerFrameB = ItemFrameB | DeleteFrame | AckFrame | Wire<'b', Exclu
 type LastOf<S extends string> = S extends `${string}"${infer Rest}` ? LastOf<Rest> : S;
 
 /** The keys in a piece of JSON text: the quoted strings before a colon. */
-export type KeysIn<S extends string> = S extends `${infer Head}":${infer Rest}` ? LastOf<Head> | KeysIn<Rest> : never;
+type KeysIn<S extends string> = S extends `${infer Head}":${infer Rest}` ? LastOf<Head> | KeysIn<Rest> : never;
 
 /**
  * Accepts pieces of JSON text with the keys of `T` only: `const row: Piece<ItemRowB> = (text) => text`, then

@@ -15,7 +15,7 @@ export interface ChangedB extends Changed {
 }
 
 /** A refused write of a batch. */
-export interface BatchRefusal {
+interface BatchRefusal {
   /** The id that was sent; null if none could be read. */
   readonly id: string | null;
   readonly error: ErrorFields;
@@ -35,7 +35,7 @@ export interface MasterReply<B = Bytes> {
 }
 
 /** Device id to the item key sealed to that device. */
-export interface KeysReply<B = Bytes> {
+interface KeysReply<B = Bytes> {
   readonly [deviceId: string]: B;
 }
 

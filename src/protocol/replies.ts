@@ -124,7 +124,7 @@ export interface BinList<B = Bytes> {
 // Blobs (reference, Blobs).
 
 /** Names of headers, lower case, and their values. */
-export interface SentHeaders {
+interface SentHeaders {
   readonly [name: string]: string;
 }
 
@@ -195,7 +195,7 @@ export interface KnownDevice<B = Bytes> extends Device<B> {
 }
 
 /** A device in the list. */
-export interface ListedDevice<B = Bytes> extends KnownDevice<B> {
+interface ListedDevice<B = Bytes> extends KnownDevice<B> {
   /** Whether it has a socket, on any instance. */
   readonly online: boolean;
   /** Whether it is the caller. */
@@ -363,7 +363,7 @@ export interface StatusDown extends StatusFields {
 }
 
 /** The state of the tenant's history. */
-export interface HistoryFields {
+interface HistoryFields {
   readonly headVersion: Count;
   /** The sum of the versions of all live items at the head. */
   readonly versionSum: Count;
@@ -372,7 +372,7 @@ export interface HistoryFields {
 }
 
 /** The server and the figures of the tenant. */
-export interface ServerInfo extends HistoryFields {
+interface ServerInfo extends HistoryFields {
   readonly version: string;
   readonly region: string;
   /** Bytes of ciphertext, keys and blobs. */

@@ -115,7 +115,7 @@ const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
 };
 
 /** Any text, truncated: for values that are shown or logged. */
-export const cut =
+const cut =
   (most: number): Reader<string> =>
   (value, path) =>
     string(value, path).slice(0, most);

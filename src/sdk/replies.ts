@@ -191,7 +191,7 @@ export const readPage = object({
   reset: (value): boolean => value === true,
 });
 /** A page of `GET /items`. */
-export type Page = Read<typeof readPage>;
+type Page = Read<typeof readPage>;
 
 /**
  * Checks a page: versions rise above `since`, and the next page starts at the last row. The head is always the version

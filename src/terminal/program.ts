@@ -5,7 +5,7 @@ import { onScreen, paletteOf } from './output.js';
 import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
 
 /** The implementation of a command. It resolves with the exit code; nothing means `EXIT.ok`. */
-export type Work<C, A extends readonly unknown[]> = (context: C, ...args: A) => Promise<void> | Promise<ExitCode>;
+type Work<C, A extends readonly unknown[]> = (context: C, ...args: A) => Promise<void> | Promise<ExitCode>;
 
 /** Turns an implementation into a commander action. The arguments are commander's: arguments, options, command. */
 export type Run<C> = <A extends readonly unknown[]>(work: Work<C, A>) => (...args: A) => Promise<void>;

@@ -22,7 +22,7 @@ const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
 const HASH_CHARACTERS = 20;
 
 /** The result of a build, with sizes and inputs for tests. */
-export interface Built {
+interface Built {
   readonly release: WebRelease;
   /** Gzip sizes: index.html with the page's script and style sheet, and all files. */
   readonly sizes: { readonly first: number; readonly whole: number };
@@ -118,7 +118,7 @@ async function engineOf() {
   const entry = join(COMPILED, 'engine', 'main.js');
   const { bytes, inputs } = await bundle(entry, { format: 'esm', plugins: [separateSodium(place)] });
   if (sodium === undefined) throw new Error('the engine has no libsodium');
-  return { machine: named('engine', 'js', bytes), sodium, inputs };
+  return { script: named('engine', 'js', bytes), sodium, inputs };
 }
 
 /** The licences of the packages that are part of the bundles. */
@@ -186,13 +186,12 @@ async function filesOf() {
     icons(),
   ]);
   const sheet = named('style', 'css', style.bytes);
-  const { machine, sodium } = engine;
   const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
   const manifest = manifestOf(pngs);
   const index = await indexOf({
     title: TITLE,
     version: SERVER_VERSION,
-    engine: machine.path,
+    engine: engine.script.path,
     page: page.script.path,
     // Preloaded; otherwise requested only after the page's script has arrived.
     shared: page.first
@@ -204,7 +203,7 @@ async function filesOf() {
     touch: pngs[0]?.path ?? '',
     licences: licences.path,
   });
-  const shell = [index, ...page.first, ...page.later, sheet, machine, sodium, icon, manifest];
+  const shell = [index, ...page.first, ...page.later, sheet, engine.script, engine.sodium, icon, manifest];
   const state = hashOf(Buffer.concat(shell.map(({ bytes }) => bytes))).slice(0, HASH_CHARACTERS);
   const worker = await bundle(join(COMPILED, 'worker', 'main.js'), {
     define: {

@@ -18,7 +18,7 @@ export interface Finding {
 const SHOWN_MAX = 700;
 
 /** A value as short text for the report. */
-export function brief(value: unknown, max = SHOWN_MAX): string {
+function brief(value: unknown, max = SHOWN_MAX): string {
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? 'nothing');
   return text.length > max ? `${text.slice(0, max)}...` : text;
 }

@@ -9,7 +9,7 @@ const CONFIG = "needs the server's configuration to be known or changed";
 const INSIDE = "speaks of the server's inside";
 
 /** Section title to reason: for every rule of the section that has no case. */
-export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
+const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   'Several instances, one truth': INSTANCES,
   Configuration: CONFIG,
   Logs: "needs the server's log",

@@ -25,7 +25,7 @@ import type { PacedWire } from './wire.js';
 import type { World } from './world.js';
 
 /** The option of the kit that a case needs. */
-export type Need = 'slow' | 'admin' | 'cors';
+type Need = 'slow' | 'admin' | 'cors';
 
 /** Rules that are checked together. */
 export interface Case {
@@ -36,7 +36,7 @@ export interface Case {
   readonly run: (stage: Stage, check: Check) => Promise<void>;
 }
 
-export type Stored = TestItem & { readonly version: number };
+type Stored = TestItem & { readonly version: number };
 
 /** The codes that are different in A and B. */
 export const CODES = {
@@ -168,8 +168,8 @@ export class Stage {
   }
 
   /** A device of this case, revoked after it. */
-  async join(more: JoinOptions = {}, by?: TestDevice): Promise<TestDevice> {
-    const device = await this.world.join(more, by);
+  async join(more: JoinOptions = {}): Promise<TestDevice> {
+    const device = await this.world.join(more);
     this.joined.push(device);
     return device;
   }
@@ -182,9 +182,9 @@ export class Stage {
   }
 
   /** A bin of this case, deleted with its items after it. */
-  async bin(more: Json = {}): Promise<string> {
+  async bin(): Promise<string> {
     const id = `c-${newId().toLowerCase()}`;
-    const reply = await this.wire.post('/bins', { id, ...more }, { token: this.first.token, shape: 'a' });
+    const reply = await this.wire.post('/bins', { id }, { token: this.first.token, shape: 'a' });
     if (reply.status !== 200) throw new Error(`POST /api/bins answers ${reply.status} ${reply.raw}`);
     this.bins.push(id);
     return id;
@@ -214,9 +214,9 @@ export class Stage {
     return result;
   }
 
-  /** Polls until a condition holds; false where it does not within `maxMs`. */
-  async until(holds: () => Promise<boolean>, maxMs = UNTIL_MAX_MS): Promise<boolean> {
-    for (const until = Date.now() + maxMs; Date.now() < until;) {
+  /** Polls until a condition holds; false where it does not within `UNTIL_MAX_MS`. */
+  async until(holds: () => Promise<boolean>): Promise<boolean> {
+    for (const until = Date.now() + UNTIL_MAX_MS; Date.now() < until;) {
       if (await holds()) return true;
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     }

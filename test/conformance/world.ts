@@ -23,7 +23,7 @@ export interface WorldOptions {
 }
 
 /** The replies to the claim: of several concurrent calls exactly one must succeed. */
-export interface Claim {
+interface Claim {
   readonly before: Reply;
   readonly after: Reply;
   /** Replies to calls without the claim token, or with a wrong one, where one is required. */
@@ -33,7 +33,7 @@ export interface Claim {
 }
 
 /** The replies when the first password was set. */
-export interface FirstPassword {
+interface FirstPassword {
   readonly before: Reply;
   readonly verified: Reply;
   readonly set: Reply;
@@ -169,15 +169,15 @@ export class World {
   }
 
   /** Pairs one more device, with a password ticket where the tenant has a password. */
-  async join(more: JoinOptions = {}, by: TestDevice = this.first): Promise<TestDevice> {
-    const device = await join(this.wire, by, { passwordTicket: await this.ticket(), ...more });
+  async join(more: JoinOptions = {}): Promise<TestDevice> {
+    const device = await join(this.wire, this.first, { passwordTicket: await this.ticket(), ...more });
     this.devices.set(device.id, device);
     return device;
   }
 
-  async revoke(device: Pick<TestDevice, 'id'>, by: TestDevice = this.first): Promise<Reply> {
+  async revoke(device: Pick<TestDevice, 'id'>): Promise<Reply> {
     this.devices.delete(device.id);
-    return this.wire.post(`/devices/${device.id}/revoke`, {}, { token: by.token, shape: this.shape });
+    return this.wire.post(`/devices/${device.id}/revoke`, {}, { token: this.first.token, shape: this.shape });
   }
 
   /** A password ticket; undefined where no password is set. */

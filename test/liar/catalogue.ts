@@ -28,7 +28,7 @@ export const CATALOGUE: readonly Told[] = [
   ...GONE_LIES,
 ];
 
-export const UNDETECTABLE: readonly Undetectable[] = [
+const UNDETECTABLE: readonly Undetectable[] = [
   {
     does: 'withholds an item from the start, in frames, listings and counts alike',
     why: 'A device cannot miss what it has never seen',

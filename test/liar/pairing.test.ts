@@ -1,5 +1,5 @@
 /** Lies to either side of a pairing, and what the server can read of the traffic. */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { Device } from '../../src/sdk/device.js';
 import { prepareClaim } from '../../src/sdk/enrol.js';
 import type { Identity } from '../../src/sdk/identity.js';
@@ -7,7 +7,7 @@ import { join } from '../../src/sdk/pairing.js';
 import { note, wiretap } from '../support/client-world.js';
 import type { WithTeardown } from '../support/postgres.js';
 import { runServer } from '../support/server.js';
-import { nameOf, type Told } from './lie.js';
+import { nameOf } from './lie.js';
 import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES, type OldPairing } from './lies/pairing.js';
 import { Liar, type Hooks, type Json } from './proxy.js';
 import { platform as plain } from './victim.js';
@@ -187,12 +187,8 @@ t.test('pairing through a lying server', async (t) => {
   });
 });
 
-interface Same {
-  same(found: unknown, wanted: unknown, message: string): unknown;
-}
-
 /** The lie goes unnoticed while the device is paired, and is detected when its token is renewed. */
-async function otherTenant(t: Same, pairings: Pairings): Promise<void> {
+async function otherTenant(t: Test, pairings: Pairings): Promise<void> {
   const { offer, joining } = await pairings.begin(OTHER_TENANT.hooks());
   const [identity] = await Promise.all([joining, offer.joined]);
   pairings.liar.honest();
@@ -205,9 +201,8 @@ async function otherTenant(t: Same, pairings: Pairings): Promise<void> {
 t.test('LIAR-84: a claim fails where the server registered another key', async (t) => {
   const server = await runServer(t, { env: ENV });
   const liar = await Liar.before(t, server.port);
-  const lie: Told & { readonly hooks: () => Partial<Hooks> } = OTHER_CLAIM;
-  Object.assign(liar, lie.hooks());
+  Object.assign(liar, OTHER_CLAIM.hooks());
   const claim = await prepareClaim({ platform, serverUrl: liar.url, name: 'First', glyph: 'laptop' });
-  t.same([await outcome(claim.register())], lie.named);
+  t.same([await outcome(claim.register())], OTHER_CLAIM.named);
   t.notOk(liar.leaked(claim.phrase), 'the phrase was not sent');
 });

@@ -10,7 +10,7 @@ interface Tap {
   same(found: unknown, wanted: unknown, message: string): unknown;
 }
 
-export interface PlayOptions {
+interface PlayOptions {
   /** False: the victim is not connected when the lie begins. */
   readonly connected?: boolean;
 }

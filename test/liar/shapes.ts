@@ -88,7 +88,7 @@ export interface Apis {
 }
 
 /** A call, and a true answer to it. */
-export interface Sample {
+interface Sample {
   readonly name: string;
   readonly reply: Json;
   readonly call: (apis: Apis) => Promise<unknown>;

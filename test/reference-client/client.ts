@@ -5,7 +5,7 @@ import WebSocket from 'ws';
 import * as crypto from './cryptography.js';
 import type { Code, Keys, Meeting, Pair, Sealed } from './cryptography.js';
 
-export type Shape = 'a' | 'b';
+type Shape = 'a' | 'b';
 export type Json = Readonly<Record<string, unknown>>;
 
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
@@ -15,7 +15,7 @@ export const url = (all: Buffer): string => all.toString('base64url');
 const base64 = (all: Buffer): string => all.toString('base64');
 
 /** A refusal, as the page on Errors has it. */
-export class Refusal extends Error {
+class Refusal extends Error {
   constructor(
     readonly status: number,
     readonly code: string,
@@ -104,7 +104,7 @@ export function readItem(given: Json): Sealed {
 }
 
 /** What the existing device keeps of step 1 of a pairing. */
-export interface Offer {
+interface Offer {
   readonly code: Code;
   readonly session: Pair;
 }

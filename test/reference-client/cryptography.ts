@@ -208,7 +208,7 @@ export const confirming = (secret: Buffer) => ({
 });
 
 /** What the server passes on to the existing device about a new one. */
-export interface Request extends Pick<Meeting, 'deviceId' | 'host' | 'npk' | 'name' | 'glyph'> {
+interface Request extends Pick<Meeting, 'deviceId' | 'host' | 'npk' | 'name' | 'glyph'> {
   readonly attestation: Buffer;
 }
 
@@ -226,7 +226,7 @@ export function judge(
 }
 
 /** What the new device receives. */
-export interface Release {
+interface Release {
   readonly wrapped: Buffer;
   readonly cert: Buffer;
   readonly confirmation: Buffer;

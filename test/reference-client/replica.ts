@@ -14,7 +14,7 @@ interface Entry {
 }
 
 /** An item as it is shown: `hidden` where only its last good state is left. */
-export interface Shown {
+interface Shown {
   readonly id: string;
   readonly json: string;
   readonly hidden: boolean;

@@ -100,9 +100,8 @@ export async function standInStore(t: WithTeardown): Promise<StandInStore> {
 /** Waits of up to 10 s are over at once and noted; longer ones come when the test says so. */
 class HastyClock implements Clock {
   readonly waits: number[] = [];
+  time = Date.now();
   private readonly long = new Set<() => void>();
-
-  constructor(public time = Date.now()) {}
 
   now(): number {
     return this.time;

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { request, type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { buffer as bufferOf } from 'node:stream/consumers';
-import { newItem, sealedFor, type TestDevice, type TestItem } from './devices.js';
+import { newItem, sealedFor, type TestDevice } from './devices.js';
 import { camel, type Reply, type Shape, type Wire } from './wire.js';
 
 /** An answer in bytes. */
@@ -94,13 +94,8 @@ export async function downloadUrl(wire: Wire, device: Pick<TestDevice, 'token'>,
 }
 
 /** The body of a write that names a blob, before `spelled`; without metadata beside it. */
-export function blobItem(
-  shape: Shape,
-  devices: readonly string[],
-  blobRef: string,
-  more: Partial<TestItem> = {},
-): Record<string, unknown> {
-  const { id, binId, type, ts, keys } = newItem(devices, { type: 'file', ...more });
+export function blobItem(shape: Shape, devices: readonly string[], blobRef: string): Record<string, unknown> {
+  const { id, binId, type, ts, keys } = newItem(devices, { type: 'file' });
   const nonce = randomBytes(24);
   if (shape === 'a') return { id, binId, type, ts, blobRef, blobNonce: nonce, blobKeys: keys };
   const wrapped = Object.entries(sealedFor(...devices)).map(([deviceId, key]) => ({ deviceId, key }));

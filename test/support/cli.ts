@@ -63,7 +63,7 @@ export function mistyped(phrase: string): string {
 }
 
 /** A call under way. */
-export interface Running {
+interface Running {
   readonly result: Promise<Result>;
   /** The first line of output or notes that fits, perhaps one that is there already. */
   line(fits: RegExp): Promise<RegExpExecArray>;

@@ -10,7 +10,7 @@ import { BASE, billed, signUp, tenantOf, type Billed } from './hosted.js';
 import type { WithTeardown } from './postgres.js';
 import { ADMIN_TOKEN, runServer, type Running } from './server.js';
 import { checkoutDone, signed } from './stripe.js';
-import { camel, type Ask, type Reply } from './wire.js';
+import { camel, type Reply } from './wire.js';
 
 type Variables = Readonly<Record<string, string>>;
 
@@ -85,8 +85,8 @@ export class ExampleStage {
     }
   }
 
-  private async must(method: string, path: string, body?: unknown, more: Ask = {}): Promise<Reply> {
-    const reply = await this.server.wire.ask(method, path, { token: this.device.token, shape: 'a', body, ...more });
+  private async must(method: string, path: string, body?: unknown): Promise<Reply> {
+    const reply = await this.server.wire.ask(method, path, { token: this.device.token, shape: 'a', body });
     if (reply.status >= 300) throw new Error(`${method} ${path}: ${reply.status} ${reply.raw}`);
     return reply;
   }

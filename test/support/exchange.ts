@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { send } from './blobs.js';
 
-export interface Exchange {
+interface Exchange {
   readonly method: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Buffer;

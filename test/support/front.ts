@@ -265,7 +265,7 @@ export const writeA = (over: Record<string, unknown> = {}): Record<string, unkno
 });
 
 /** The same write in shape B. */
-export const writeB = (over: Record<string, unknown> = {}): Record<string, unknown> => ({
+export const writeB = (): Record<string, unknown> => ({
   id: ITEM,
   bin_id: 'inbox',
   type: 'text',
@@ -274,7 +274,6 @@ export const writeB = (over: Record<string, unknown> = {}): Record<string, unkno
   nonce: Buffer.alloc(24, 2).toString('base64'),
   wrapped: [{ device_id: DEVICE, key: Buffer.alloc(80, 3).toString('base64') }],
   sig: Buffer.alloc(32, 4).toString('base64'),
-  ...over,
 });
 
 export interface HttpAnswer {

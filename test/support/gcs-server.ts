@@ -56,9 +56,9 @@ export interface ServiceAccount extends Signer {
 }
 
 /** Makes a service account with a key of its own. */
-export async function newServiceAccount(t: WithTeardown, name = 'blobs'): Promise<ServiceAccount> {
+export async function newServiceAccount(t: WithTeardown): Promise<ServiceAccount> {
   const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
-  const email = `${name}@test-project.iam.gserviceaccount.com`;
+  const email = 'blobs@test-project.iam.gserviceaccount.com';
   const keyFile = join(await temporaryFolder(t), 'key.json');
   const key = {
     type: 'service_account',
@@ -75,6 +75,7 @@ export async function newServiceAccount(t: WithTeardown, name = 'blobs'): Promis
 
 /** The store, with one bucket. */
 export class GcsStandIn extends LoopbackServer {
+  readonly bucket = 'blobs-of-the-tests';
   readonly calls: GcsCall[] = [];
   readonly objects = new Map<string, GcsObject>();
   /** Decides how a call goes wrong; undefined: it does not. */
@@ -96,16 +97,13 @@ export class GcsStandIn extends LoopbackServer {
   });
   private generations = 1_700_000_000_000_000;
 
-  private constructor(
-    readonly bucket: string,
-    private readonly account: Signer,
-  ) {
+  private constructor(private readonly account: Signer) {
     super();
   }
 
   /** Listens until the test is over. */
-  static start(t: WithTeardown, account: Signer, bucket = 'blobs-of-the-tests'): Promise<GcsStandIn> {
-    return new GcsStandIn(bucket, account).listenFor(t);
+  static start(t: WithTeardown, account: Signer): Promise<GcsStandIn> {
+    return new GcsStandIn(account).listenFor(t);
   }
 
   private now(): number {

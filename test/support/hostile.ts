@@ -1,6 +1,6 @@
 /** Input that nobody well-behaved sends: values, bodies, tokens, paths, raw requests. Each is named, so that a failure says which. */
 
-const nested = (open: string, close: string, depth: number): string => open.repeat(depth) + close.repeat(depth);
+const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 
 /** JSON texts of values that stand where something else was expected. */
 export const VALUES: Readonly<Record<string, string>> = {
@@ -39,7 +39,7 @@ export const VALUES: Readonly<Record<string, string>> = {
   'object like bytes': '{"type":"Buffer","data":[1,2,3]}',
   'object with prototype': '{"__proto__":{"x":1}}',
   'object with constructor': '{"constructor":{"prototype":{"x":1}}}',
-  'deep list': nested('[', ']', 3_000),
+  'deep list': nested(3_000),
 };
 
 /** Whole bodies. */
@@ -68,7 +68,7 @@ export const BODIES: Readonly<Record<string, string | Buffer>> = {
   'surrogates as UTF-8': Buffer.from([0x7b, 0x22, 0xed, 0xa0, 0x80, 0x22, 0x3a, 0x31, 0x7d]),
   'NUL bytes': Buffer.alloc(64),
   gzip: Buffer.from('1f8b08000000000000ff', 'hex'),
-  'deep lists': nested('[', ']', 30_000),
+  'deep lists': nested(30_000),
   'deep objects': `${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}`,
   'deep and never closed': '['.repeat(60_000),
   'prototype key': '{"__proto__":{"id":"x","force":true,"admin":true}}',

@@ -18,7 +18,7 @@ type Post = (deliver: () => void) => void;
 /** Of an instance that hears nothing: each state is as old as its last comparison. */
 export const NOTHING_HEARD: Heard = { since: Infinity, until: -Infinity };
 
-export interface Instance {
+interface Instance {
   readonly registry: TenantRegistry;
   /** Loads the tenant's actor. */
   readonly actor: (tenantId: string) => Promise<Actor>;
@@ -132,12 +132,12 @@ export class Ears implements SocketPort {
 }
 
 /** A live socket of a device. */
-export async function listen(actor: Actor, n: number, since = 0): Promise<Ears> {
+export async function listen(actor: Actor, n: number): Promise<Ears> {
   const ears = new Ears(deviceId(n), actor.device(deviceId(n))?.tokenEpoch ?? 0);
   const session = actor.open(ears);
   if (typeof session === 'string') throw new Error(session);
   ears.session = session;
-  actor.hello(session, { since, epoch: EPOCH, acks: false });
+  actor.hello(session, { since: 0, epoch: EPOCH, acks: false });
   await ears.until(() => ears.caughtUp !== undefined);
   return ears;
 }

@@ -94,13 +94,6 @@ export interface Findings {
   readonly peakMib: number;
 }
 
-interface JudgeOptions {
-  /** Between two rounds, ms. */
-  readonly paceMs?: number;
-  /** The address that its calls without a token come from. */
-  readonly address?: string;
-}
-
 /** Works from `begin` to `end`, one call after the other. */
 export class Judge {
   private waits: number[] = [];
@@ -114,7 +107,6 @@ export class Judge {
   constructor(
     private readonly place: Street,
     private readonly tenant: Neighbour,
-    private readonly options: JudgeOptions = {},
   ) {}
 
   begin(): void {
@@ -144,7 +136,7 @@ export class Judge {
       await this.round();
       this.rounds++;
       this.peak = Math.max(this.peak, await this.place.memory());
-      await new Promise((resolve) => setTimeout(resolve, this.options.paceMs ?? 110));
+      await new Promise((resolve) => setTimeout(resolve, 110));
     }
   }
 
@@ -152,7 +144,7 @@ export class Judge {
   private async round(): Promise<void> {
     const { wire, device } = this.tenant;
     const mine = { token: device.token, shape: 'a' } as const;
-    const stranger = { headers: { 'x-forwarded-for': this.options.address ?? '198.51.100.7' } };
+    const stranger = { headers: { 'x-forwarded-for': '198.51.100.7' } };
     await this.timed(() => wire.get('/me', mine));
     await this.timed(() => wire.post('/items', writeBody('a', newItem([device.id])), mine));
     await this.judged(() => wire.get('/items?since=0&limit=20', mine));

@@ -36,12 +36,12 @@ export async function home(t: WithTeardown, identity: Identity, more: Record<str
 }
 
 /** A server, its first device, and a machine that was paired with it. */
-export async function machine(t: WithTeardown, more?: Record<string, string>): Promise<{ all: World; at: Home }> {
+export async function machine(t: WithTeardown): Promise<{ all: World; at: Home }> {
   const all = await world(t);
   await all.first.device.connect();
   const second = await all.pair('Agent');
   second.device.close();
-  return { all, at: await home(t, second.identity(), more) };
+  return { all, at: await home(t, second.identity()) };
 }
 
 /** The inspector's command line, with the program of this machine behind it. Answers what a call of it prints. */
@@ -75,10 +75,10 @@ interface Started {
 }
 
 /** Starts `service-mcp serve` and speaks with it. Both end with the test. */
-export async function started(t: WithTeardown, { env }: Home, flags: readonly string[] = []): Promise<Started> {
+export async function started(t: WithTeardown, { env }: Home): Promise<Started> {
   const transport = new StdioClientTransport({
     command: process.execPath,
-    args: [...flags, PROGRAM, 'serve'],
+    args: [PROGRAM, 'serve'],
     env,
     stderr: 'pipe',
   });

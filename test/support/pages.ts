@@ -5,9 +5,9 @@ import type { Browser, Page } from 'puppeteer-core';
 import { REFERENCE_FOLDER } from '../../src/root.js';
 
 /** Opens a page of the copy on the disk. */
-export async function openSaved(browser: Browser, name: string, width = 360): Promise<Page> {
+export async function openSaved(browser: Browser, name: string): Promise<Page> {
   const page = await browser.newPage();
-  await page.setViewport({ width, height: 740 });
+  await page.setViewport({ width: 360, height: 740 });
   await page.goto(pathToFileURL(join(REFERENCE_FOLDER, 'saved', `${name}.html`)).href);
   return page;
 }

@@ -19,8 +19,6 @@ import { until } from './events.js';
 export interface Opened extends World {
   readonly existing: TestDevice;
   readonly code: string;
-  readonly epk: string;
-  readonly lookupId: string;
 }
 
 /** A caller that never leaves. */
@@ -36,9 +34,8 @@ export async function open(t: Parameters<typeof newWorld>[0], options: Partial<I
 /** A session more. */
 export async function openIn(world: World, existing: TestDevice): Promise<Opened> {
   const code = newCode();
-  const epk = random(32);
-  const { lookupId } = await world.a.pairing.init(world.tenantId, existing.id, { code, epk });
-  return { ...world, existing, code, epk, lookupId };
+  await world.a.pairing.init(world.tenantId, existing.id, { code, epk: random(32) });
+  return { ...world, existing, code };
 }
 
 /** Tenants of which calls are held. */

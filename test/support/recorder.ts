@@ -15,7 +15,6 @@ export interface Address {
 /** One connection of a recorder. */
 interface Connection {
   readonly port: number;
-  readonly openedAt: number;
   /** The code it was closed with; 1006 where it was cut. Undefined while it is open. */
   closedWith?: number;
   /** When it was closed, ms. */
@@ -94,7 +93,7 @@ export class Recorder {
       perMessageDeflate: false,
     });
     this.ws = ws;
-    const connection: Connection = { port, openedAt: Date.now(), greeted: false };
+    const connection: Connection = { port, greeted: false };
     ws.on('open', () => {
       this.connections.push(connection);
       const { cursor: since, epoch } = this;

@@ -8,9 +8,9 @@ import { App } from './web.js';
 /** Called with each screen when it stands still. */
 type Look = (name: string, page: Page) => Promise<void>;
 
-const item = (type: PutParams['type'], payload: PutParams['payload'], binId = 'inbox'): PutParams => ({
+const item = (type: PutParams['type'], payload: PutParams['payload']): PutParams => ({
   id: ulid(Date.now(), randomBytes),
-  ...{ type, payload, binId },
+  ...{ type, payload, binId: 'inbox' },
 });
 
 /** What a person keeps, and what breaks a careless page. */

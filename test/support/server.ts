@@ -168,7 +168,8 @@ export interface SpawnOptions extends Pick<RunOptions, 'env' | 'database'> {
 /** Starts a server as a child process and kills it after the test. Rejects with its output when it does not start. */
 export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): Promise<Child> {
   const databaseUrl = options.embedded === true ? '' : (options.database ?? (await testDatabase(t))).url;
-  const dataDir = options.dataDir ?? (options.embedded === true ? await preparedFolder(t) : await newDataDir(t));
+  const dataDir =
+    options.dataDir ?? (options.embedded === true ? await preparedFolder(t) : join(await temporaryFolder(t), 'data'));
   const addresses = await addressesOf(t, databaseUrl);
   const env = { PATH: process.env['PATH'], ...DEFAULTS, ...addresses, DATA_DIR: dataDir, ...options.env };
   const child = spawn(process.execPath, options.node ?? [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -183,11 +184,7 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
       throw error;
     }
   };
-  t.teardown(async () => {
-    wires.forEach((wire) => wire.close());
-    await end('SIGTERM');
-  });
-  const wires: Wire[] = [];
+  t.teardown(() => end('SIGTERM'));
   const port = await new Promise<number>((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`no start in time:\n${output.join('\n')}`)), START_MAX_MS);
     const take = (line: string): void => {
@@ -205,12 +202,8 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
     });
   });
   const wire = new Wire(port);
-  wires.push(wire);
+  t.teardown(() => wire.close());
   return { port, wire, process: child, databaseUrl, dataDir, output, end };
-}
-
-async function newDataDir(t: WithTeardown): Promise<string> {
-  return join(await temporaryFolder(t), 'data');
 }
 
 /**

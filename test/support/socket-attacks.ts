@@ -65,7 +65,7 @@ export class Flood {
   private over = false;
   private readonly work: Promise<void>[];
 
-  constructor({ place, greedy, devices }: Stage, frame: string, count = 8) {
+  constructor({ place, greedy, devices }: Stage, frame: string) {
     const options = { port: place.server.port, token: devices[0]?.token ?? '', host: greedy.host };
     const again = async (): Promise<void> => {
       while (!this.over) {
@@ -85,7 +85,7 @@ export class Flood {
         }
       }
     };
-    this.work = range(1, count).map(again);
+    this.work = range(1, 8).map(again);
   }
 
   async end(): Promise<void> {

@@ -139,7 +139,7 @@ export function nextWrite(
   return { item: last !== undefined && turn % 3 === 0 ? changed(last) : fresh(), remove: false };
 }
 
-export interface WriterOptions {
+interface WriterOptions {
   /** A writer takes the wire and the device of its number, in turn. */
   readonly wires: readonly Wire[];
   readonly devices: readonly TestDevice[];

@@ -133,8 +133,15 @@ export const payerOf = (tenant: string): Payer => ({
 let events = 0;
 
 /** An event of the provider; `at` in ms, which travels as seconds. */
-export const eventOf = (type: string, at: number, object: Json, id = `evt_${++events}`): Json => ({
-  ...{ id, object: 'event', type, created: Math.floor(at / 1_000), livemode: false, api_version: '2026-10-28.endive' },
+export const eventOf = (type: string, at: number, object: Json): Json => ({
+  ...{
+    id: `evt_${++events}`,
+    object: 'event',
+    type,
+    created: Math.floor(at / 1_000),
+    livemode: false,
+    api_version: '2026-10-28.endive',
+  },
   data: { object },
 });
 

@@ -13,6 +13,12 @@ import { Notifier, soon } from './events.js';
 export type Shape = 'a' | 'b';
 export const SHAPES: readonly Shape[] = ['a', 'b'];
 
+/** The fields of a row that are null once its item is deleted. */
+export const PAYLOAD_FIELDS: Readonly<Record<Shape, readonly string[]>> = {
+  a: ['payloadEnc', 'blobRef', 'blobNonce', 'blobKeys'],
+  b: ['ct', 'nonce', 'wrapped', 'master', 'blobRef', 'blobNonce', 'blobKeys'],
+};
+
 export type Json = Readonly<Record<string, unknown>>;
 
 const snakeKey = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
@@ -256,7 +262,7 @@ export class UpgradeRefused extends Error {
   }
 }
 
-export interface Closed {
+interface Closed {
   readonly code: number;
   readonly reason: string;
 }

@@ -34,7 +34,7 @@ interface Operation {
 }
 
 /** A change as a device asks for it. */
-export type Ask =
+type Ask =
   | { readonly kind: 'write'; readonly write: ItemWrite; readonly deviceId: string }
   | { readonly kind: 'delete'; readonly id: string; readonly sig: Uint8Array | null; readonly deviceId: string }
   | {
@@ -73,7 +73,7 @@ interface WorldDevice {
   revoked: boolean;
 }
 
-export interface WorldOptions {
+interface WorldOptions {
   readonly devices?: number;
   /** Rows of a replay page and of a gap page; small ones make many pages out of little. */
   readonly pageRows?: number;

@@ -57,7 +57,7 @@ export const vectorFiles = (): string[] =>
     .map((name) => name.slice(0, -'.json'.length))
     .sort();
 
-export const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const fromHex = (value: string): Uint8Array => new Uint8Array(Buffer.from(value, 'hex'));
 
 function str(input: Fields, key: string): string {
@@ -212,7 +212,7 @@ const keyMap = (input: Fields): Map<string, Uint8Array> =>
   new Map(Object.keys(fields(input, 'keys')).map((id) => [id, bytes(fields(input, 'keys'), id)]));
 
 /** A vector's item in the form that the core takes. */
-export function itemOf(row: Fields): SealedItem {
+function itemOf(row: Fields): SealedItem {
   const type = str(row, 'type');
   if (!isContentType(type)) throw new Error(`the vector has an unknown type ${type}`);
   const inline = maybeFields(row, 'inline');

@@ -21,7 +21,7 @@ import {
 
 const PHRASE = words(fixed('example phrase', 16));
 const seed = bip39Seed(PHRASE);
-export const MASTER = await argon2(32, seed, utf8('service/v1/master-salt'));
+const MASTER = await argon2(32, seed, utf8('service/v1/master-salt'));
 const recoverySeed = await argon2(32, seed, utf8('service/v1/recovery-salt'));
 
 /** The device that claims, and the one that is paired. */
@@ -72,7 +72,7 @@ export const BODY_A = {
   },
   ifVersion: 0,
 };
-export const BODY_B = {
+const BODY_B = {
   id: HEAD.id,
   bin_id: HEAD.binId,
   type: HEAD.type,

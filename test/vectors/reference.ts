@@ -118,7 +118,7 @@ function chachaQuarter(s: number[], [a, b, c, d]: readonly [number, number, numb
 }
 
 /** HChaCha20 (draft-irtf-cfrg-xchacha-03, 2.2). */
-export function hchacha20(key: Bytes, nonce16: Bytes): Bytes {
+function hchacha20(key: Bytes, nonce16: Bytes): Bytes {
   const s = load(join(SIGMA, key, nonce16));
   for (let round = 0; round < 10; round++) {
     for (let at = 0; at < 4; at++) chachaQuarter(s, [at, at + 4, at + 8, at + 12]);
@@ -167,7 +167,7 @@ function salsaRounds(state: readonly number[]): number[] {
   return s;
 }
 
-export function hsalsa20(key: Bytes, nonce16: Bytes): Bytes {
+function hsalsa20(key: Bytes, nonce16: Bytes): Bytes {
   const s = salsaRounds(salsaState(key, nonce16));
   return store([0, 5, 10, 15, 6, 7, 8, 9].map((at) => word(s, at)));
 }
@@ -184,7 +184,7 @@ function salsa20Stream(key: Bytes, nonce8: Bytes, length: number): Bytes {
 const littleEndian = (bytes: Bytes): bigint => BigInt(`0x${hex(new Uint8Array(bytes).reverse()) || '0'}`);
 
 /** Poly1305 (RFC 8439, 2.5) in big integers. */
-export function poly1305(message: Bytes, key: Bytes): Bytes {
+function poly1305(message: Bytes, key: Bytes): Bytes {
   const p = (1n << 130n) - 5n;
   const r = littleEndian(key.subarray(0, 16)) & 0x0ffffffc0ffffffc0ffffffc0fffffffn;
   let sum = 0n;

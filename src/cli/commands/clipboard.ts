@@ -10,7 +10,7 @@ import { failureOf } from '../failure.js';
 import { chosenItem } from '../find.js';
 import { contentText, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
-import { nothing, notText, shaped } from '../put-content.js';
+import { blankText, notText, shaped } from '../put-content.js';
 import { putFound } from './put.js';
 
 const SECONDS = clipboard.CLEAR_AFTER_MS / 1_000;
@@ -80,13 +80,12 @@ async function paste(context: Context, options: { readonly bin?: string }): Prom
   const tools = clipboard.clipboardTools(terminal.env);
   if (tools.length === 0) throw clipboard.noClipboard(terminal.env, 'no clipboard can be read here');
   let bytes: Buffer | undefined;
-  for (const one of tools)
-    bytes ??= await clipboard.pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
+  for (const one of tools) bytes ??= await clipboard.pasteBy({ env: terminal.env, clock: platform.clock }, one);
   const none = `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`;
   if (bytes === undefined) throw new CommandError(EXIT.notFound, none, undefined, { code: 'no_text' });
   const text = textOf(bytes);
   if (text === undefined) throw notText('the clipboard content is not text');
-  if (!isVisible(text)) throw nothing('the clipboard');
+  if (!isVisible(text)) throw blankText('the clipboard');
   const { type, payload } = detectText(text);
   await putFound(context, { type, payload: shaped(type, payload) }, options);
 }

@@ -59,8 +59,10 @@ export const about = (check: CheckName) => ({
 /** True where checks that depend on this one are skipped. */
 export const isProblem = ({ status }: Finding): boolean => status === 'problem';
 
-/** How to become a device again. */
-export const REJOIN = `\`${PROGRAM_NAME} join\` with six words of another device of yours (\`pair\` there), or \`recover\` with the twelve words.`;
+/** How to become a device again. A profile that has an identity refuses to join. */
+export const REJOIN =
+  `\`${PROGRAM_NAME} forget\`, then \`join\` with the words that \`pair\` shows on another device of yours, or ` +
+  '`recover` with the twelve words.';
 
 /** A duration in words. */
 export function span(ms: number): string {

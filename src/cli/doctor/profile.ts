@@ -80,7 +80,7 @@ export async function checkIdentity({
       const { name, deviceId, serverUrl } = identity;
       return { identity, here: true, finding: ok(`This is ${name} (${deviceId}), a device of ${serverUrl}.`) };
     }
-    const advice = `\`${PROGRAM_NAME} claim URL\` on a new server, \`join URL\` with six words of another device (\`pair\` there), or \`recover URL\` with the twelve words.`;
+    const advice = `\`${PROGRAM_NAME} claim URL\` on a new server, \`join URL\` with the words that \`pair\` shows on another device, or \`recover URL\` with the twelve words.`;
     return { here: false, finding: problem(`There is no device in ${profile.folder} yet.`, advice) };
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;

@@ -9,7 +9,7 @@ import { ForeignError, WrongPassword } from './entries.js';
 import { expectPlainXml, UNPACKED_MAX } from './kdbx-xml.js';
 
 /** The exports of kdbxweb: a CommonJS module, so all of them are in the default export. */
-export type Library = (typeof KdbxWeb)['default'];
+type Library = (typeof KdbxWeb)['default'];
 type Kdbx = KdbxWeb.Kdbx;
 
 /** Bounds on the cost of the key derivation, which only the header states. Programs choose about a second of work. */

@@ -87,7 +87,7 @@ export interface Spooled extends BlobSource {
 }
 
 /** The parameters of an import. */
-export interface ImporterOptions {
+interface ImporterOptions {
   readonly sodium: Sodium;
   readonly clock: Clock;
   /** Replaces items that differ, even newer ones. */

@@ -103,7 +103,7 @@ const FINGERPRINT = /^[0-9a-f]{4}( [0-9a-f]{4}){7}$/;
  * Largest payload as JSON, in bytes. Larger than in an item, because numbers may be written longer: `1e20` takes 4
  * bytes in the item and 21 here. Every exported payload must be importable.
  */
-export const ARCHIVED_PAYLOAD_MAX = 5 * PAYLOAD_INLINE_MAX;
+const ARCHIVED_PAYLOAD_MAX = 5 * PAYLOAD_INLINE_MAX;
 /** Levels around a payload: the record, and in a plain export the document and its list. */
 const LEVELS_AROUND = 3;
 /** Characters of a bin's slug in an export. */

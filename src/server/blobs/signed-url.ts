@@ -6,7 +6,7 @@ import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { ObjectName } from './ports.js';
 
 /** What a signature covers. A HEAD is a GET. */
-export interface Signed extends ObjectName {
+interface Signed extends ObjectName {
   readonly method: 'GET' | 'PUT';
   /** Milliseconds since 1970. */
   readonly expiresAt: number;

@@ -50,7 +50,7 @@ const keyOf = ({ tenantId, ref }: ObjectName): string => `${tenantId}/${ref}`;
 const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was used, or its reservation is gone.');
 
 /** The name and extent of a PUT. */
-export interface Upload extends ObjectName {
+interface Upload extends ObjectName {
   /** Bytes of the body. */
   readonly size: number;
   /** Of a part: where in the upload it begins. */

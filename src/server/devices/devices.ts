@@ -99,7 +99,7 @@ export class Devices {
    * Throws `device_not_found`, `validation`, `device_revoked` (the caller's own).
    */
   async patch(tenantId: string, id: string, body: DevicePatchBody, by: string): Promise<KnownDeviceReply<Uint8Array>> {
-    const name = body.name === undefined ? null : nameField('name', body.name);
+    const name = body.name === undefined ? null : nameField(body.name);
     const cert = body.cert === undefined ? undefined : macField('cert', body.cert);
     const patch = { tenantId, id, by, name, glyph: body.glyph ?? null, cert };
     return this.changed(tenantId, await this.options.store.patchDevice(patch));

@@ -40,7 +40,7 @@ export interface BootstrapOptions extends EnrolmentOptions {
 
 /** The fields in which a new device describes itself. Throws `validation`. */
 const deviceFields = ({ name, glyph, pubkey }: Pick<RecoverBody, 'name' | 'glyph' | 'pubkey'>) => ({
-  name: nameField('name', name),
+  name: nameField(name),
   glyph,
   pubkey: publicKeyField('pubkey', pubkey),
 });

@@ -43,7 +43,7 @@ ${body}
   );
 
 /** A form that was refused: a sentence for its user, and what was typed. */
-export interface RefusedForm {
+interface RefusedForm {
   readonly sentence: string;
   readonly typed: Readonly<Record<string, unknown>>;
 }

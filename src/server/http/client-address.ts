@@ -2,7 +2,7 @@
 import { isIP } from 'node:net';
 
 /** 16 bytes; IPv4 in its IPv6-mapped form, so that one address has one representation. */
-export type Address = Uint8Array;
+type Address = Uint8Array;
 
 /** Hops of `X-Forwarded-For` that are examined at most. */
 const HOPS_MAX = 32;

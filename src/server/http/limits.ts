@@ -25,7 +25,7 @@ export const RESERVE_MS = 5_000;
  * Whether the amount is held now, or why not: the owner or its tenant has used up its share, or the bound is reached
  * and no holder that could be evicted holds more.
  */
-export type BudgetVerdict = 'held' | 'share' | 'bound';
+type BudgetVerdict = 'held' | 'share' | 'bound';
 
 /** A tenant, or the address of an unauthenticated client. */
 interface Group {

@@ -17,7 +17,7 @@ export type TenantActor = Pick<
 >;
 
 /** Tenants loaded on this instance (src/server/tenant/registry.ts). */
-export interface Tenants {
+interface Tenants {
   /** Actors in memory. The state of one may be used only while it `isCurrent`. */
   readonly actors: ReadonlyMap<string, TenantActor>;
   /** Loads the actor, or compares it with the database; undefined for an unknown tenant. Throws `unavailable`. */

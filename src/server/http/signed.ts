@@ -63,7 +63,7 @@ export class FieldWriter {
 }
 
 /** Reads what `FieldWriter` wrote. The MAC was verified, so a malformed body is a bug and throws. */
-export class FieldReader {
+class FieldReader {
   /** After the kind. */
   private at = 1;
 

@@ -227,7 +227,7 @@ export class Pairing {
       deviceId: body.deviceId ?? ulid(now),
       host: hostField(body.host),
       pubkey,
-      name: nameField('name', body.name),
+      name: nameField(body.name),
       glyph: body.glyph,
       attestation: bytesField('attestation', body.attestation, SIG_BYTES),
       proof: tickets.passwordProof(body.passwordTicket, tenantId, pubkey),

@@ -42,7 +42,7 @@ class RefusedSocket extends Socket {
   }
 }
 
-export interface CircuitBreakerOptions {
+interface CircuitBreakerOptions {
   readonly url: string;
   /** See `ConnectionSettings`; if true, what a connection receives says nothing about the database. */
   readonly pooled?: boolean;

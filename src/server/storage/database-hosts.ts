@@ -16,7 +16,7 @@ const ANSWER_MS = 2_000;
 /** How long to wait for other answers after the first server that takes writes, ms: one may have a newer timeline. */
 const OTHERS_MS = 250;
 
-export interface HostAnswer {
+interface HostAnswer {
   /** `host:port`. */
   readonly name: string;
   readonly url: string;

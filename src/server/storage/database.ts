@@ -42,7 +42,7 @@ function parserOf(oid: number, format?: 'text' | 'binary'): unknown {
 const types: pg.CustomTypesConfig = { getTypeParser: parserOf as typeof pg.types.getTypeParser };
 
 /** How to reach the database. Times are milliseconds. */
-export interface ConnectionSettings {
+interface ConnectionSettings {
   /** `postgres://user:password@host:port/database`, or with several hosts (see `DatabaseHosts`). */
   readonly url: string;
   /** Shown in `pg_stat_activity`. */
@@ -175,7 +175,7 @@ export function clientConfig(settings: ConnectionSettings): ServiceClientConfig 
   };
 }
 
-export interface PoolSettings extends ConnectionSettings {
+interface PoolSettings extends ConnectionSettings {
   /** Maximum number of connections. Default 10; the embedded server admits 60 in total. */
   readonly size?: number;
   /** Called for every connection that dies, for the log; the pool opens another by itself. */

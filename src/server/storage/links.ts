@@ -27,7 +27,7 @@ const SPARES_MAX = 64;
 const ACCEPTED_MAX = 256;
 const ID_MAX = 64;
 
-export interface LinksOptions extends Teller {
+interface LinksOptions extends Teller {
   readonly folder: string;
   /** Called with each received block, which is valid until this returns. */
   readonly onBlock: (bytes: Buffer) => void;

@@ -20,7 +20,7 @@ interface Subscription {
   readonly end: () => Promise<void>;
 }
 
-export interface ListenerOptions {
+interface ListenerOptions {
   /** Settings of the connection, requested again when it could not be opened for some seconds. */
   readonly connection: () => Promise<pg.ClientConfig>;
   /** Called with the notifications of each channel. */

@@ -22,7 +22,7 @@ interface Migration {
 /** One row of the table `migrations`. */
 type Applied = Omit<Migration, 'sql'>;
 
-export interface MigrationReport {
+interface MigrationReport {
   /** Names of the migrations applied by this call, in order. */
   readonly applied: readonly string[];
   /** Number of the last migration that the database now has, or would have after a run without `dryRun`. */
@@ -121,7 +121,7 @@ async function apply(client: pg.Client, { number, name, sql, sha256 }: Migration
   });
 }
 
-export interface MigrateOptions {
+interface MigrateOptions {
   /** Connection string of the database; the user must be allowed to create tables and functions. */
   readonly url: string;
   readonly folder: string;

@@ -22,7 +22,7 @@ const FORGET = 'DELETE FROM presence WHERE instance_id = $1';
 /** A device whose sockets changed. */
 type Touched = readonly [tenantId: string, deviceId: string, online: boolean];
 
-export interface PresenceOptions {
+interface PresenceOptions {
   readonly instanceId: string;
   readonly pool: pg.Pool;
   readonly clock: Clock;

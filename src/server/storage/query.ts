@@ -4,7 +4,7 @@ import type { PasswordProof } from '../../protocol/password-proof.js';
 import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
 
 /** A statement with its parameters. */
-export interface Statement {
+interface Statement {
   readonly text: string;
   readonly values: readonly unknown[];
   /** Prepares the text once on each connection under this name, which always stands for the same text. */

@@ -46,7 +46,7 @@ const STORE_WAIT_MS = 100;
 const ORPHAN_COUNTS = 50;
 const ORPHAN_WAIT_MS = 200;
 /** Changes within these times are published, and counted, once. */
-const TELL_AFTER_MS = 30;
+const PUBLISH_AFTER_MS = 30;
 const COUNT_AFTER_MS = 500;
 
 interface SessionParts {
@@ -91,14 +91,14 @@ export class Session {
   private counts: BinCounts = new Map();
   /** Called when a removal is planned or undone, because lists show it. */
   private readonly onRemovals = new Set<() => void>();
-  private telling: ReturnType<typeof setTimeout> | undefined;
-  private counting: ReturnType<typeof setTimeout> | undefined;
+  private publishTimer: ReturnType<typeof setTimeout> | undefined;
+  private countTimer: ReturnType<typeof setTimeout> | undefined;
 
   /** Adds a notice for a background failure that is not retried automatically. */
   private readonly problem = (error: unknown): void => {
     // The phase reports `closed` and `revoked`.
-    const isTold = error instanceof ClientError && (error.code === 'closed' || error.code === 'revoked');
-    if (isTold || isTransient(error) || error instanceof QueuedError) return;
+    const isReported = error instanceof ClientError && (error.code === 'closed' || error.code === 'revoked');
+    if (isReported || isTransient(error) || error instanceof QueuedError) return;
     this.notices.add('problem', error);
   };
 
@@ -107,7 +107,12 @@ export class Session {
     private readonly parts: OpenParts,
   ) {
     const { records, platform, vault } = parts;
-    this.notices = new Notices({ records, vault, clock: platform.clock, write: (item, how) => this.again(item, how) });
+    this.notices = new Notices({
+      records,
+      vault,
+      clock: platform.clock,
+      write: (item, how) => this.rewrite(item, how),
+    });
     this.removals = new Removals(records, platform.clock, {
       remove: (id) => this.remove(id),
       changed: () => this.onRemovals.forEach((push) => push()),
@@ -145,7 +150,7 @@ export class Session {
     session.listen();
     session.showBins(remembered.bins);
     session.showDevices(remembered.devices ?? []);
-    session.tell();
+    session.publish();
     try {
       await session.begin();
     } catch (error) {
@@ -171,8 +176,8 @@ export class Session {
 
   /** Ends everything but the store. */
   private end(): void {
-    clearTimeout(this.telling);
-    clearTimeout(this.counting);
+    clearTimeout(this.publishTimer);
+    clearTimeout(this.countTimer);
     this.removals.close();
     this.uploads.close();
     this.device.close();
@@ -243,7 +248,7 @@ export class Session {
   }
 
   /** Writes a refused change again, unchecked (`asIs`): it may stem from an import. */
-  private again(item: PutParams, how: ResendHow): Promise<unknown> {
+  private rewrite(item: PutParams, how: ResendHow): Promise<unknown> {
     const request = { ...item, asIs: true };
     return this.device
       .put(how === 'copy' ? { ...request, id: newItemId() } : { ...request, onConflict: 'overwrite' as const })
@@ -284,10 +289,10 @@ export class Session {
           unlisten();
           // A change without effect completes without a `kept` event.
           resolve();
-          this.tellSoon();
+          this.publishSoon();
         });
     });
-    this.tellSoon();
+    this.publishSoon();
   }
 
   private async remove(id: string): Promise<void> {
@@ -312,16 +317,16 @@ export class Session {
       this.change({ connection: shown });
     });
     device.on('caught_up', ({ complete }) => {
-      // Told together with the counts.
+      // Published together with the counts.
       this.state = { ...this.state, complete, halted: null };
       this.countSoon();
     });
     device.on('bins', ({ bins }) => this.showBins(bins));
     device.on('devices', ({ devices }) => this.showDevices(devices));
-    device.on('uncertified', () => this.tellSoon());
+    device.on('uncertified', () => this.publishSoon());
     device.on('sent', ({ id }) => {
       this.uploads.written(id);
-      this.tellSoon();
+      this.publishSoon();
     });
     device.on('rejected', (event) => this.background(() => this.rejected(event)));
     device.on('quarantined', () => this.countSoon());
@@ -341,7 +346,7 @@ export class Session {
 
   /** A change in the outbox was refused: a file is sent again, other content is kept in a notice. */
   private async rejected({ id, error, row }: DeviceEvents['rejected']): Promise<void> {
-    this.tellSoon();
+    this.publishSoon();
     if (this.uploads.refused(id)) return;
     if (row === null || row.blob !== null) return this.notices.add('rejected', error);
     const { binId, type, payload } = this.device.opened(row);
@@ -350,16 +355,16 @@ export class Session {
 
   /** Delayed and merged: each count reads the whole store, and a server could cause any number of them. */
   private countSoon(): void {
-    this.counting ??= setTimeout(() => this.background(() => this.count()), COUNT_AFTER_MS);
+    this.countTimer ??= setTimeout(() => this.background(() => this.count()), COUNT_AFTER_MS);
   }
 
   /** Counts the hidden and orphaned items in the store. */
   private async count(): Promise<void> {
-    clearTimeout(this.counting);
-    this.counting = undefined;
+    clearTimeout(this.countTimer);
+    this.countTimer = undefined;
     const [hidden, orphaned] = await Promise.all([this.device.hidden(), this.device.orphaned()]);
     this.change({ hidden: hidden.length, orphaned: orphaned.length });
-    this.tell();
+    this.publish();
   }
 
   private showBins(bins: readonly BinView[]): void {
@@ -378,7 +383,7 @@ export class Session {
     const uncertified = new Set(this.device.devices.counts()?.uncertified.map(({ id }) => id));
     this.devices.set(devices.map((device) => this.deviceRow(device, !uncertified.has(device.id))));
     this.remember({ ...this.remembered, devices });
-    this.tellSoon();
+    this.publishSoon();
   }
 
   private deviceRow(device: DeviceEntry, certified: boolean): DeviceRow {
@@ -397,8 +402,8 @@ export class Session {
     this.background(() => writeRemembered(this.parts.vault, remembered));
   }
 
-  private tellSoon(): void {
-    this.telling ??= setTimeout(() => this.tell(), TELL_AFTER_MS);
+  private publishSoon(): void {
+    this.publishTimer ??= setTimeout(() => this.publish(), PUBLISH_AFTER_MS);
   }
 
   /** Writes the items that a server restored to an older state has lost again, or drops them here. */
@@ -415,17 +420,17 @@ export class Session {
   /** Publishes a changed lock. */
   relock(lock: DeviceInfo['lock']): void {
     this.change({ lock });
-    this.tell();
+    this.publish();
   }
 
   private change(change: Partial<typeof this.state>): void {
     this.state = { ...this.state, ...change };
-    this.tellSoon();
+    this.publishSoon();
   }
 
-  private tell(): void {
-    clearTimeout(this.telling);
-    this.telling = undefined;
+  private publish(): void {
+    clearTimeout(this.publishTimer);
+    this.publishTimer = undefined;
     const { device } = this;
     const { name, serverUrl, deviceId, masterKey } = this.identity;
     const { waiting: count, oldestAgeMs } = device.waiting();

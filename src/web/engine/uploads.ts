@@ -19,7 +19,7 @@ const UPLOADS_MAX = 1_000;
 const PICTURE_MAX = 40 * 1024 * 1024;
 /** Window over which the speed is measured, and least time between progress reports, ms. */
 const SPEED_OVER_MS = 3_000;
-const TELL_EVERY_MS = 100;
+const PUBLISH_EVERY_MS = 100;
 /** Wait before a retry after a transient failure, unless the connection is back earlier, ms. */
 const AGAIN_MS = 20_000;
 
@@ -83,7 +83,7 @@ export class Uploads {
   private readonly all = new Map<string, Transfer>();
   private readonly sending = new SingleFlight(() => this.sendAll());
   private closed = false;
-  private toldAt = 0;
+  private publishedAt = 0;
   private again: Timer | undefined;
   /** Begun uploads without a file, e.g. cancelled while the server was unreachable: it still reserves their storage. */
   private readonly unwanted = new Set<string>();
@@ -206,12 +206,12 @@ export class Uploads {
 
   private async drop(id: string): Promise<void> {
     this.all.delete(id);
-    this.tell();
+    this.publish();
     await this.records.remove(PREFIX + id);
   }
 
   private run(): void {
-    this.tell();
+    this.publish();
     if (!this.closed) this.sending.fresh().catch(this.ports.onProblem);
   }
 
@@ -226,7 +226,7 @@ export class Uploads {
   private async send(transfer: Transfer): Promise<void> {
     transfer.state = 'sending';
     transfer.problem = null;
-    this.tell();
+    this.publish();
     const { id, binId, file, stop } = transfer;
     try {
       const what = { type: typeOfFile(file.type), payload: await payloadOf(file), content: fileSource(file) };
@@ -237,13 +237,13 @@ export class Uploads {
       // The server keeps the file for a day; the item waits in the outbox, and may still be refused.
       if (error instanceof QueuedError) {
         transfer.state = 'queued';
-        return this.tell();
+        return this.publish();
       }
       transfer.state = 'failed';
       transfer.problem = failureOf(error);
       transfer.transient = isTransient(error);
       if (transfer.transient) this.later();
-      this.tell();
+      this.publish();
     }
   }
 
@@ -262,15 +262,15 @@ export class Uploads {
       else if (passed > 200) transfer.speed = ((done - from.done) / passed) * 1_000;
       if (passed > SPEED_OVER_MS) from = { at: now, done };
       transfer.done = done;
-      if (now - this.toldAt > TELL_EVERY_MS) this.tell();
+      if (now - this.publishedAt > PUBLISH_EVERY_MS) this.publish();
     };
   }
 
-  private tell(): void {
-    this.toldAt = this.ports.clock.now();
+  private publish(): void {
+    this.publishedAt = this.ports.clock.now();
     const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem }) => {
-      const told = state === 'queued' ? ('waiting' as const) : state;
-      return { id, name: file.name, size: file.size, done, speed, state: told, problem };
+      const shown = state === 'queued' ? ('waiting' as const) : state;
+      return { id, name: file.name, size: file.size, done, speed, state: shown, problem };
     });
     this.list.set(shown);
   }

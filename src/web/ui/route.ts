@@ -7,7 +7,7 @@ import type { ContentType } from '../../protocol/item.js';
 import type { BinRow } from '../link/messages.js';
 
 const PAGES = ['devices', 'settings', 'trust'] as const;
-export type Page = (typeof PAGES)[number];
+type Page = (typeof PAGES)[number];
 
 export interface Place {
   /** Null: the list. */

@@ -36,7 +36,7 @@ export function useTask(): Task {
   return { ...state.value, run };
 }
 
-export interface Form extends Task {
+interface Form extends Task {
   /** It was submitted: from then on it shows what is not valid. */
   readonly tried: boolean;
   readonly submit: () => void;

@@ -1,8 +1,7 @@
 /** The texts of the web app, grouped by screen; those of the pages beside the list are in `strings-pages.ts`. */
 import type { Failure } from '../link/messages.js';
 
-const counted = (count: number, one: string, many = `${one}s`): string =>
-  `${count.toLocaleString()} ${count === 1 ? one : many}`;
+const counted = (count: number, one: string): string => `${count.toLocaleString()} ${one}${count === 1 ? '' : 's'}`;
 
 const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const;
 

@@ -4,7 +4,7 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
-import { spelled, type Json, type Reply, type Shape } from '../../support/wire.js';
+import { spelled, type Json, type Reply } from '../../support/wire.js';
 import { NotApplicable } from '../check.js';
 import { CODES, type Case, type Stage, fields } from '../stage.js';
 
@@ -82,14 +82,9 @@ const wrappedOf = (keys: Readonly<Record<string, Buffer>>): Json[] =>
   Object.entries(keys).map(([deviceId, key]) => ({ deviceId, key }));
 
 /** A write of a blob alone. In B the blob's nonce and keys stand where an inline item has its own. */
-function blobOnly(
-  stage: Stage,
-  blob: BlobFields,
-  more: Json = {},
-  shape: Shape = stage.shape,
-): Record<string, unknown> {
+function blobOnly(stage: Stage, blob: BlobFields, more: Json = {}): Record<string, unknown> {
   const head = { id: newId(), binId: stage.world.bin, type: 'file', ts: Date.now() };
-  if (shape === 'a') return { ...head, ...blob, ...more };
+  if (stage.shape === 'a') return { ...head, ...blob, ...more };
   return { ...head, ct: '', nonce: blob.blobNonce, wrapped: wrappedOf(blob.blobKeys), blobRef: blob.blobRef, ...more };
 }
 

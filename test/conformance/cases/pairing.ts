@@ -1,17 +1,17 @@
 /** Pairing. */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
-import { newCode, newId, waitForRequest, wrapBody, type TestDevice } from '../../support/devices.js';
+import { newCode, newId, waitForRequest, wrapBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
 import { camel, spelled, type Json, type Reply } from '../../support/wire.js';
 import { type Case, type Stage, fields } from '../stage.js';
 
 const epk = (): Buffer => Buffer.from(nodeSodium.boxKeyPair().publicKey);
 
-/** Starts a session, by default as the first device; returns its code. */
-async function start(stage: Stage, device: TestDevice = stage.first): Promise<string> {
+/** Starts a session as the first device; returns its code. */
+async function start(stage: Stage): Promise<string> {
   const code = newCode();
-  const reply = await stage.wire.post('/devices/pair-init', { code, epk: epk() }, stage.as('a', device));
+  const reply = await stage.wire.post('/devices/pair-init', { code, epk: epk() }, stage.as('a'));
   if (reply.status !== 200) throw new Error(`POST /api/devices/pair-init answers ${reply.status} ${reply.raw}`);
   return code;
 }

@@ -5,8 +5,8 @@ import { newCode, newId, npkBody, waitForRequest, wrapBody } from '../../support
 import { type Reply } from '../../support/wire.js';
 import { CODES, type Case, type Stage, fields } from '../stage.js';
 
-const verify = async (stage: Stage, password: unknown, pubkey?: Buffer): Promise<Reply> =>
-  stage.wire.post('/password/verify', { password, pubkey }, { shape: stage.shape });
+const verify = async (stage: Stage, password: unknown): Promise<Reply> =>
+  stage.wire.post('/password/verify', { password }, { shape: stage.shape });
 
 const first: Case = {
   ids: ['PASS-01', 'PASS-02', 'PASS-05'],

@@ -27,8 +27,8 @@ const answerFor = (tenantId: string, deviceId: string, { id, secret }: Challenge
     .update(lp('service-reauth-answer-v1', tenantId, deviceId, id))
     .digest();
 
-async function answer(stage: Stage, deviceId: string, challenge: Challenge, as = deviceId): Promise<Reply> {
-  const mac = answerFor(stage.world.tenantId, as, challenge);
+async function answer(stage: Stage, deviceId: string, challenge: Challenge): Promise<Reply> {
+  const mac = answerFor(stage.world.tenantId, deviceId, challenge);
   return stage.wire.post(
     '/devices/reauth',
     { deviceId, challengeId: challenge.id, answer: mac },

@@ -12,7 +12,7 @@ import { base64url, rows, type Json } from '../proxy.js';
 import type { Stage } from '../stage.js';
 
 /** What a lie makes of an item's frame or row. `other` is another item's, both as their writers made them. */
-export type Bend = (row: Json, other: Json) => Json;
+type Bend = (row: Json, other: Json) => Json;
 
 export interface ItemLie extends Lie {
   readonly bend: Bend;
@@ -49,7 +49,7 @@ function forged(row: Json): Json {
 }
 
 /** The same item as a blob item, sealed as its writer would; no blob is uploaded, because none is read. */
-export function asBlob(stage: Stage, row: Json): Json {
+function asBlob(stage: Stage, row: Json): Json {
   const item = readItem(row, typeKey(row)) as LiveItem;
   const { masterKey, deviceId, keys } = stage.identity;
   const reader = { masterKey, device: { id: deviceId, keys } };

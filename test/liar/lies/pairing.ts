@@ -20,6 +20,11 @@ export interface OldPairing {
   readonly release: Json;
 }
 
+/** A lie that needs nothing from an earlier pairing. */
+interface SingleLie extends Told {
+  readonly hooks: () => Partial<Hooks>;
+}
+
 export interface PairLie extends Told {
   /** The device that must refuse: the one that shows the words, or the new one. */
   readonly side: 'existing' | 'new';
@@ -139,7 +144,7 @@ export const PAIR_LIES: readonly PairLie[] = [
 ];
 
 /** Played only to the new device, before there is anything to release. */
-export const LOW_ORDER: Told & { readonly hooks: () => Partial<Hooks> } = {
+export const LOW_ORDER: SingleLie = {
   id: 'LIAR-82',
   family: 'pairing',
   does: 'hands out a low-order key, which makes every shared secret known',
@@ -149,7 +154,7 @@ export const LOW_ORDER: Told & { readonly hooks: () => Partial<Hooks> } = {
   hooks: () => answered(EPK, (truth) => ({ ...truth, epk: base64url(Buffer.alloc(32)) })),
 };
 
-export const OTHER_TENANT: Told & { readonly hooks: () => Partial<Hooks> } = {
+export const OTHER_TENANT: SingleLie = {
   id: 'LIAR-83',
   family: 'pairing',
   does: 'sends a new device another tenant',
@@ -159,7 +164,7 @@ export const OTHER_TENANT: Told & { readonly hooks: () => Partial<Hooks> } = {
   hooks: () => answered(EPK, (truth) => ({ ...truth, tenantId: 'another' })),
 };
 
-export const OTHER_CLAIM: Told & { readonly hooks: () => Partial<Hooks> } = {
+export const OTHER_CLAIM: SingleLie = {
   id: 'LIAR-84',
   family: 'pairing',
   does: 'registers another key at a claim',

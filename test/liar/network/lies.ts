@@ -7,7 +7,7 @@ import { CHALLENGE_LIES } from '../lies/challenge.js';
 import { ITEM_LIES, type ItemLie } from '../lies/items.js';
 import type { Desk } from './desk.js';
 import { ofChallenge, offers, PAIRING, WRITES, writes } from './devices.js';
-import { honest, numberOf, synced, told, type NetworkLie } from './script.js';
+import { honest, numberOf, told, type NetworkLie } from './script.js';
 import { STREAM } from './stream.js';
 
 // Items.
@@ -20,7 +20,7 @@ const ofItem = (lie: ItemLie): NetworkLie =>
       const { id } = await desk.put(lie.blob ? randomBytes(40_000).toString('hex') : 'something secret');
       const otherRow = await desk.row(other.id);
       desk.bend((row) => [row['id'] === id ? lie.bend(row, otherRow) : row]);
-      await synced(desk);
+      await desk.sync();
       if (desk.shows(id)) desk.believed.push(`it shows ${id} as if nothing were wrong with it`);
     },
   });

@@ -21,7 +21,7 @@ export interface Outcome {
   readonly text: string;
 }
 
-export interface PlayOptions {
+interface PlayOptions {
   /** The program that is the client, with its arguments. */
   readonly command: readonly string[];
   /** Where a real, unclaimed server without rates listens on this machine. */

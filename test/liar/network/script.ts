@@ -45,18 +45,13 @@ export function told(number: number, page: keyof typeof PAGES, script: Script): 
   return { id, does, page: PAGES[page], silence: 'believed', joined: true, ...script };
 }
 
-export const honest = (number: number, does: string, play: NetworkLie['play'], joined = true): NetworkLie => ({
+export const honest = (number: number, does: string, play: NetworkLie['play']): NetworkLie => ({
   id: `HONEST-${String(number).padStart(2, '0')}`,
   does,
   page: 'conformance.md#prove-a-client',
   silence: 'right',
-  joined,
+  joined: true,
   play,
 });
-
-/** Plays a lie that the client meets when it next brings itself up to date. */
-export async function synced(desk: Desk): Promise<void> {
-  await desk.sync();
-}
 
 export const numberOf = (id: string): number => Number(id.slice('LIAR-'.length));

@@ -3,7 +3,7 @@ import { newId } from '../../support/client.js';
 import { hide } from '../lies/history.js';
 import type { Json } from '../proxy.js';
 import { frameOf, type Desk } from './desk.js';
-import { synced, told, type NetworkLie } from './script.js';
+import { told, type NetworkLie } from './script.js';
 
 /** A delete that the server makes in place of an edit, and counts as a delete. */
 const deletes =
@@ -18,7 +18,7 @@ const deletes =
       row['id'] === id ? [{ ...row, deletedAt: row['ts'], payloadEnc: null, sig: sig ?? null }] : [row],
     );
     desk.recount((end) => less(end, version));
-    await synced(desk);
+    await desk.sync();
   };
 
 /** The row of an item that the user deleted, as it was before; the client has seen the delete. */
@@ -75,7 +75,7 @@ export const STREAM: readonly NetworkLie[] = [
         );
         return [row['id'] === id ? { ...row, payloadEnc: { ...seal, keys } } : row];
       });
-      await synced(desk);
+      await desk.sync();
       if (!desk.shows(id)) desk.believed.push('it does not show an item that opens through its master wrap');
     },
   }),
@@ -92,7 +92,7 @@ export const STREAM: readonly NetworkLie[] = [
       await desk.arm();
       await desk.put('the third text', id);
       desk.bend((row) => [row['id'] === id ? { ...old, version: row['version'] } : row]);
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(25, 'stream', {
@@ -101,7 +101,7 @@ export const STREAM: readonly NetworkLie[] = [
       const old = await deletedOne(desk);
       const hiding = await desk.put('what the liar hides behind');
       desk.bend((row) => [row['id'] === hiding.id ? { ...old, version: row['version'] } : row]);
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(119, 'stream', {
@@ -111,7 +111,7 @@ export const STREAM: readonly NetworkLie[] = [
       for (const text of ['behind this', 'behind that']) {
         const hiding = await desk.put(text);
         desk.bend((row) => [row['version'] === hiding.version ? { ...old, version: row['version'] } : row]);
-        await synced(desk);
+        await desk.sync();
       }
     },
   }),
@@ -128,7 +128,7 @@ export const STREAM: readonly NetworkLie[] = [
       for (const turn of turns) {
         const hiding = await desk.put('what the liar hides behind');
         desk.bend((row) => [row['version'] === hiding.version ? { ...turn, version: row['version'] } : row]);
-        await synced(desk);
+        await desk.sync();
       }
     },
   }),
@@ -141,7 +141,7 @@ export const STREAM: readonly NetworkLie[] = [
       await desk.arm();
       desk.bend((row) => (Number(row['version']) > Number(headVersion) ? [] : [row]));
       desk.recount((end) => ({ ...end, version: headVersion, itemCount, versionSum }));
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(28, 'reset', {
@@ -152,7 +152,7 @@ export const STREAM: readonly NetworkLie[] = [
       await desk.sync();
       await desk.arm();
       await retell(desk, (row) => (row['id'] === id ? { ...old, version: row['version'] } : row));
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(29, 'reset', {
@@ -161,7 +161,7 @@ export const STREAM: readonly NetworkLie[] = [
       desk.liar.frame = (frame) => (frame['type'] === 'caught_up' ? [{ type: 'reset', epoch: 'empty' }, end] : []);
       desk.liar.answer = ({ path }, truth) =>
         path.startsWith('/items?') ? { ...truth, items: [], nextSince: 0, epoch: 'empty', reset: true } : undefined;
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(32, 'cursor', {
@@ -169,7 +169,7 @@ export const STREAM: readonly NetworkLie[] = [
     play: async (desk) => {
       const { id } = await desk.put('thrice');
       desk.liar.frame = (frame) => (frame['type'] === 'item' ? [frame, frame, frame] : [frame]);
-      await synced(desk);
+      await desk.sync();
       if (!desk.shows(id)) desk.believed.push('it does not show an item that came three times');
     },
   }),
@@ -179,13 +179,13 @@ export const STREAM: readonly NetworkLie[] = [
       await desk.sync();
       const { version } = await desk.put('the edit', edited.id);
       desk.bend((row) => (row['version'] === version ? [] : [row]));
-      await synced(desk);
+      await desk.sync();
       if (desk.client.problems.length === 0) desk.believed.push('it does not miss an edit that is counted');
       const id = newId();
       hide(desk, [id]);
       await desk.put('hidden', id);
       await desk.put('what comes after it');
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(35, 'cursor', {
@@ -195,14 +195,14 @@ export const STREAM: readonly NetworkLie[] = [
       await desk.arm();
       desk.bend((row) => (row['id'] === id ? [] : [row]));
       desk.recount((end) => less(end, version));
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(36, 'cursor', {
     silence: 'silent',
     play: async (desk) => {
       desk.recount((end) => ({ ...end, version: Number(end['version']) + 1_000 }));
-      await synced(desk);
+      await desk.sync();
       if (desk.client.problems.length === 0) desk.believed.push('it takes the end of a replay at its word');
       desk.liar.honest();
       const { id } = await desk.put('below what the server named');
@@ -213,7 +213,7 @@ export const STREAM: readonly NetworkLie[] = [
   told(37, 'cursor', {
     play: async (desk) => {
       desk.recount((end) => ({ ...end, itemCount: Number(end['itemCount']) + 1 }));
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(38, 'reset', {
@@ -221,7 +221,7 @@ export const STREAM: readonly NetworkLie[] = [
       desk.liar.frame = (frame) => [frame['type'] === 'caught_up' ? { ...frame, epoch: 'another' } : frame];
       desk.liar.answer = ({ path }, truth) =>
         path.startsWith('/items?') || path === '/me' ? { ...truth, epoch: 'another' } : undefined;
-      await synced(desk);
+      await desk.sync();
     },
   }),
   told(42, 'replies', {
@@ -232,7 +232,7 @@ export const STREAM: readonly NetworkLie[] = [
         return { ...truth, items: [], hasMore: true, nextSince: Number(since) + 1, reset: false };
       };
       desk.recount((end) => ({ ...end, itemCount: Number(end['itemCount']) + 1 }));
-      await synced(desk);
+      await desk.sync();
     },
   }),
 ];

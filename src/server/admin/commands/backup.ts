@@ -165,9 +165,9 @@ async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
   return valueOf<number>(pool, 'SELECT coalesce(max(number), 0) FROM migrations');
 }
 
-/** Connections of every running server. A pooler keeps those through it open afterwards. */
-const PAST_POOLER: readonly string[] = [CONNECTION_NAMES.listen];
-const SERVERS: readonly string[] = Object.values(CONNECTION_NAMES);
+/** Names of a server's connections; and of those that never go through a pooler, which keeps its own open afterwards. */
+const SERVER_CONNECTIONS: readonly string[] = Object.values(CONNECTION_NAMES);
+const DIRECT_CONNECTIONS: readonly string[] = [CONNECTION_NAMES.listen];
 
 /** Wait for backends, ms: each ends shortly after its client, so a restore right after a stop is not refused. */
 const ENDING_MS = 2_000;
@@ -190,7 +190,7 @@ async function requireNoServer(
     const backends = await valueOf<number>(
       pool,
       'SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
-      [listenDatabaseUrl === null ? SERVERS : PAST_POOLER],
+      [listenDatabaseUrl === null ? SERVER_CONNECTIONS : DIRECT_CONNECTIONS],
     );
     if (backends === 0) return;
     if (waited >= ENDING_MS) throw running();

@@ -23,7 +23,7 @@ import {
 } from './process.js';
 import { databaseUser, requireReachable, type SystemUser } from './user.js';
 
-export interface EmbeddedOptions {
+interface EmbeddedOptions {
   /** Absolute path; the cluster is in its folder `postgres`, the log in `postgres.log`. */
   readonly dataDir: string;
   /** The superuser's password, the same at every start with this `dataDir` (src/server/config/secrets.ts keeps it). */

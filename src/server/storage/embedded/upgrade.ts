@@ -44,7 +44,7 @@ export const UPGRADE_STEPS = [
 ] as const;
 export type UpgradeStep = (typeof UPGRADE_STEPS)[number];
 
-export interface UpgradeOptions {
+interface UpgradeOptions {
   /** The database superuser's password, in both clusters. */
   readonly password: string;
   /** Folder of the migrations. */
@@ -55,7 +55,7 @@ export interface UpgradeOptions {
   readonly onProgress: (done: number, total: number) => void;
 }
 
-export interface Upgraded {
+interface Upgraded {
   readonly epoch: string;
   readonly figures: readonly TableFigures[];
 }
