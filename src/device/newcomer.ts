@@ -1,6 +1,7 @@
 /** Questions before a machine becomes a device: server, words and password; and the default for its name. */
 import { hostname } from 'node:os';
-import { isLocalHost, serverAddress } from '../sdk/address.js';
+import { isLocalHost } from '../protocol/local-host.js';
+import { serverAddress } from '../sdk/address.js';
 import { ApiError } from '../sdk/errors.js';
 import type { Platform } from '../sdk/platform.js';
 import { CryptoRefusal } from '../crypto/refusal.js';

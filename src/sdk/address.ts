@@ -1,11 +1,9 @@
 /** Server addresses as users type them, and the text that combines an address with the words of a pairing. */
 import { normalizeWords } from '../crypto/words.js';
+import { isLocalHost } from '../protocol/local-host.js';
 import { baseOf } from './http.js';
 
 const MARK = '#pair=';
-
-/** True for a loopback host, where http is as safe as https. */
-export const isLocalHost = (host: string): boolean => /^(localhost|127\.[\d.]+|\[::1\]|.*\.localhost)$/.test(host);
 
 /**
  * Normalizes an address as typed: without a scheme, https, or http for a loopback host. Throws `TypeError` for an

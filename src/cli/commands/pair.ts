@@ -1,6 +1,7 @@
 /** `pair`: shows six words for another device, and asks the user whether the device that knows them may join. */
 import { encode } from 'uqr';
-import { isLocalHost, offerText } from '../../sdk/address.js';
+import { isLocalHost } from '../../protocol/local-host.js';
+import { offerText } from '../../sdk/address.js';
 import type { Device } from '../../sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';

@@ -8,7 +8,7 @@
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { connect, isIP } from 'node:net';
-import { isLocalHost } from '../../sdk/address.js';
+import { isLocalHost } from '../../protocol/local-host.js';
 import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
 import type { OpenSocket } from '../../sdk/platform.js';
 import { count, nullable, object, record, string } from '../../sdk/reader.js';

@@ -3,7 +3,7 @@ import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide
 import type { ComponentChild } from 'preact';
 import { useState, useEffect, useRef } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
-import { isLocalHost } from '../../sdk/address.js';
+import { isLocalHost } from '../../protocol/local-host.js';
 import type { DeviceRow, Failure, Offer } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { Compare, WordGrid } from './compare.js';
