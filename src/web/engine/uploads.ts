@@ -268,10 +268,10 @@ export class Uploads {
 
   private publish(): void {
     this.publishedAt = this.ports.clock.now();
-    const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem }) => {
-      const shown = state === 'queued' ? ('waiting' as const) : state;
-      return { id, name: file.name, size: file.size, done, speed, state: shown, problem };
-    });
+    const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem }) => ({
+      ...{ id, name: file.name, size: file.size, done, speed, problem },
+      state: state === 'queued' ? ('waiting' as const) : state,
+    }));
     this.list.set(shown);
   }
 }
