@@ -43,7 +43,7 @@ async function scene(t: Test): Promise<Scene> {
 
 t.test('CBLOB-49: an interrupted upload is listed, and the same command resumes it', async (t) => {
   const { desk, path, away } = await scene(t);
-  t.match(await desk.call(['uploads']), { out: /No upload was interrupted/ });
+  t.match(await desk.call(['uploads']), { out: /No interrupted upload is left/ });
   await away();
   const [left] = (await desk.json(['uploads']))['uploads'] as Json[];
   t.match(left, { type: 'video', file: path, size: BYTES.length });

@@ -391,7 +391,8 @@ t.test('IMPORT-10: database XML is refused for entities, comments, large attachm
     [`<Tags>${' '.repeat(10_001)}</Tags>`, /too many tags/],
   ];
   for (const [inner, why] of bad) t.throws(() => expectPlainXml(xml(inner)), { message: why }, inner.slice(0, 60));
-  const plain = '<Value ProtectInMemory="True">Compressed &gt; a > b</Value>\r\n\t<Value Ref="0" /><Tags>a;b</Tags>';
+  const plain =
+    '<Value ProtectInMemory="True">Compressed &gt; a > b</Value>\r\n\t<Value Ref="0" /><Tags>a;b</Tags><Binary ID="0" Compressed="False">/////w==</Binary>';
   expectPlainXml(xml(plain));
   t.end();
 });

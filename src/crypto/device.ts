@@ -43,8 +43,8 @@ export function isCertified(sodium: Sodium, masterKey: Uint8Array, device: Liste
 }
 
 /**
- * Throws `uncertified_device`, naming the ids, unless every device's certificate verifies. Called
- * before every sealing of a key, so that no key goes to a device only because the server listed it.
+ * Throws `uncertified_device`, naming the ids, unless every device's certificate verifies. Called before every sealing
+ * of a key, so that no key goes to a device only because the server listed it.
  */
 export function expectCertified(sodium: Sodium, masterKey: Uint8Array, devices: readonly ListedDevice[]): void {
   const refused = devices.filter((device) => !isCertified(sodium, masterKey, device)).map((device) => device.id);

@@ -114,11 +114,11 @@ function showOffer({ terminal, platform }: Context, offer: PairingOffer, serverU
   terminal.print(`Both in one text:   ${dim(text)}`);
   if (qr) for (const line of ['', ...qrLines(text, terminal.colours)]) terminal.print(line);
   const minutes = Math.max(1, Math.round((offer.expiresAt - platform.clock.now()) / 60_000));
+  terminal.note(`They are good for one device and ${counted(minutes, 'minute')}. Ctrl-C ends this.`);
   if (isLocalHost(new URL(serverUrl).hostname))
     terminal.note(
-      'Only this machine can join at this address: the reference, "One address for all", has what others need.',
+      'Only this machine can join at this address. For other machines see "One address for all" in the reference.',
     );
-  terminal.note(`They are good for one device and ${counted(minutes, 'minute')}. Ctrl-C ends this.`);
   terminal.progress('Waiting for the new device ...');
 }
 

@@ -41,7 +41,7 @@ async function list({ terminal, platform, withDevice }: Context): Promise<void> 
   await withDevice(async ({ device }) => {
     const found = await device.uploads();
     show(terminal, { uploads: found.map(facts) }, () => {
-      if (found.length === 0) return ['No upload was interrupted.'];
+      if (found.length === 0) return ['No interrupted upload is left.'];
       const rows = found.map((one) => [
         ...[`${percentOf(one)} %`, sizeText(one.size), relative(one.begunAt, platform.clock.now())],
         sanitizeText(one.source.name),

@@ -14,7 +14,6 @@ const LEVELS_MAX = 256;
 const TAG_LIST_MAX = 10_000;
 
 /** The characters that the library removes before it parses: without this a name could be hidden by one. */
-
 const REMOVED = /[\x00-\x09\x0b\x0c\x0e-\x1f]/g;
 const DECLARATION = /^[^<]{0,16}<\?xml[^<>]{0,200}\?>/;
 /** A tag as KeePass programs write it. Quotation marks are matched: a `>` within them does not end the tag. */
@@ -40,7 +39,8 @@ export function expectPlainXml(bytes: Buffer): void {
     if (tag === undefined || (level > 0 && attributes.includes('xmlns'))) throw unusual();
     level += closes !== '' ? -1 : empty !== '' ? 0 : 1;
     if (names.add(name).size > NAMES_MAX || level > LEVELS_MAX) throw unusual();
-    const isCompressed = attributes.includes('Compressed');
+    // MacPass writes `False` where it does not compress.
+    const isCompressed = attributes.replace(' Compressed="False"', '').includes('Compressed');
     if (closes !== '' || empty !== '' || !(isCompressed || name === 'Tags')) continue;
     // The library joins the texts around elements inside, so that there must be none.
     if (xml[next + 1] !== '/') throw unusual();

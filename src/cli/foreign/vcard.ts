@@ -35,8 +35,9 @@ export function readVcards(text: string): readonly Entry[] {
 }
 
 function cardsOf(text: string): readonly Card[] {
-  const lines = text.split(/\r\n|\r|\n/, LINES_MAX + 1);
-  if (lines.length > LINES_MAX) throw new ForeignError('', `it has more than ${LINES_MAX} lines`);
+  // The last line may end with a line break.
+  const lines = text.split(/\r\n|\r|\n/, LINES_MAX + 2);
+  if (lines.length > LINES_MAX + 1) throw new ForeignError('', `it has more than ${LINES_MAX} lines`);
   const cards: Card[] = [];
   let begun: { readonly at: number; readonly properties: Property[] } | undefined;
   for (let at = 0; at < lines.length;) {

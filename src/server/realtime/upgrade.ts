@@ -129,8 +129,11 @@ export class Upgrader {
     const { spend, ...right } = ticket;
     const claims = { tenantId, ...right };
     return this.byClaims(ctx, claims, async () => {
-      // A request that is refused for its form does not use up the ticket.
-      if (ctx.fault !== undefined) throw ctx.fault;
+      // A request that is refused for its form does not use up the ticket, but counts.
+      if (ctx.fault !== undefined) {
+        this.parts.pipeline.rates.take(ctx.owner, 'read');
+        throw ctx.fault;
+      }
       if (!(await spend())) throw bad();
       return this.parts.pipeline.authenticator.callerOf(claims, 'together');
     });
