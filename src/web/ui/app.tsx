@@ -5,7 +5,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
 import { toEdit, toMove, clearClipboard, clearsAt, binName, move } from './actions.js';
 import { BeginScreen } from './begin.js';
-import { Composer } from './composer.js';
+import { Composer, forgetTyped } from './composer.js';
 import { DropZone } from './drop.js';
 import { KIND_ICONS } from './fields.js';
 import { KeysDialog, useKeys } from './keys.js';
@@ -64,6 +64,10 @@ function SharedWaiting() {
 
 function Screens() {
   const now = phase.value;
+  const isOut = now?.phase === 'locked' || now?.phase === 'empty';
+  useEffect(() => {
+    if (isOut) forgetTyped();
+  }, [isOut]);
   switch (now?.phase) {
     case undefined:
     case 'starting':

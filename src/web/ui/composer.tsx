@@ -8,7 +8,7 @@ import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
 import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import { Button, submits } from './kit.js';
-import { bins, call, phase } from './link.js';
+import { bins, call } from './link.js';
 import { Menu } from './menu.js';
 import { binId, focusComposer, focusList } from './route.js';
 import { text } from './strings.js';
@@ -37,13 +37,12 @@ const target = signal<string | null>(null);
 const isFilled = ({ typed, draft }: Input): boolean => draft !== null || typed.trim() !== '';
 
 effect(() => hold('composer', isFilled(input.value)));
-// What was typed, maybe a password, is not kept for whoever unlocks or joins next.
-effect(() => {
-  const now = phase.value?.phase;
-  if (now !== 'locked' && now !== 'empty') return;
+
+/** Drops what was typed, maybe a password: it is not kept for whoever unlocks or joins next. */
+export function forgetTyped(): void {
   input.value = EMPTY;
   target.value = null;
-});
+}
 
 /** The bin that new items are put into. */
 function into(): string {
