@@ -295,7 +295,10 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
     t.notMatch(failure.message, /\n|at .*:\d+/, `${code}: the message is one line`);
   }
   const elsewhere = new PairingError('bad_request', 'x', { cause: new CryptoRefusal('wrong_host', 'x') });
-  t.match(failureOf(elsewhere), { code: 'pairing_bad_request', message: /another address/, hint: /`recover`/ });
+  t.match(failureOf(elsewhere), {
+    ...{ exitCode: EXIT.untrusted, code: 'pairing_bad_request', message: /another server address/ },
+    hint: /address that `pair` shows.*somebody may be in between: never type the twelve words there/,
+  });
   t.match(failureOf(api('rate_limited', 429)).hint, /7 s/, 'the hint says how long to wait');
   const refused = new NetworkError('network', 'x', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) });
   t.match(failureOf(refused).message, /nothing listens/);

@@ -77,13 +77,16 @@ const PAIRING: Readonly<Record<errors.PairingFailure, Omit<Failure, 'code'>>> = 
   password_required: PASSWORD_REQUIRED,
 };
 
-/** A `bad_request` that an address typed differently explains. */
+/**
+ * A `bad_request` that an address typed differently explains, and a server in between as well: so nobody is sent to the
+ * other address with the twelve words unless they know it.
+ */
 const WRONG_HOST = {
   exitCode: EXIT.untrusted,
-  message: 'the new device used another address of the server than this one',
+  message: 'the new device used another server address than this one',
   hint:
-    'Nothing was given to it. Join with the address that `pair` shows. Where that cannot be reached from there, `recover` ' +
-    'with the twelve words at the other address, and `pair` on that device.',
+    'Nothing was given to it. Join with the address that `pair` shows. If you do not know the other address, somebody may ' +
+    'be in between: never type the twelve words there. If it is yours as well, see "One address for all" in the reference.',
 } as const;
 
 /** The others end with `EXIT.failure`. */

@@ -19,7 +19,7 @@ import { hostsOf } from './database-hosts.js';
 /** How often it looks whether anything was received while all is well, ms. */
 const CHECK_MS = 1_000;
 /**
- * While nothing is, the first and then every third time sends a health check: each second they would be most of what an
+ * While nothing is, the first and then every third time sends a health check: each second they would be half of what an
  * idle instance does.
  */
 const QUIET_CHECKS = 3;

@@ -146,7 +146,7 @@ function Open() {
         {page.value === null || isRevoked.value ? <Browse /> : <Page page={page.value} />}
       </main>
       {drawer.value && <Drawer />}
-      {binDialog.value !== null && <BinDialog />}
+      {binDialog.value !== null && <BinDialog of={binDialog.value} />}
       {showingKeys.value && <KeysDialog />}
       {!isRevoked.value && <DropZone />}
       {clearsAt.value !== null && <ClipboardBar at={clearsAt.value} />}

@@ -16,7 +16,7 @@ import {
   TriangleAlert,
 } from 'lucide-preact';
 import type { ComponentChildren, JSX } from 'preact';
-import { useRef, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { isEmoji } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow, DeviceInfo } from '../link/messages.js';
@@ -158,10 +158,9 @@ export function Drawer() {
 /** Characters of an emoji with its modifiers. */
 const EMOJI_MAX = 16;
 
-/** Makes or edits the bin of `binDialog`. Not part of the side bar, which is hidden where a window becomes narrow. */
-export function BinDialog() {
-  const asked = useRef(binDialog.value);
-  const bin = asked.current === 'new' ? undefined : (asked.current ?? undefined);
+/** Makes or edits a bin. Not part of the side bar, which is hidden where a window becomes narrow. */
+export function BinDialog({ of }: { of: BinRow | 'new' }) {
+  const bin = of === 'new' ? undefined : of;
   const onClose = (): void => void (binDialog.value = null);
   const [name, setName] = useState(bin?.name ?? '');
   const [emoji, setEmoji] = useState(bin?.emoji ?? '');
