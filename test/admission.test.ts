@@ -222,6 +222,27 @@ t.test(
   },
 );
 
+t.test('ADMIT-04: while the database answers nothing, few are told to come back soon', async (t) => {
+  const { clock, come, away, admission } = world();
+  // Fewer than wait, so the rate has never been measured.
+  for (let n = 0; n < 20; n++) come(`stuck-${n}`, '1');
+  clock.advance(6_000);
+  for (let n = 0; n < 1_000; n++) come(`tenant-${n}`, '1');
+  await settle();
+  t.equal(admission.rate, 1_000);
+  const seconds = away().map(([, one]) => one.seconds);
+  t.equal(seconds.length, 1_000);
+  t.equal(seconds.filter((each) => each <= 1).length, 10);
+  t.ok(Math.max(...seconds) >= 90, `the last one after ${Math.max(...seconds)} s`);
+});
+
+t.test('ADMIT-04: a slow window counts by its duration', async (t) => {
+  const { come, answer, admission } = world();
+  for (let n = 0; n < 1_000; n++) come(`tenant-${n}`, '1');
+  await answer(5_000);
+  t.ok(admission.rate < 20, `${admission.rate} a second`);
+});
+
 t.test('ADMIT-08: while the database hardly answers the times to come back grow, up to ten minutes', async (t) => {
   const { come, answer, away, admission, asked } = world();
   for (let n = 0; n < 3_000; n++) come(`tenant-${n}`, '1');

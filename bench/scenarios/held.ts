@@ -189,8 +189,10 @@ class Held {
 /** Runs S9; rejects with `AuditError` where a socket or a write is lost. */
 export async function heldSockets(context: Context): Promise<Outcome> {
   const devices = context.options.sockets ?? FLOOR;
-  // One instance more than the sockets need: the others must take over the sockets of the one that is killed.
-  const crowd = await Crowd.open(context, { name: 'held', text: 'held sockets', devices, spare: 1 });
+  // The others must take over the sockets of the one that is killed. The kernel fills instances unevenly, so they need
+  // the same share of free room whatever their number is.
+  const spare = Math.ceil(devices / FLOOR);
+  const crowd = await Crowd.open(context, { name: 'held', text: 'held sockets', devices, spare });
   const outcome = await new Held(context, crowd).run();
   await crowd.close();
   return outcome;

@@ -23,8 +23,9 @@ const SLOW_MS = 500;
 /** Sockets per second that a database is assumed to admit until measured, and the minimum of the rate. */
 const RATE_INITIAL = 1_000;
 const RATE_MIN = 10;
-/** Weight of a new measurement in the rate. */
+/** Least weight of a new measurement in the rate, and the duration from which on it counts alone, ms. */
 const RATE_WEIGHT = 0.2;
+const RATE_MS = 5_000;
 /** Maximum wait of a socket: well below a client's time limit for opening one, s. */
 const WAIT_MAX_S = 5;
 /** Maximum of waiting sockets: each occupies one of the concurrent calls, of which requests need the rest. */
@@ -132,7 +133,7 @@ export class Admission {
   private makeRoom({ tenantId, owner }: Arrival): boolean {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
-    const capacity = Math.min(WAITING_MAX, Math.ceil(this.rate * WAIT_MAX_S));
+    const capacity = Math.min(WAITING_MAX, Math.ceil(this.rateAt(this.options.clock.now()) * WAIT_MAX_S));
     const own = this.queue.get(tenantId)?.length ?? 0;
     if (own >= Math.max(TENANT_MIN, capacity * TENANT_SHARE)) return false;
     if (this.waiting < capacity) return true;
@@ -206,8 +207,7 @@ export class Admission {
     if (this.waiting > 0) {
       if (++measured.answers < measured.target) return;
       const ms = now - measured.since;
-      const rate = (measured.answers * 1_000) / ms;
-      if (ms > 0) this.rate = Math.max(RATE_MIN, this.rate + RATE_WEIGHT * (rate - this.rate));
+      if (ms > 0) this.rate = this.mixed((measured.answers * 1_000) / ms, Math.max(RATE_WEIGHT, ms / RATE_MS));
       if (!measured.halved) this.window = Math.min(WINDOW_MAX, this.window + WINDOW_STEP);
     }
     this.measureFrom(now);
@@ -218,11 +218,27 @@ export class Admission {
     this.measured = { since: now, answers: 0, target: this.window, halved: false };
   }
 
+  private mixed(measured: number, weight: number): number {
+    return Math.max(RATE_MIN, this.rate + Math.min(1, weight) * (measured - this.rate));
+  }
+
+  /**
+   * The rate, lowered by the measurement under way, which can only come out below its target over the time so far. A
+   * database that answers nothing ends no measurement: at the rate of better times all would come back after a second.
+   */
+  private rateAt(now: number): number {
+    const { since, target } = this.measured;
+    const ms = Math.max(0, now - since);
+    const most = (target * 1_000) / ms;
+    return this.underWay > 0 && most < this.rate ? this.mixed(most, ms / RATE_MS) : this.rate;
+  }
+
   /** Promises the next free time, after the sockets that wait and those that were promised one before. */
   private turnedAway(owner: string): TurnedAway {
     const now = this.options.clock.now();
+    const rate = this.rateAt(now);
     const latest = now + RETRY_AFTER_MAX_S * 1_000;
-    const next = Math.max(this.latestPromise, now + (this.waiting * 1_000) / this.rate) + 1_000 / this.rate;
+    const next = Math.max(this.latestPromise, now + (this.waiting * 1_000) / rate) + 1_000 / rate;
     this.latestPromise = Math.min(next, latest);
     // If all times up to the latest are promised, the others are spread at random over the whole period.
     const at = next > latest ? now + this.options.random() * (latest - now) : next;
