@@ -2,7 +2,8 @@
 import { useSignal } from '@preact/signals';
 import { X } from 'lucide-preact';
 import { useEffect } from 'preact/hooks';
-import type { DeviceInfo, HiddenRow, Notice as Told, Upload } from '../link/messages.js';
+import type { HiddenItem } from '../../sdk/item-reader.js';
+import type { DeviceInfo, Notice as Told, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { Button, Dialog, Notice, OneLine, When, Progress } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
@@ -139,7 +140,7 @@ function Hidden({ count }: { count: number }) {
 }
 
 function HiddenDialog({ onClose }: { onClose: () => void }) {
-  const rows = useSignal<readonly HiddenRow[]>([]);
+  const rows = useSignal<readonly HiddenItem[]>([]);
   useEffect(() => void attempt(call('hidden').then((all) => (rows.value = all))), []);
   return (
     <Dialog title={words.hidden(rows.value.length)} onClose={onClose}>
