@@ -1,7 +1,7 @@
 /** Becoming a device: claim a server, join with six words, recover with twelve. */
 import type { TargetedKeyboardEvent } from 'preact';
 import { signal } from '@preact/signals';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
@@ -23,9 +23,7 @@ import {
 const { begin } = text;
 
 /** The words or token of the page's address. In memory only. */
-let fragment: Fragment | null = null;
-/** Counts the fragments taken from the address, so that the form shows a new one. */
-const opened = signal(0);
+const fragment = signal<Fragment | null>(null);
 
 /** Moves words or a token out of the page's address, before anything else can read or keep them. */
 export function takeFragment(): void {
@@ -34,8 +32,7 @@ export function takeFragment(): void {
   history.replaceState(null, '', location.pathname + location.search);
   // An open device needs neither.
   if (phase.peek()?.phase === 'open') return;
-  fragment = read;
-  opened.value++;
+  fragment.value = read;
 }
 
 const ownName = (): string => begin.browserOn(...browserOf(navigator));
@@ -65,7 +62,7 @@ export function BeginScreen() {
   useEffect(
     () => () => {
       // Used, or no longer needed.
-      if (phase.peek()?.phase === 'open') fragment = null;
+      if (phase.peek()?.phase === 'open') fragment.value = null;
     },
     [],
   );
@@ -75,12 +72,9 @@ export function BeginScreen() {
     setChosen(null);
     ask();
   }, [failed]);
-  const [draft, setDraft] = useState<Draft>(() => ({
-    ...{ name: ownName(), words: '', phrase: '', token: '' },
-    ...fragment,
-  }));
-  const taken = opened.value;
-  useEffect(() => setDraft((before) => ({ ...before, ...fragment })), [taken]);
+  const [draft, setDraft] = useState<Draft>(() => ({ name: ownName(), words: '', phrase: '', token: '' }));
+  const given = fragment.value;
+  useLayoutEffect(() => setDraft((before) => ({ ...before, ...given })), [given]);
   const way = chosen ?? wayFor(now.claimed);
   if (step.step !== 'idle' && failed === null) return <Step step={step} way={way} />;
   if (way === null) return <Asking problem={now.problem ?? refused} onAgain={ask} />;
@@ -103,7 +97,7 @@ export function BeginScreen() {
 
 /** Words in the address imply that the server is claimed, even while it does not answer. */
 function wayFor(claimed: boolean | null): Way | null {
-  if (claimed === null) return fragment?.words === undefined ? null : 'join';
+  if (claimed === null) return fragment.value?.words === undefined ? null : 'join';
   return claimed ? 'join' : 'claim';
 }
 
