@@ -10,7 +10,7 @@ import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
 import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
 import { call, devices, info, isRevoked, useItem } from './link.js';
-import { copyLabel, entriesOf } from './list.js';
+import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
 import { leave } from './route.js';
 import { Confirm } from './screen.js';
@@ -82,13 +82,10 @@ function Known({ item }: { item: ItemDetail }) {
 }
 
 function HeadActions({ item, onEdit }: { item: ItemDetail; onEdit: () => void }) {
+  const { label, icon, onSelect } = takeOf(item);
   return (
     <>
-      {item.file === null ? (
-        <Button kind="icon" icon={Copy} label={copyLabel(item)} onClick={() => void copyItem(item)} />
-      ) : (
-        <Button kind="icon" icon={Download} label={text.list.download} onClick={() => void download(item)} />
-      )}
+      <Button kind="icon" icon={icon} label={label} onClick={onSelect} />
       {!isRevoked.value && <Button kind="icon" icon={Pencil} label={text.list.edit} onClick={onEdit} />}
       <Menu label={text.list.more(item.title)} entries={entriesOf(item)} />
     </>

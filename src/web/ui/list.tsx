@@ -12,7 +12,7 @@ import { download } from './content.js';
 import { KIND_ICONS } from './fields.js';
 import { Button, EmptyState, OneLine, SecondsTo, When } from './kit.js';
 import { link, isRevoked } from './link.js';
-import { Menu, type MenuEntry } from './menu.js';
+import { Menu, type Entry, type MenuEntry } from './menu.js';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
 import { text } from './strings.js';
 
@@ -107,9 +107,9 @@ export function List() {
   const rows = useRef<HTMLUListElement>(null);
   const filter = useMemo<Filter>(
     () => ({
-      ...(binId.value === null ? {} : { binId: binId.value }),
-      ...(filters.value.length === 0 ? {} : { types: filters.value }),
-      ...(query.value.trim() === '' ? {} : { text: query.value.trim() }),
+      binId: binId.value ?? undefined,
+      types: filters.value.length === 0 ? undefined : filters.value,
+      text: query.value.trim(),
     }),
     [binId.value, filters.value, query.value],
   );
@@ -291,16 +291,17 @@ function NothingHere({ filtered }: { filtered: boolean }) {
   return <EmptyState icon={Inbox} title={words.noneTitle} lead={words.none} />;
 }
 
-/** The label of copying an item. */
-export const copyLabel = ({ type }: Pick<ItemRow, 'type'>): string =>
-  type === 'password' ? words.copySecret : text.kit.copy;
+/** Downloads a file, or copies any other item. */
+export function takeOf(item: ItemRow): Entry {
+  if (item.file !== null) return { label: words.download, icon: Download, onSelect: () => void download(item) };
+  const label = item.type === 'password' ? words.copySecret : text.kit.copy;
+  return { label, icon: Copy, onSelect: () => void copyItem(item) };
+}
 
 /** The menu entries of an item. */
 export function entriesOf(item: ItemRow): readonly MenuEntry[] {
   return [
-    item.file === null
-      ? { label: copyLabel(item), icon: Copy, onSelect: () => void copyItem(item) }
-      : { label: words.download, icon: Download, onSelect: () => void download(item) },
+    takeOf(item),
     ...(item.href === null ? [] : [{ label: words.open, icon: ExternalLink, href: item.href }]),
     ...(isRevoked.value ? [] : changesOf(item)),
   ];
@@ -375,25 +376,14 @@ function Row({ item, open, reachable }: RowProps) {
   );
 }
 
-/** The most likely action on an item: download, open or copy. */
+/** The most likely action on an item: open, download or copy. */
 function RowAct({ item, tabIndex }: { item: ItemRow; tabIndex: number }) {
-  if (item.file !== null) {
-    const label = `${words.download}: ${item.title}`;
-    return <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />;
-  }
   if (item.href !== null) {
     const opens = { label: words.open, name: `${words.open}: ${item.title}`, href: item.href, external: true };
     return <Button kind="icon" icon={ExternalLink} {...opens} tabIndex={tabIndex} />;
   }
-  return (
-    <Button
-      kind="icon"
-      icon={Copy}
-      label={`${copyLabel(item)}: ${item.title}`}
-      tabIndex={tabIndex}
-      onClick={() => void copyItem(item)}
-    />
-  );
+  const { label, icon, onSelect } = takeOf(item);
+  return <Button kind="icon" icon={icon} label={`${label}: ${item.title}`} tabIndex={tabIndex} onClick={onSelect} />;
 }
 
 function RemovedRow({ item, at }: { item: ItemRow; at: number }) {
