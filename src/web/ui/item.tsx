@@ -9,7 +9,7 @@ import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
 import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
-import { call, devices, info, isRevoked, useItem } from './link.js';
+import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
 import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
 import { leave } from './route.js';
@@ -433,23 +433,15 @@ function MediaPreview({ id, mime, name, kind }: MediaProps) {
 }
 
 function TextPreview({ id }: { id: string }) {
-  const read = useSignal<{ text: string; whole: boolean } | null | undefined>(undefined);
-  useEffect(() => {
-    let gone = false;
-    beginning(id).then(
-      (found) => gone || (read.value = found),
-      () => gone || (read.value = null),
-    );
-    return () => void (gone = true);
-  }, [id]);
-  if (read.value === undefined) return <div class="preview waiting" aria-busy="true" />;
-  if (read.value === null) return <Notice kind="warn">{words.previewFailed}</Notice>;
+  const { value: read, problem } = useLoaded(() => beginning(id), [id]);
+  if (read === null || problem !== null) return <Notice kind="warn">{words.previewFailed}</Notice>;
+  if (read === undefined) return <div class="preview waiting" aria-busy="true" />;
   return (
     <>
       <pre class="code isolate" dir="auto" tabIndex={0} aria-label={words.preview}>
-        <code>{honest(read.value.text)}</code>
+        <code>{honest(read.text)}</code>
       </pre>
-      {!read.value.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
+      {!read.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
     </>
   );
 }

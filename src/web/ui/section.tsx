@@ -1,10 +1,9 @@
 /** Common parts of the pages beside the list. */
 import { ArrowLeft } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import type { Failure } from '../link/messages.js';
+import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button } from './kit.js';
-import { info, problemOf } from './link.js';
+import { info, useLoaded } from './link.js';
 import { leave } from './route.js';
 import { text } from './strings.js';
 
@@ -34,21 +33,6 @@ export function Section({ title, children }: { title: string; children: Componen
   );
 }
 
-/** A reply of the server, requested again after each change of `turn` or the connection. Undefined: not known yet. */
-export function useAnswer<T>(ask: () => Promise<T>, turn: unknown): { value: T | undefined; problem: Failure | null } {
-  const [answer, setAnswer] = useState<{ value: T | undefined; problem: Failure | null }>({
-    value: undefined,
-    problem: null,
-  });
-  const connection = info.value?.connection.state;
-  useEffect(() => {
-    let stale = false;
-    ask().then(
-      (value) => stale || setAnswer({ value, problem: null }),
-      (error: unknown) => stale || setAnswer(({ value }) => ({ value, problem: problemOf(error) })),
-    );
-    return () => void (stale = true);
-    // Requested again when the connection is back.
-  }, [turn, connection]);
-  return answer;
-}
+/** A reply of the server, requested again after each change of `turn` or the connection. */
+export const useAnswer = <T,>(ask: () => Promise<T>, turn: unknown) =>
+  useLoaded(ask, [turn, info.value?.connection.state]);

@@ -1,10 +1,10 @@
 /** Settings of this browser and of the account. */
-import { useState, useEffect } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import { reasonOf } from '../../sdk/reasons.js';
 import type { DeviceInfo, StorageUse, LockKind } from '../link/messages.js';
 import { Button, Field, Notice, Progress, submits, toast, Dialog, Select } from './kit.js';
-import { call, info } from './link.js';
+import { call, info, useLoaded } from './link.js';
 import { metaContent } from './meta.js';
 import { Copyable, Problem, useForm, useTask, Confirm, FormDialog, PasskeyProblem } from './screen.js';
 import { PageHead, Section, useAnswer } from './section.js';
@@ -311,8 +311,7 @@ const PASSPHRASE_MIN = 8;
 /** `name`: of this device, for the passkey's label. */
 function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string }) {
   const [asked, setAsked] = useState<LockKind | null>(null);
-  const [passkeys, setPasskeys] = useState(true);
-  useEffect(() => void passkeysWork().then(setPasskeys), []);
+  const { value: passkeys = true } = useLoaded(passkeysWork, []);
   const task = useTask();
   const kinds: readonly LockKind[] =
     passkeys || lock.kind === 'passkey' ? ['none', 'passphrase', 'passkey'] : ['none', 'passphrase'];
