@@ -5,9 +5,9 @@ import { useEffect, useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
-import { Button, Field, Notice, type FieldProps } from './kit.js';
+import { Button, Field, Notice, useTyped, type FieldProps } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
-import { Problem, Screen, useForm, useTask } from './screen.js';
+import { Problem, Screen, useForm, useTask, Waiting } from './screen.js';
 import { text } from './strings.js';
 import {
   browserOf,
@@ -107,9 +107,7 @@ function Step({ step, way }: { step: Exclude<Enrolment, { step: 'idle' }>; way: 
     case 'working':
       return (
         <Screen key="working" title={begin.working[way ?? 'other']}>
-          <p class="step-waiting">
-            <span class="turning" aria-hidden="true" />
-          </p>
+          <Waiting />
           <div class="step-foot">
             <StartOver />
           </div>
@@ -309,7 +307,7 @@ function AskBack({ words, onAgain }: { words: readonly string[]; onAgain: () => 
           label={begin.ask.word(place + 1)}
           value={typed[at] ?? ''}
           onValue={(value) => setTyped(at === 0 ? [value, typed[1]] : [typed[0], value])}
-          error={wrong.includes(place) ? begin.ask.wrong(place + 1) : null}
+          error={wrong.includes(place) && begin.ask.wrong(place + 1)}
           mono
         />
       ))}
@@ -330,9 +328,7 @@ function CompareStep({ digits }: { digits: string }) {
       <Compare digits={digits} />
       <p class="quiet">{begin.compare.differ}</p>
       <div class="step-foot">
-        <p class="step-waiting" role="status">
-          <span class="turning" aria-hidden="true" /> {begin.compare.waiting}
-        </p>
+        <Waiting>{begin.compare.waiting}</Waiting>
         <StartOver />
       </div>
     </Screen>
@@ -341,22 +337,21 @@ function CompareStep({ digits }: { digits: string }) {
 
 /** The account password, where one is set. */
 function PasswordStep({ wrong }: { wrong: boolean }) {
-  const [password, setPassword] = useState('');
-  const form = useForm(password !== '', () => call('enrolPassword', password));
+  const typed = useTyped();
+  const form = useForm(typed.value !== '', () => call('enrolPassword', typed.value));
   return (
     <Screen title={begin.password.title} onSubmit={form.submit}>
       <p>{begin.password.lead}</p>
       <Field
+        {...typed}
         kind="secret"
         label={begin.password.title}
-        value={password}
-        onValue={setPassword}
         autoComplete="current-password"
-        error={wrong ? begin.password.wrong : null}
+        error={wrong && begin.password.wrong}
       />
       <Problem problem={form.problem} />
       <div class="step-foot">
-        <Button kind="primary" submit wide busy={form.busy} disabled={password === ''} label={begin.password.go} />
+        <Button kind="primary" submit wide busy={form.busy} disabled={typed.value === ''} label={begin.password.go} />
         <StartOver />
       </div>
     </Screen>

@@ -8,12 +8,12 @@ import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
-import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
+import { Button, closeDialogs, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
 import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
 import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
 import { leave } from './route.js';
-import { Confirm } from './screen.js';
+import { ask } from './screen.js';
 import { text, honest } from './strings.js';
 import { keepDraft, keptDraft } from './unsaved.js';
 
@@ -150,29 +150,20 @@ function Facts({ item }: { item: ItemDetail }) {
   );
 }
 
-/** The end of an edit. If something was typed, `cancel` first asks for confirmation, by the dialog `asked`. */
-function useEnd(id: string, onClose: () => void) {
-  const asking = useSignal(false);
-  const onEnd = (): void => {
-    keepDraft(id, undefined);
-    onClose();
-  };
-  const cancel = (): void => {
-    if (keptDraft(id) === undefined) onEnd();
-    else asking.value = true;
-  };
-  const stay = (): void => void (asking.value = false);
-  const asked = asking.value && (
-    <Confirm title={words.discardTitle} action={text.kit.discard} onYes={onEnd} onClose={stay} />
-  );
-  return { onEnd, cancel, asked };
-}
-
 function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonObject; onClose: () => void }) {
   const draft = useSignal(keptDraft(item.id) ?? draftOf(item.type, payload));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
-  const { onEnd, cancel, asked } = useEnd(item.id, onClose);
+  const onEnd = (): void => {
+    // The item's heading, which appears now, gets the focus only where no dialog has it.
+    closeDialogs();
+    keepDraft(item.id, undefined);
+    onClose();
+  };
+  const cancel = (): void => {
+    if (keptDraft(item.id) === undefined) onEnd();
+    else ask({ title: words.discardTitle, action: text.kit.discard, onYes: onEnd });
+  };
   const save = async (): Promise<void> => {
     const checked = payloadOf(item.type, draft.value, payload);
     errors.value = checked.errors;
@@ -183,37 +174,34 @@ function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonOb
     busy.value = false;
   };
   return (
-    <>
-      <form
-        class="item"
-        noValidate
-        aria-label={text.list.edit}
-        onSubmit={submits(() => void save())}
-        onKeyDown={(event) => {
-          if (event.key === 'Escape') {
-            event.stopPropagation();
-            // Else the same key press would close the dialog that it opens.
-            event.preventDefault();
-            cancel();
-          } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
-        }}
-      >
-        <header class="item-head">
-          <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
-          <span class="grow" />
-          <Button kind="primary" submit busy={busy.value} label={text.kit.save} />
-        </header>
-        <div class="item-body">
-          <KindFields
-            type={item.type}
-            draft={draft.value}
-            errors={errors.value}
-            onDraft={(next) => keepDraft(item.id, (draft.value = next))}
-          />
-        </div>
-      </form>
-      {asked}
-    </>
+    <form
+      class="item"
+      noValidate
+      aria-label={text.list.edit}
+      onSubmit={submits(() => void save())}
+      onKeyDown={(event) => {
+        if (event.key === 'Escape') {
+          event.stopPropagation();
+          // Else the same key press would close the dialog that it opens.
+          event.preventDefault();
+          cancel();
+        } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
+      }}
+    >
+      <header class="item-head">
+        <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
+        <span class="grow" />
+        <Button kind="primary" submit busy={busy.value} label={text.kit.save} />
+      </header>
+      <div class="item-body">
+        <KindFields
+          type={item.type}
+          draft={draft.value}
+          errors={errors.value}
+          onDraft={(next) => keepDraft(item.id, (draft.value = next))}
+        />
+      </div>
+    </form>
   );
 }
 

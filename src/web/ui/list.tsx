@@ -3,15 +3,27 @@
  * near.
  */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
-import { Inbox, Search, Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
+import {
+  Check,
+  Clock,
+  Copy,
+  Download,
+  ExternalLink,
+  FolderInput,
+  Inbox,
+  Pencil,
+  Search,
+  Trash2,
+  Undo2,
+} from 'lucide-preact';
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
 import type { ListPage, ListParams, ItemRow } from '../link/messages.js';
-import { edit, undoRemove, remove, toMove, copyItem } from './actions.js';
+import { binName, copyItem, edit, move, remove, undoRemove } from './actions.js';
 import { download } from './content.js';
 import { KIND_ICONS } from './fields.js';
-import { Button, EmptyState, OneLine, SecondsTo, When } from './kit.js';
-import { link, isRevoked } from './link.js';
+import { BinSign, Button, Dialog, EmptyState, OneLine, openDialog, SecondsTo, When, type Closable } from './kit.js';
+import { bins, link, isRevoked } from './link.js';
 import { Menu, type Entry, type MenuEntry } from './menu.js';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
 import { text } from './strings.js';
@@ -309,10 +321,39 @@ export function entriesOf(item: ItemRow): readonly MenuEntry[] {
 
 const changesOf = (item: ItemRow): readonly MenuEntry[] => [
   { label: words.edit, icon: Pencil, onSelect: () => edit(item) },
-  { label: words.move, icon: FolderInput, onSelect: () => (toMove.value = item) },
+  { label: words.move, icon: FolderInput, onSelect: () => askMove(item) },
   null,
   { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
 ];
+
+/** Chooses another bin for an item. */
+export const askMove = (item: ItemRow): void => openDialog((dialog) => <MoveDialog {...dialog} item={item} />);
+
+function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
+  return (
+    <Dialog title={words.moveTitle} onClose={onClose}>
+      <ul class="bin-choice">
+        {(bins.value ?? []).map((bin) => (
+          <li key={bin.id}>
+            <button
+              type="button"
+              class="nav-link"
+              aria-current={bin.id === item.binId ? 'true' : undefined}
+              onClick={() => {
+                onClose();
+                void move(item, bin.id);
+              }}
+            >
+              <BinSign emoji={bin.emoji} />
+              <bdi class="grow clip">{binName(bin.id)}</bdi>
+              {bin.id === item.binId && <Check />}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </Dialog>
+  );
+}
 
 interface RowProps {
   readonly item: ItemRow;

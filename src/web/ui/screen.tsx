@@ -7,7 +7,7 @@ import { Check, Copy, type LucideIcon } from 'lucide-preact';
 import { Fragment, type ComponentChildren } from 'preact';
 import { useState, useLayoutEffect, useRef } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { Button, Notice, submits, Dialog } from './kit.js';
+import { Button, Notice, submits, Dialog, openDialog, type Closable } from './kit.js';
 import { problemOf } from './link.js';
 import type { PasskeyError } from './passkey.js';
 import { text } from './strings.js';
@@ -15,8 +15,8 @@ import { text } from './strings.js';
 export interface Task {
   readonly busy: boolean;
   readonly problem: Failure | null;
-  /** Runs `work`, unless something runs already; `done` gets its result. */
-  readonly run: <T>(work: () => Promise<T>, done?: (value: T) => void) => void;
+  /** Runs `work` and then `done`, unless something runs already. */
+  readonly run: (work: () => Promise<unknown>, done?: () => void) => void;
 }
 
 /** One piece of work at a time. */
@@ -43,7 +43,7 @@ interface Form extends Task {
 }
 
 /** The task of a form: `submit` runs `work` and then `done`, if what was typed is `valid`. */
-export function useForm<T>(valid: boolean, work: () => Promise<T>, done?: (value: T) => void): Form {
+export function useForm(valid: boolean, work: () => Promise<unknown>, done?: () => void): Form {
   const task = useTask();
   const [tried, setTried] = useState(false);
   const submit = (): void => {
@@ -88,37 +88,40 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps) {
   );
 }
 
+interface ProblemProps {
+  readonly problem: Failure | null;
+  readonly title?: string;
+  readonly actions?: ComponentChildren;
+}
+
 /** An error, announced by screen readers. Nothing for null. */
-export function Problem({
-  problem,
-  title,
-  actions,
-}: {
-  problem: Failure | null;
-  title?: string;
-  actions?: ComponentChildren;
-}) {
+export function Problem({ problem, ...notice }: ProblemProps) {
   if (problem === null) return null;
   return (
-    <Notice kind="danger" title={title} actions={actions} live>
+    <Notice {...notice} kind="danger" live>
       {text.problem(problem)}
     </Notice>
   );
 }
 
+type PasskeyWords = Readonly<Record<PasskeyError['code'], string>>;
+
 /** As `Problem`. `words`: the screen's messages for a `PasskeyError`. */
-export function PasskeyProblem({
-  problem,
-  words,
-}: {
-  problem: Failure | null;
-  words: Readonly<Record<PasskeyError['code'], string>>;
-}) {
+export function PasskeyProblem({ problem, words }: ProblemProps & { words: PasskeyWords }) {
   if (problem?.name !== 'PasskeyError') return <Problem problem={problem} />;
   return (
     <Notice kind="warn" live>
       {words[problem.code as PasskeyError['code']]}
     </Notice>
+  );
+}
+
+/** Something is under way; the children say what. */
+export function Waiting({ children }: { children?: ComponentChildren }) {
+  return (
+    <p class="step-waiting" role="status">
+      <span class="turning" aria-hidden="true" /> {children}
+    </p>
   );
 }
 
@@ -164,7 +167,7 @@ export function CopyButton(props: { value: string; label: string; kind?: 'icon' 
   );
 }
 
-interface FormDialogProps {
+interface FormDialogProps extends Closable {
   readonly title: string;
   /** Label of the button. */
   readonly action: string;
@@ -175,7 +178,6 @@ interface FormDialogProps {
   readonly problemInField?: boolean;
   /** A button before the main one. */
   readonly other?: ComponentChildren;
-  readonly onClose: () => void;
   readonly children: ComponentChildren;
 }
 
@@ -200,14 +202,17 @@ export function FormDialog(props: FormDialogProps) {
   );
 }
 
-interface ConfirmProps {
+/** A question before something is done. */
+interface Question {
   readonly title: string;
   /** Label of the button. */
   readonly action: string;
   /** Done for a yes; the dialog is closed when it has succeeded, and shows the problem otherwise. */
   readonly onYes: () => unknown;
-  readonly onClose: () => void;
   readonly children?: ComponentChildren;
+}
+
+interface ConfirmProps extends Question, Closable {
   /** Shown instead of `children` while it is done. */
   readonly meanwhile?: ComponentChildren;
   /** Shared with other actions, of which one runs at a time. */
@@ -235,3 +240,7 @@ export function Confirm({ title, action, onYes, onClose, children, meanwhile = c
     </Dialog>
   );
 }
+
+/** Opens a dialog that asks for confirmation. */
+export const ask = (question: Question): void =>
+  openDialog(({ onClose }) => <Confirm {...question} onClose={onClose} />);

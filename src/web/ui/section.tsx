@@ -7,17 +7,27 @@ import { info, useLoaded } from './link.js';
 import { leave } from './route.js';
 import { text } from './strings.js';
 
-/** The head of a page beside the list: a back button where the side bar is hidden, the heading, and actions. */
-export function PageHead({ title, children }: { title: string; children?: ComponentChildren }) {
+interface PageFrameProps {
+  readonly title: string;
+  /** Beside the heading. */
+  readonly actions?: ComponentChildren;
+  readonly children: ComponentChildren;
+}
+
+/** A page beside the list: a back button where the side bar is hidden, a heading that takes the focus, and parts. */
+export function PageFrame({ title, actions, children }: PageFrameProps) {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => heading.current?.focus(), []);
   return (
-    <div class="page-head">
-      <Button kind="icon" icon={ArrowLeft} label={text.kit.back} onClick={leave} />
-      <h1 ref={heading} class="grow" tabIndex={-1}>
-        {title}
-      </h1>
-      {children}
+    <div class="page">
+      <div class="page-head">
+        <Button kind="icon" icon={ArrowLeft} label={text.kit.back} onClick={leave} />
+        <h1 ref={heading} class="grow" tabIndex={-1}>
+          {title}
+        </h1>
+        {actions}
+      </div>
+      <div class="stack loose">{children}</div>
     </div>
   );
 }
