@@ -259,9 +259,7 @@ const random = (): number => crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
 /** Ends the attempt; nothing is registered. */
 function StartOver() {
   const task = useTask();
-  return (
-    <Button kind="quiet" busy={task.busy} onClick={() => task.run(() => call('enrolCancel'))} label={begin.startOver} />
-  );
+  return <Button kind="quiet" {...task.button(() => call('enrolCancel'))} label={begin.startOver} />;
 }
 
 /** Claim: shows the words, then asks the user to repeat two of them. */
@@ -369,13 +367,7 @@ function UndecidedStep({ message }: { message: string }) {
       </Notice>
       <Problem problem={task.problem} />
       <div class="step-foot">
-        <Button
-          kind="primary"
-          wide
-          busy={task.busy}
-          onClick={() => task.run(() => call('enrolRetry'))}
-          label={text.kit.tryAgain}
-        />
+        <Button kind="primary" wide {...task.button(() => call('enrolRetry'))} label={text.kit.tryAgain} />
         <StartOver />
       </div>
     </Screen>

@@ -261,9 +261,7 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
 }
 
 function Failed({ problem, task, onClose }: Closable & { problem: Failure; task: Task }) {
-  const again = (
-    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))} label={pair.again} />
-  );
+  const again = <Button kind="primary" {...task.button(() => call('offer'))} label={pair.again} />;
   return (
     <Dialog title={pair.failedTitle} onClose={onClose} actions={again}>
       {problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={problem} />}
@@ -308,15 +306,15 @@ function TimeLeft({ until }: { until: number }) {
 }
 
 function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compare' }>>) {
-  const answer = (same: boolean) => () => task.run(() => call('offerAnswer', same));
+  const answer = (same: boolean) => task.button(() => call('offerAnswer', same));
   return (
     <Dialog
       title={pair.compareTitle}
       onClose={onClose}
       actions={
         <>
-          <Button kind="danger" busy={task.busy} onClick={answer(false)} label={pair.differ} />
-          <Button kind="primary" busy={task.busy} onClick={answer(true)} label={pair.match} />
+          <Button kind="danger" {...answer(false)} label={pair.differ} />
+          <Button kind="primary" {...answer(true)} label={pair.match} />
         </>
       }
     >

@@ -7,7 +7,7 @@ import { text, honest } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
-interface ButtonProps {
+export interface ButtonProps {
   /** `icon`: only an icon is visible, and the label is its accessible name. */
   readonly kind?: 'primary' | 'plain' | 'danger' | 'quiet' | 'icon';
   readonly icon?: LucideIcon;

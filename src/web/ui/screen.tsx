@@ -7,7 +7,7 @@ import { Check, Copy, type LucideIcon } from 'lucide-preact';
 import { Fragment, type ComponentChildren } from 'preact';
 import { useState, useLayoutEffect, useRef } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { Button, Notice, submits, Dialog, openDialog, type Closable } from './kit.js';
+import { Button, Notice, submits, Dialog, openDialog, type ButtonProps, type Closable } from './kit.js';
 import { problemOf } from './link.js';
 import type { PasskeyError } from './passkey.js';
 import { text } from './strings.js';
@@ -17,6 +17,8 @@ export interface Task {
   readonly problem: Failure | null;
   /** Runs `work` and then `done`, unless something runs already. */
   readonly run: (work: () => Promise<unknown>, done?: () => void) => void;
+  /** The properties of a button that does so. */
+  readonly button: (work: () => Promise<unknown>, done?: () => void) => Pick<ButtonProps, 'busy' | 'onClick'>;
 }
 
 /** One piece of work at a time. */
@@ -33,7 +35,8 @@ export function useTask(): Task {
         (error: unknown) => end(problemOf(error)),
       );
   };
-  return { ...state.value, run };
+  const { busy, problem } = state.value;
+  return { busy, problem, run, button: (work, done) => ({ busy, onClick: () => run(work, done) }) };
 }
 
 interface Form extends Task {
@@ -222,7 +225,7 @@ interface ConfirmProps extends Question, Closable {
 /** Asks for confirmation. The focus is on the cancel button. */
 export function Confirm({ title, action, onYes, onClose, children, meanwhile = children, task }: ConfirmProps) {
   const own = useTask();
-  const { busy, problem, run } = task ?? own;
+  const { busy, problem, button } = task ?? own;
   return (
     <Dialog
       title={title}
@@ -231,7 +234,7 @@ export function Confirm({ title, action, onYes, onClose, children, meanwhile = c
       actions={
         <>
           <Button onClick={onClose} autoFocus label={busy ? text.kit.close : text.kit.cancel} />
-          <Button kind="danger" busy={busy} onClick={() => run(async () => await onYes(), onClose)} label={action} />
+          <Button kind="danger" {...button(async () => await onYes(), onClose)} label={action} />
         </>
       }
     >

@@ -189,7 +189,7 @@ function RepairSection({ info: { hidden, orphaned } }: { info: DeviceInfo }) {
       {hidden === 0 ? <p class="quiet">{words.repair.none}</p> : <Hidden count={hidden} />}
       {orphaned > 0 && <Orphans count={orphaned} />}
       <p class="quiet small">{words.repair.resyncLead}</p>
-      <Button busy={resync.busy} onClick={() => resync.run(readAgain)} label={words.repair.resync} />
+      <Button {...resync.button(readAgain)} label={words.repair.resync} />
       <Problem problem={resync.problem} />
     </Section>
   );
@@ -234,11 +234,7 @@ function Orphans({ count }: { count: number }) {
       kind="warn"
       actions={
         <>
-          <Button
-            busy={task.busy}
-            onClick={() => task.run(() => call('orphans', 'republish'))}
-            label={words.repair.republish}
-          />
+          <Button {...task.button(() => call('orphans', 'republish'))} label={words.repair.republish} />
           <Button kind="danger" busy={task.busy} onClick={() => setDropping(true)} label={words.repair.discard} />
         </>
       }
@@ -370,15 +366,7 @@ function PasskeyDialog({ name, onClose }: Closable & { name: string }) {
     <Dialog
       title={words.lock.setPasskey}
       onClose={onClose}
-      actions={
-        <Button
-          kind="primary"
-          busy={task.busy}
-          onClick={() => task.run(make, onClose)}
-          autoFocus
-          label={words.lock.make}
-        />
-      }
+      actions={<Button kind="primary" {...task.button(make, onClose)} autoFocus label={words.lock.make} />}
     >
       <p>{words.lock.passkeyLead}</p>
       <PasskeyProblem problem={task.problem} words={words.lock} />

@@ -145,13 +145,7 @@ export function StoreFailed() {
         {problem.code === 'newer_format' ? (
           <Button kind="primary" wide onClick={() => location.reload()} label={words.reload} />
         ) : (
-          <Button
-            kind="primary"
-            wide
-            busy={task.busy}
-            onClick={() => task.run(() => call('retry'))}
-            label={text.kit.tryAgain}
-          />
+          <Button kind="primary" wide {...task.button(() => call('retry'))} label={text.kit.tryAgain} />
         )}
         {LOST.has(problem.code) && <Button kind="danger" wide onClick={askForget} label={text.lock.forget} />}
       </div>
