@@ -155,12 +155,12 @@ export function Labelled(props: LabelledProps & { id: string; children: Componen
       <label for={id}>{label}</label>
       {children}
       {error && (
-        <p class="error" id={`${id}e`} role="alert">
+        <p class="error small danger-text" id={`${id}e`} role="alert">
           <CircleAlert /> {error}
         </p>
       )}
       {hint !== undefined && (
-        <p class="hint" id={`${id}h`}>
+        <p class="small quiet" id={`${id}h`}>
           {hint}
         </p>
       )}
@@ -252,7 +252,7 @@ export function Dialog({ title, onClose, children, actions, plain = false, onSub
   );
   return (
     <dialog {...modal} aria-labelledby={id}>
-      <div class="dialog-head">
+      <div class="dialog-head line">
         <h2 id={id} class="grow">
           {title}
         </h2>

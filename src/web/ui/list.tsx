@@ -396,7 +396,7 @@ function Row({ item, open, reachable }: RowProps) {
             </span>
           </span>
         </span>
-        <span class="row-when">
+        <span class="row-when small quiet">
           {item.pending ? (
             <span class="pending" title={words.pending}>
               <Clock />

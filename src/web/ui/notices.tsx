@@ -194,7 +194,7 @@ export function Uploads() {
 
 function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: { upload: Upload }) {
   return (
-    <li class="upload">
+    <li class="upload line">
       <div class="grow">
         <div class="line">
           <OneLine value={name} class="grow" />

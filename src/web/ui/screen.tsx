@@ -77,7 +77,7 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps) {
     <main class="screen">
       <form class="step stack" noValidate onSubmit={submits(() => onSubmit?.())}>
         <header class="stack tight no-print">
-          <p class="step-host">
+          <p class="step-host line small quiet">
             {Sign !== undefined && <Sign />}
             <bdi>{location.host}</bdi>
           </p>

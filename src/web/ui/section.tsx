@@ -20,7 +20,7 @@ export function PageFrame({ title, actions, children }: PageFrameProps) {
   useLayoutEffect(() => heading.current?.focus(), []);
   return (
     <div class="page">
-      <div class="page-head">
+      <div class="page-head line">
         <Button kind="icon" icon={ArrowLeft} label={text.kit.back} onClick={leave} />
         <h1 ref={heading} class="grow" tabIndex={-1}>
           {title}

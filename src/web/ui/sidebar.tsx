@@ -134,7 +134,7 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
       >
         {icon}
         <bdi class="grow clip">{label}</bdi>
-        {count !== undefined && <span class="nav-count numbers">{count.toLocaleString()}</span>}
+        {count !== undefined && <span class="nav-count small quiet numbers">{count.toLocaleString()}</span>}
       </a>
       {onEdit !== undefined && (
         <span class="nav-edit">
