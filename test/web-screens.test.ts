@@ -174,6 +174,15 @@ t.test(
       true,
       'the focus is in the body of the dialog',
     );
+    const width = (): Promise<number> => page.$eval('dialog', (dialog) => dialog.getBoundingClientRect().width);
+    const here = await width();
+    await page.keyboard.press('Escape');
+    await closed();
+    await page.evaluate(() => location.assign('#/devices'));
+    await (await page.waitForSelector(`button[aria-label="${pagesText.devices.menu('Browser')}"]`))?.click();
+    await press(page, pagesText.devices.rename);
+    await page.waitForSelector('dialog');
+    t.equal(await width(), here, 'a dialog is as wide on every page');
     t.same(app.faults, []);
   },
 );

@@ -160,9 +160,9 @@ export class Offers {
     const show = (step: Offer): void => {
       if (this.current === own) this.step.set(step);
     };
-    const approve = ({ name, glyph, digits }: JoinApproval): Promise<boolean> => {
+    const approve = ({ name, digits }: JoinApproval): Promise<boolean> => {
       own.name = name;
-      show({ step: 'compare', name, glyph, digits });
+      show({ step: 'compare', name, digits });
       return new Promise((resolve) => {
         own.decide = resolve;
       });

@@ -80,7 +80,7 @@ const deviceCalls = (engine: Engine) =>
     upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
     uploadCancel: (id) => engine.current.uploads.cancel(id),
     uploadRetry: (id) => void engine.current.uploads.retry(id),
-    hidden: async () => (await engine.device.hidden()).map(({ id, reason, kept }) => ({ id, reason, kept })),
+    hidden: () => engine.device.hidden(),
     binCreate: async ({ name, emoji }) => {
       const id = newItemId();
       await withBins(engine, (bins) => bins.create(id, labelOf(name, emoji)));

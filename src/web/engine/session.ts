@@ -87,7 +87,6 @@ export class Session {
     ...{ connection: { state: 'closed' }, complete: null, hidden: 0, orphaned: 0, halted: null },
     lock: { kind: 'none', afterMinutes: null },
   };
-  private remembered: Remembered = { bins: [] };
   private counts: BinCounts = new Map();
   /** Called when a removal is planned or undone, because lists show it. */
   private readonly onRemovals = new Set<() => void>();
@@ -105,6 +104,7 @@ export class Session {
   private constructor(
     readonly device: Device,
     private readonly parts: OpenParts,
+    private remembered: Remembered,
   ) {
     const { records, platform, vault } = parts;
     this.notices = new Notices({
@@ -123,44 +123,33 @@ export class Session {
 
   /** Opens the store without sending anything, then connects. Throws `StoreError`. */
   static async open(parts: SessionParts): Promise<Session> {
-    const [{ store, repair }, remembered] = await Promise.all([openedStore(parts), readRemembered(parts.vault)]);
+    const { platform, vault, identity } = parts;
+    const [{ store, repair }, remembered] = await Promise.all([openedStore(parts), readRemembered(vault)]);
+    // Problems are dropped until there is a session to show them.
+    let session: Session | undefined;
+    const onProblem = (error: unknown): void => session?.problem(error);
     try {
-      const session = await Session.of({ ...parts, store }, remembered);
+      const device = await Device.open({
+        ...{ platform, identity, store, devices: remembered.devices, onProblem },
+        onIdentity: (renewed) => void vault.save(renewed).catch(onProblem),
+      });
+      session = new Session(device, { ...parts, store }, remembered);
+      await session.begin();
       if (repair !== null) session.notices.add('repaired_store');
       return session;
     } catch (error) {
+      session?.end();
       // Else the store would be locked at the next attempt.
       await store.close();
       throw error;
     }
   }
 
-  private static async of(parts: OpenParts, remembered: Remembered): Promise<Session> {
-    const { platform, vault, identity, store } = parts;
-    // Reports are dropped until there is a session to show them.
-    let report: (error: unknown) => void = () => undefined;
-    const device = await Device.open({
-      ...{ platform, identity, store, devices: remembered.devices },
-      onIdentity: (renewed) => void vault.save(renewed).catch((error: unknown) => report(error)),
-      onProblem: (error) => report(error),
-    });
-    const session = new Session(device, parts);
-    report = session.problem;
-    session.remembered = remembered;
-    session.listen();
-    session.showBins(remembered.bins);
-    session.showDevices(remembered.devices ?? []);
-    session.publish();
-    try {
-      await session.begin();
-    } catch (error) {
-      session.end();
-      throw error;
-    }
-    return session;
-  }
-
   private async begin(): Promise<void> {
+    this.listen();
+    this.showBins(this.remembered.bins);
+    this.showDevices(this.remembered.devices ?? []);
+    this.publish();
     await this.notices.load();
     await this.removals.load();
     await this.uploads.load();
@@ -307,14 +296,9 @@ export class Session {
 
   private listen(): void {
     const { device } = this;
-    device.on('connection', (connection) => {
-      const { state } = connection;
-      const shown =
-        state === 'waiting'
-          ? { state, until: Date.now() + connection.retryInMs, reason: connection.reason }
-          : { state };
+    device.on('connection', ({ state }) => {
       if (state === 'connected') this.uploads.resume();
-      this.change({ connection: shown });
+      this.change({ connection: { state } });
     });
     device.on('caught_up', ({ complete }) => {
       // Published together with the counts.

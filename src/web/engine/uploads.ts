@@ -41,6 +41,8 @@ interface Transfer extends Waiting {
   readonly stop: AbortController;
 }
 
+const AT_FIRST = { done: 0, speed: 0, state: 'waiting', problem: null, transient: false } as const;
+
 /** The content type of a file, by its media type. */
 export function typeOfFile(mime: string): ContentType {
   const [kind = ''] = mime.split('/');
@@ -175,16 +177,7 @@ export class Uploads {
   }
 
   private take(waiting: Waiting): void {
-    const stop = new AbortController();
-    this.all.set(waiting.id, {
-      ...waiting,
-      done: 0,
-      speed: 0,
-      state: 'waiting',
-      problem: null,
-      transient: false,
-      stop,
-    });
+    this.all.set(waiting.id, { ...waiting, ...AT_FIRST, stop: new AbortController() });
   }
 
   /** Abandons the upload on the server; repeated when the server is reachable again. */

@@ -9,7 +9,8 @@ import type { ContentType } from '../../protocol/item.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ImportCounts } from '../../sdk/archive/importer.js';
 import type { Uncertified } from '../../sdk/errors.js';
-import type { ItemView } from '../../sdk/events.js';
+import type { ConnectionState, ItemView } from '../../sdk/events.js';
+import type { HiddenItem } from '../../sdk/item-reader.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
 
 /** Channel on which the leading engine and the clients announce themselves. */
@@ -52,20 +53,17 @@ export interface Failure {
   readonly name: string;
   readonly code: string;
   readonly message: string;
-  /** Seconds to wait, if the server named them. */
-  readonly retryAfter?: number;
 }
 
 /** An error as data; its message holds no secret (the reference, The client library, Errors). */
 export function failureOf(error: unknown): Failure {
   if (typeof error !== 'object' || error === null) return { name: 'Error', code: 'internal', message: String(error) };
-  const { name, message, code, reason, retryAfter } = error as Record<string, unknown>;
+  const { name, message, code, reason } = error as Record<string, unknown>;
   const known = typeof code === 'string' ? code : typeof reason === 'string' ? reason : 'internal';
   return {
     name: typeof name === 'string' ? name : 'Error',
     code: known,
     message: typeof message === 'string' ? message : '',
-    ...(typeof retryAfter === 'number' ? { retryAfter } : {}),
   };
 }
 
@@ -76,9 +74,7 @@ export interface DeviceInfo {
   readonly serverUrl: string;
   readonly fingerprint: string;
   readonly masterFingerprint: string;
-  readonly connection:
-    | { readonly state: 'connecting' | 'connected' | 'closed' }
-    | { readonly state: 'waiting'; readonly until: number; readonly reason: string };
+  readonly connection: Pick<ConnectionState, 'state'>;
   /** Changes that the server does not have yet. `since`: when the oldest was made; null: none waits. */
   readonly waiting: { readonly count: number; readonly since: number | null };
   /** True: this device has everything that the server has; null: not known in this run. */
@@ -178,13 +174,6 @@ export interface Notice {
 /** How a refused change is written again: over the other device's version of the item, or as a new item. */
 export type ResendHow = 'overwrite' | 'copy';
 
-/** An item that is not shown. `reason`: a `Reason` of the reference. */
-export interface HiddenRow {
-  readonly id: string;
-  readonly reason: string;
-  readonly kept: boolean;
-}
-
 /** Becoming a device. */
 export type Enrolment =
   | { readonly step: 'idle' }
@@ -203,7 +192,7 @@ export type Offer =
   | { readonly step: 'idle' }
   | { readonly step: 'working' }
   | { readonly step: 'words'; readonly words: string; readonly link: string; readonly expiresAt: number }
-  | { readonly step: 'compare'; readonly name: string; readonly glyph: string; readonly digits: string }
+  | { readonly step: 'compare'; readonly name: string; readonly digits: string }
   | { readonly step: 'joined'; readonly name: string }
   | { readonly step: 'failed'; readonly problem: Failure };
 
@@ -294,7 +283,8 @@ export interface Calls {
   upload(params: { readonly binId: string; readonly files: readonly File[] }): void;
   uploadCancel(id: string): void;
   uploadRetry(id: string): void;
-  hidden(): readonly HiddenRow[];
+  /** The items that are not shown. */
+  hidden(): readonly HiddenItem[];
   /** Puts the shares with these ids into the inbox, or drops them. */
   sharedTake(params: { readonly ids: readonly string[]; readonly how: 'put' | 'drop' }): void;
 

@@ -50,9 +50,6 @@ export function edit({ id }: Pick<ItemRow, 'id'>): void {
   openItem(id);
 }
 
-/** The item that the user is choosing a bin for. */
-export const toMove = signal<ItemRow | null>(null);
-
 /** Time that a secret stays on the clipboard. */
 const SECRET_MS = 45_000;
 

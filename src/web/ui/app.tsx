@@ -1,33 +1,22 @@
 /** The whole page: the phase of the engine and the address determine which screen is shown. */
 import { signal, useSignal } from '@preact/signals';
-import { RefreshCw, Check, Inbox, MenuIcon, Search, X } from 'lucide-preact';
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { RefreshCw, Inbox, MenuIcon, Search, X } from 'lucide-preact';
+import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
-import { toEdit, toMove, clearClipboard, clearsAt, binName, move } from './actions.js';
+import type { Phase } from '../link/messages.js';
+import { toEdit, clearClipboard, clearsAt, binName } from './actions.js';
 import { BeginScreen } from './begin.js';
 import { Composer, forgetTyped } from './composer.js';
 import { DropZone } from './drop.js';
 import { KIND_ICONS } from './fields.js';
-import { KeysDialog, useKeys } from './keys.js';
-import { Button, EmptyState, SecondsTo, Toasts, BinSign, Dialog, later } from './kit.js';
-import { call, isRevoked, phase, shared, bins } from './link.js';
+import { useKeys } from './keys.js';
+import { Button, closeDialogs, Dialogs, EmptyState, SecondsTo, Toasts, later, openDialog } from './kit.js';
+import { call, isRevoked, phase, shared } from './link.js';
 import { List } from './list.js';
 import { LockScreen } from './lock.js';
 import { Notices, Uploads } from './notices.js';
-import {
-  itemId,
-  page,
-  binDialog,
-  binId,
-  drawer,
-  focusList,
-  query,
-  showingKeys,
-  filters,
-  focusSearch,
-  searching,
-} from './route.js';
-import { BinDialog, Drawer, Sidebar, Status } from './sidebar.js';
+import { itemId, page, binId, focusList, query, filters, focusSearch, searching } from './route.js';
+import { Drawer, Sidebar, Status } from './sidebar.js';
 import { text } from './strings.js';
 import { StoreFailed } from './unable.js';
 import { forgetDrafts } from './unsaved.js';
@@ -63,12 +52,23 @@ function SharedWaiting() {
 }
 
 function Screens() {
-  const now = phase.value;
-  const isOut = now?.phase === 'locked' || now?.phase === 'empty';
+  const now = phase.value?.phase;
+  const isOut = now === 'locked' || now === 'empty';
   useEffect(() => {
     if (isOut) forgetTyped();
   }, [isOut]);
-  switch (now?.phase) {
+  // Closed before the next screen is there, to which a dialog would not leave the focus.
+  useMemo(closeDialogs, [now]);
+  return (
+    <>
+      {screenOf(now)}
+      <Dialogs />
+    </>
+  );
+}
+
+function screenOf(now: Phase['phase'] | undefined) {
+  switch (now) {
     case undefined:
     case 'starting':
       // Too short for a progress indicator, which would only flicker.
@@ -116,12 +116,10 @@ function Open() {
   // Once locked or signed out, the page keeps nothing of what was shown or typed.
   useEffect(
     () => () => {
-      toMove.value = null;
       toEdit.value = null;
-      binDialog.value = null;
       query.value = '';
       filters.value = [];
-      searching.value = drawer.value = showingKeys.value = false;
+      searching.value = false;
       forgetDrafts();
     },
     [],
@@ -145,9 +143,6 @@ function Open() {
         {isRevoked.value && <Page page="revoked" />}
         {page.value === null || isRevoked.value ? <Browse /> : <Page page={page.value} />}
       </main>
-      {drawer.value && <Drawer />}
-      {binDialog.value !== null && <BinDialog of={binDialog.value} />}
-      {showingKeys.value && <KeysDialog />}
       {!isRevoked.value && <DropZone />}
       {clearsAt.value !== null && <ClipboardBar at={clearsAt.value} />}
     </div>
@@ -199,7 +194,7 @@ function Browse() {
       <section class="pane-list" aria-label={name}>
         <header class="list-head">
           <span class="drawer-button">
-            <Button kind="icon" icon={MenuIcon} label={text.frame.menu} onClick={() => (drawer.value = true)} />
+            <Button kind="icon" icon={MenuIcon} label={text.frame.menu} onClick={() => openDialog(Drawer)} />
           </span>
           <h1 class="clip">
             <bdi>{name}</bdi>
@@ -225,7 +220,6 @@ function Browse() {
           <ItemView key={itemId.value} id={itemId.value} />
         )}
       </section>
-      {toMove.value !== null && <MoveDialog />}
     </div>
   );
 }
@@ -307,35 +301,5 @@ function Chips() {
         );
       })}
     </div>
-  );
-}
-
-/** Chooses another bin for an item. */
-function MoveDialog() {
-  const item = toMove.value;
-  const close = (): void => void (toMove.value = null);
-  if (item === null) return null;
-  return (
-    <Dialog title={words.moveTitle} onClose={close}>
-      <ul class="bin-choice">
-        {(bins.value ?? []).map((bin) => (
-          <li key={bin.id}>
-            <button
-              type="button"
-              class="nav-link"
-              aria-current={bin.id === item.binId ? 'true' : undefined}
-              onClick={() => {
-                close();
-                void move(item, bin.id);
-              }}
-            >
-              <BinSign emoji={bin.emoji} />
-              <bdi class="grow clip">{binName(bin.id)}</bdi>
-              {bin.id === item.binId && <Check />}
-            </button>
-          </li>
-        ))}
-      </ul>
-    </Dialog>
   );
 }

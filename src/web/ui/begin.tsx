@@ -1,13 +1,13 @@
 /** Becoming a device: claim a server, join with six words, recover with twelve. */
 import type { TargetedKeyboardEvent } from 'preact';
 import { signal } from '@preact/signals';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
-import { Button, Field, Notice, type FieldProps } from './kit.js';
+import { Button, Field, Notice, useTyped, type FieldProps } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
-import { Problem, Screen, useForm, useTask } from './screen.js';
+import { Problem, Screen, useForm, useTask, Waiting } from './screen.js';
 import { text } from './strings.js';
 import {
   browserOf,
@@ -23,9 +23,7 @@ import {
 const { begin } = text;
 
 /** The words or token of the page's address. In memory only. */
-let fragment: Fragment | null = null;
-/** Counts the fragments taken from the address, so that the form shows a new one. */
-const opened = signal(0);
+const fragment = signal<Fragment | null>(null);
 
 /** Moves words or a token out of the page's address, before anything else can read or keep them. */
 export function takeFragment(): void {
@@ -34,8 +32,7 @@ export function takeFragment(): void {
   history.replaceState(null, '', location.pathname + location.search);
   // An open device needs neither.
   if (phase.peek()?.phase === 'open') return;
-  fragment = read;
-  opened.value++;
+  fragment.value = read;
 }
 
 const ownName = (): string => begin.browserOn(...browserOf(navigator));
@@ -65,7 +62,7 @@ export function BeginScreen() {
   useEffect(
     () => () => {
       // Used, or no longer needed.
-      if (phase.peek()?.phase === 'open') fragment = null;
+      if (phase.peek()?.phase === 'open') fragment.value = null;
     },
     [],
   );
@@ -75,12 +72,9 @@ export function BeginScreen() {
     setChosen(null);
     ask();
   }, [failed]);
-  const [draft, setDraft] = useState<Draft>(() => ({
-    ...{ name: ownName(), words: '', phrase: '', token: '' },
-    ...fragment,
-  }));
-  const taken = opened.value;
-  useEffect(() => setDraft((before) => ({ ...before, ...fragment })), [taken]);
+  const [draft, setDraft] = useState<Draft>(() => ({ name: ownName(), words: '', phrase: '', token: '' }));
+  const given = fragment.value;
+  useLayoutEffect(() => setDraft((before) => ({ ...before, ...given })), [given]);
   const way = chosen ?? wayFor(now.claimed);
   if (step.step !== 'idle' && failed === null) return <Step step={step} way={way} />;
   if (way === null) return <Asking problem={now.problem ?? refused} onAgain={ask} />;
@@ -103,7 +97,7 @@ export function BeginScreen() {
 
 /** Words in the address imply that the server is claimed, even while it does not answer. */
 function wayFor(claimed: boolean | null): Way | null {
-  if (claimed === null) return fragment?.words === undefined ? null : 'join';
+  if (claimed === null) return fragment.value?.words === undefined ? null : 'join';
   return claimed ? 'join' : 'claim';
 }
 
@@ -113,9 +107,7 @@ function Step({ step, way }: { step: Exclude<Enrolment, { step: 'idle' }>; way: 
     case 'working':
       return (
         <Screen key="working" title={begin.working[way ?? 'other']}>
-          <p class="step-waiting">
-            <span class="turning" aria-hidden="true" />
-          </p>
+          <Waiting />
           <div class="step-foot">
             <StartOver />
           </div>
@@ -267,9 +259,7 @@ const random = (): number => crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
 /** Ends the attempt; nothing is registered. */
 function StartOver() {
   const task = useTask();
-  return (
-    <Button kind="quiet" busy={task.busy} onClick={() => task.run(() => call('enrolCancel'))} label={begin.startOver} />
-  );
+  return <Button kind="quiet" {...task.button(() => call('enrolCancel'))} label={begin.startOver} />;
 }
 
 /** Claim: shows the words, then asks the user to repeat two of them. */
@@ -315,7 +305,7 @@ function AskBack({ words, onAgain }: { words: readonly string[]; onAgain: () => 
           label={begin.ask.word(place + 1)}
           value={typed[at] ?? ''}
           onValue={(value) => setTyped(at === 0 ? [value, typed[1]] : [typed[0], value])}
-          error={wrong.includes(place) ? begin.ask.wrong(place + 1) : null}
+          error={wrong.includes(place) && begin.ask.wrong(place + 1)}
           mono
         />
       ))}
@@ -336,9 +326,7 @@ function CompareStep({ digits }: { digits: string }) {
       <Compare digits={digits} />
       <p class="quiet">{begin.compare.differ}</p>
       <div class="step-foot">
-        <p class="step-waiting" role="status">
-          <span class="turning" aria-hidden="true" /> {begin.compare.waiting}
-        </p>
+        <Waiting>{begin.compare.waiting}</Waiting>
         <StartOver />
       </div>
     </Screen>
@@ -347,22 +335,21 @@ function CompareStep({ digits }: { digits: string }) {
 
 /** The account password, where one is set. */
 function PasswordStep({ wrong }: { wrong: boolean }) {
-  const [password, setPassword] = useState('');
-  const form = useForm(password !== '', () => call('enrolPassword', password));
+  const typed = useTyped();
+  const form = useForm(typed.value !== '', () => call('enrolPassword', typed.value));
   return (
     <Screen title={begin.password.title} onSubmit={form.submit}>
       <p>{begin.password.lead}</p>
       <Field
+        {...typed}
         kind="secret"
         label={begin.password.title}
-        value={password}
-        onValue={setPassword}
         autoComplete="current-password"
-        error={wrong ? begin.password.wrong : null}
+        error={wrong && begin.password.wrong}
       />
       <Problem problem={form.problem} />
       <div class="step-foot">
-        <Button kind="primary" submit wide busy={form.busy} disabled={password === ''} label={begin.password.go} />
+        <Button kind="primary" submit wide busy={form.busy} disabled={typed.value === ''} label={begin.password.go} />
         <StartOver />
       </div>
     </Screen>
@@ -380,13 +367,7 @@ function UndecidedStep({ message }: { message: string }) {
       </Notice>
       <Problem problem={task.problem} />
       <div class="step-foot">
-        <Button
-          kind="primary"
-          wide
-          busy={task.busy}
-          onClick={() => task.run(() => call('enrolRetry'))}
-          label={text.kit.tryAgain}
-        />
+        <Button kind="primary" wide {...task.button(() => call('enrolRetry'))} label={text.kit.tryAgain} />
         <StartOver />
       </div>
     </Screen>

@@ -16,20 +16,20 @@ import { text } from './strings.js';
 
 /**
  * The elements of the picture beside the six digits of a pairing, which is the same on both screens and quicker to
- * compare. They differ by outline, so that they can be distinguished without colour.
+ * compare; with the hue of each. They differ by outline, so that they can be distinguished without colour.
  */
 const ICONS = {
-  anchor: Anchor,
-  bell: Bell,
-  fish: Fish,
-  heart: Heart,
-  house: House,
-  key: KeyRound,
-  moon: Moon,
-  star: Star,
-  tree: TreePine,
-  umbrella: Umbrella,
-} as const satisfies Readonly<Record<string, LucideIcon>>;
+  anchor: [Anchor, 250],
+  bell: [Bell, 75],
+  fish: [Fish, 205],
+  heart: [Heart, 20],
+  house: [House, 50],
+  key: [KeyRound, 100],
+  moon: [Moon, 285],
+  star: [Star, 90],
+  tree: [TreePine, 150],
+  umbrella: [Umbrella, 340],
+} as const satisfies Readonly<Record<string, readonly [LucideIcon, hue: number]>>;
 type Thing = keyof typeof ICONS;
 export const THINGS = Object.keys(ICONS) as readonly Thing[];
 
@@ -60,9 +60,9 @@ export function Compare({ digits }: { digits: string }) {
       </p>
       <div class="picture" role="img" aria-label={text.picture.of(things)}>
         {things.map((thing, at) => {
-          const Sign = ICONS[thing];
+          const [Sign, hue] = ICONS[thing];
           return (
-            <span key={at} class={`thing ${thing}`}>
+            <span key={at} class="thing" style={{ '--hue': hue }}>
               <Sign />
             </span>
           );
@@ -78,7 +78,7 @@ export function WordGrid({ words, label }: { words: readonly string[]; label: st
     <ol class="words" aria-label={label} translate={false}>
       {words.map((word, at) => (
         <li key={at}>
-          <span class="number">{at + 1}</span>
+          <span class="number small quiet numbers">{at + 1}</span>
           <span class="word" lang="en" dir="ltr">
             {word}
           </span>

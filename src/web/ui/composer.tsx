@@ -1,5 +1,5 @@
 /** One field for typed or pasted text, showing the kind of item it will become. */
-import { effect, signal } from '@preact/signals';
+import { signal } from '@preact/signals';
 import { Camera, ChevronDown, Inbox, Paperclip, Text, X, type LucideIcon } from 'lucide-preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
@@ -12,7 +12,6 @@ import { bins, call } from './link.js';
 import { Menu } from './menu.js';
 import { binId, focusComposer, focusList } from './route.js';
 import { text } from './strings.js';
-import { hold } from './unsaved.js';
 
 const words = text.put;
 
@@ -36,7 +35,10 @@ const target = signal<string | null>(null);
 
 const isFilled = ({ typed, draft }: Input): boolean => draft !== null || typed.trim() !== '';
 
-effect(() => hold('composer', isFilled(input.value)));
+// As for drafts (`unsaved.ts`), the browser asks before it leaves the page.
+addEventListener('beforeunload', (event) => {
+  if (isFilled(input.value)) event.preventDefault();
+});
 
 /** Drops what was typed, maybe a password: it is not kept for whoever unlocks or joins next. */
 export function forgetTyped(): void {

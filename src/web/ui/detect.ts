@@ -2,6 +2,7 @@
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import { codeIn } from './detect-code.js';
+import { decoded } from './typed.js';
 
 /** A kind that text can become; files have kinds of their own. */
 export type TextKind = Extract<ContentType, 'password' | 'link' | 'text' | 'code' | 'contact' | 'location'>;
@@ -115,16 +116,10 @@ function placeIn(text: string): Detection | undefined {
 }
 
 /** `geo:0,0?q=1,2(Name)`: the name in brackets. */
-const labelOf = (uri: string): string => decoded(/\(([^)]*)\)/.exec(uri)?.[1] ?? '');
+const labelOf = (uri: string): string => spaced(/\(([^)]*)\)/.exec(uri)?.[1] ?? '');
 
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text.replaceAll('+', ' '));
-  } catch {
-    // Not percent-encoded: returned unchanged.
-    return text;
-  }
-}
+/** Decodes a part of an address in which `+` is a space. */
+const spaced = (part: string): string => decoded(part.replaceAll('+', ' '));
 
 const MAPS = /^(www\.|maps\.)?(google\.[a-z.]{2,6}|apple\.com|openstreetmap\.org|osm\.org)$/i;
 
@@ -144,7 +139,7 @@ function placeOfLink(address: URL): Detection | undefined {
   const shown = new RegExp(`/@${NUMBER},${NUMBER}`).exec(address.pathname);
   const map = new RegExp(`map=\\d+/${NUMBER}/${NUMBER}`).exec(address.hash);
   const found = [...asked, marked, shown, map].find((match) => match !== null);
-  const name = decoded(/\/place\/([^/@]{1,200})/.exec(address.pathname)?.[1] ?? '');
+  const name = spaced(/\/place\/([^/@]{1,200})/.exec(address.pathname)?.[1] ?? '');
   return found == null ? undefined : place(found[1] ?? '', found[2] ?? '', name);
 }
 
@@ -167,7 +162,7 @@ const contact = (fields: Readonly<Record<string, string>>): Detection => ({
 function contactIn(text: string): Detection | undefined {
   if (/^begin:vcard/i.test(text)) return cardIn(text);
   const scheme = /^(mailto|tel):([^?\s]+)/i.exec(text);
-  const bare = scheme === null ? text : decoded((scheme[2] ?? '').replaceAll('+', '%2B'));
+  const bare = scheme === null ? text : decoded(scheme[2] ?? '');
   if (MAIL.test(bare)) return contact({ name: bare, email: bare });
   if (isPhone(bare)) return contact({ name: bare, phone: bare });
   const named = /^"?([^"<>\n]{1,80}?)"?\s*<([^<>\s]{3,254})>$/.exec(text);
@@ -248,7 +243,7 @@ function secretIn(text: string): Detection | undefined {
 
 function oneTimeIn(text: string): Detection {
   const uri = new URL(text);
-  const label = decoded(/^otpauth:\/\/[^/]*\/([^?]*)/i.exec(text)?.[1] ?? '');
+  const label = spaced(/^otpauth:\/\/[^/]*\/([^?]*)/i.exec(text)?.[1] ?? '');
   const colon = label.indexOf(':');
   const service = uri.searchParams.get('issuer') ?? (colon < 0 ? '' : label.slice(0, colon));
   return secret({ service, user: label.slice(colon + 1).trim(), secret: text });

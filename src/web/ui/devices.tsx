@@ -1,18 +1,31 @@
 /** The user's devices: names, certificates, pairing and revocation. */
 import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
-import type { ComponentChild } from 'preact';
-import { useState, useEffect, useRef } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import { isLocalHost } from '../../protocol/local-host.js';
 import type { DeviceRow, Failure, Offer } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { Compare, WordGrid } from './compare.js';
-import { Button, Field, Glyph, Notice, OneLine, Points, When, Dialog, useNow } from './kit.js';
+import {
+  Button,
+  Dialog,
+  dialogs,
+  Field,
+  Glyph,
+  Notice,
+  OneLine,
+  openDialog,
+  Points,
+  useNow,
+  useTyped,
+  When,
+  type Closable,
+} from './kit.js';
 import { call, devices, info, offer } from './link.js';
 import { Menu } from './menu.js';
 import { QrCode } from './qr-code.js';
-import { useForm, Confirm, FormDialog, CopyButton, Problem, useTask, type Task } from './screen.js';
-import { PageHead, useAnswer } from './section.js';
+import { ask, useForm, FormDialog, CopyButton, Problem, useTask, Waiting, type Task } from './screen.js';
+import { PageFrame, useAnswer } from './section.js';
 import { SignOutDialog } from './settings.js';
 import { pagesText } from './strings-pages.js';
 import { text } from './strings.js';
@@ -31,54 +44,40 @@ export const deviceIcon = (glyph: string): LucideIcon => ICONS.get(glyph) ?? Glo
 
 /** All devices of the vault: pair, rename, certify, revoke. */
 export function DevicesScreen() {
-  const [dialog, setDialog] = useState<{ readonly shown: ComponentChild } | null>(null);
   // Who is online is as of the last reading: a device that has just joined connects while the dialog is open.
-  useAnswer(() => call('devicesRefresh'), dialog);
-  const onAsk: RowProps['onAsk'] = (render) => {
-    // Closes itself only: one whose call ends late must not close the next.
-    const asked = { shown: render(() => setDialog((now) => (now === asked ? null : now))) };
-    setDialog(asked);
-  };
+  useAnswer(() => call('devicesRefresh'), dialogs.value);
   const all = devices.value;
   const active = all?.filter(({ state }) => state === 'active') ?? [];
   const revoked = all?.filter(({ state }) => state === 'revoked') ?? [];
   return (
-    <div class="page">
-      <PageHead title={words.title}>
-        <Button
-          kind="primary"
-          icon={Plus}
-          onClick={() => onAsk((close) => <PairDialog onClose={close} />)}
-          label={words.pair}
-        />
-      </PageHead>
-      <div class="stack loose">
-        {active
-          .filter(({ certified }) => !certified)
-          .map((device) => (
-            <Uncertified key={device.id} device={device} onAsk={onAsk} />
+    <PageFrame
+      title={words.title}
+      actions={<Button kind="primary" icon={Plus} onClick={() => openDialog(PairDialog)} label={words.pair} />}
+    >
+      {active
+        .filter(({ certified }) => !certified)
+        .map((device) => (
+          <Uncertified key={device.id} device={device} />
+        ))}
+      {all?.length === 0 && <p class="quiet">{words.empty}</p>}
+      {active.length > 0 && (
+        <ul class="card flush rows">
+          {[...active].sort(ownFirst).map((device) => (
+            <Row key={device.id} device={device} />
           ))}
-        {all?.length === 0 && <p class="quiet">{words.empty}</p>}
-        {active.length > 0 && (
+        </ul>
+      )}
+      {revoked.length > 0 && (
+        <details>
+          <summary>{words.revoked(revoked.length)}</summary>
           <ul class="card flush rows">
-            {[...active].sort(ownFirst).map((device) => (
-              <Row key={device.id} device={device} onAsk={onAsk} />
+            {revoked.map((device) => (
+              <RevokedRow key={device.id} device={device} />
             ))}
           </ul>
-        )}
-        {revoked.length > 0 && (
-          <details>
-            <summary>{words.revoked(revoked.length)}</summary>
-            <ul class="card flush rows">
-              {revoked.map((device) => (
-                <RevokedRow key={device.id} device={device} />
-              ))}
-            </ul>
-          </details>
-        )}
-      </div>
-      {dialog?.shown}
-    </div>
+        </details>
+      )}
+    </PageFrame>
   );
 }
 
@@ -87,14 +86,10 @@ const ownFirst = (a: DeviceRow, b: DeviceRow): number =>
 
 interface RowProps {
   readonly device: DeviceRow;
-  /** Opens a dialog, which calls `close`. */
-  readonly onAsk: (dialog: (close: () => void) => ComponentChild) => void;
 }
 
-function Row({ device, onAsk }: RowProps) {
-  const rename = (): void => onAsk((close) => <RenameDialog device={device} onClose={close} />);
-  const revoke = (): void => onAsk((close) => <RevokeDialog device={device} onClose={close} />);
-  const leave = (): void => onAsk((close) => <SignOutDialog onClose={close} />);
+function Row({ device }: RowProps) {
+  const rename = (): void => openDialog((dialog) => <RenameDialog {...dialog} device={device} />);
   return (
     <li>
       <Glyph icon={deviceIcon(device.glyph)} accent={device.own} />
@@ -117,15 +112,15 @@ function Row({ device, onAsk }: RowProps) {
         entries={[
           { label: words.rename, onSelect: rename },
           device.own
-            ? { label: pagesText.settings.leave.title, danger: true, onSelect: leave }
-            : { label: words.revoke, danger: true, onSelect: revoke },
+            ? { label: pagesText.settings.leave.title, danger: true, onSelect: () => openDialog(SignOutDialog) }
+            : { label: words.revoke, danger: true, onSelect: () => askRevoke(device) },
         ]}
       />
     </li>
   );
 }
 
-function Seen({ device }: { device: DeviceRow }) {
+function Seen({ device }: RowProps) {
   // Without a connection, the last reported state may be outdated.
   if (device.online && info.value?.connection.state === 'connected') return <span class="online">{words.online}</span>;
   if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
@@ -137,7 +132,7 @@ function Seen({ device }: { device: DeviceRow }) {
   );
 }
 
-function RevokedRow({ device }: { device: DeviceRow }) {
+function RevokedRow({ device }: RowProps) {
   return (
     <li class="quiet">
       <Glyph icon={deviceIcon(device.glyph)} />
@@ -152,16 +147,15 @@ function RevokedRow({ device }: { device: DeviceRow }) {
   );
 }
 
-function Uncertified({ device, onAsk }: RowProps) {
-  const revoke = (): void => onAsk((close) => <RevokeDialog device={device} onClose={close} />);
-  const certify = (): void => onAsk((close) => <CertifyDialog device={device} onClose={close} />);
+function Uncertified({ device }: RowProps) {
+  const certify = (): void => openDialog((dialog) => <CertifyDialog {...dialog} device={device} />);
   return (
     <Notice
       kind="danger"
       title={words.uncertifiedTitle(device.name)}
       actions={
         <>
-          <Button kind="danger" onClick={revoke} label={words.revoke} />
+          <Button kind="danger" onClick={() => askRevoke(device)} label={words.revoke} />
           {device.fingerprint !== null && <Button onClick={certify} label={words.isMine} />}
         </>
       }
@@ -171,42 +165,32 @@ function Uncertified({ device, onAsk }: RowProps) {
   );
 }
 
-interface AskProps {
-  readonly device: DeviceRow;
-  readonly onClose: () => void;
-}
-
-function RenameDialog({ device, onClose }: AskProps) {
-  const [typed, setTyped] = useState(device.name);
-  const name = typed.trim();
+function RenameDialog({ device, onClose }: RowProps & Closable) {
+  const typed = useTyped(device.name);
+  const name = typed.value.trim();
   const rename = async (): Promise<void> => {
     if (name !== device.name) await call('deviceRename', { id: device.id, name });
   };
   const form = useForm(name !== '', rename, onClose);
   return (
     <FormDialog title={words.rename} action={text.kit.save} disabled={name === ''} form={form} onClose={onClose}>
-      <Field label={text.kit.name} value={typed} onValue={setTyped} maxLength={NAME_MAX} />
+      <Field {...typed} label={text.kit.name} maxLength={NAME_MAX} />
     </FormDialog>
   );
 }
 
-function RevokeDialog({ device, onClose }: AskProps) {
-  return (
-    <Confirm
-      title={words.revokeTitle(device.name)}
-      action={words.revoke}
-      onYes={() => call('deviceRevoke', device.id)}
-      onClose={onClose}
-    >
-      <Points points={words.revokeDoes} />
-    </Confirm>
-  );
-}
+const askRevoke = ({ id, name }: DeviceRow): void =>
+  ask({
+    title: words.revokeTitle(name),
+    action: words.revoke,
+    onYes: () => call('deviceRevoke', id),
+    children: <Points points={words.revokeDoes} />,
+  });
 
 /** The user types the fingerprint from the other device's screen, because one from the server would prove nothing. */
-function CertifyDialog({ device, onClose }: AskProps) {
-  const [typed, setTyped] = useState('');
-  const fingerprint = typed.trim();
+function CertifyDialog({ device, onClose }: RowProps & Closable) {
+  const typed = useTyped();
+  const fingerprint = typed.value.trim();
   const form = useForm(fingerprint !== '', () => call('deviceCertify', { id: device.id, fingerprint }), onClose);
   const other = form.problem?.code === 'fingerprint';
   return (
@@ -219,7 +203,7 @@ function CertifyDialog({ device, onClose }: AskProps) {
       onClose={onClose}
     >
       <p>{words.certifyLead}</p>
-      <Field label={words.fingerprint} value={typed} onValue={setTyped} mono error={other ? words.notIt : null} />
+      <Field {...typed} label={words.fingerprint} mono error={other && words.notIt} />
     </FormDialog>
   );
 }
@@ -227,7 +211,7 @@ function CertifyDialog({ device, onClose }: AskProps) {
 const { pair } = pagesText;
 
 /** Makes an offer when it opens, and cancels the offer when it is closed. */
-function PairDialog({ onClose }: { onClose: () => void }) {
+function PairDialog({ onClose }: Closable) {
   const task = useTask();
   const step: Offer = offer.value ?? { step: 'working' };
   const decided = useRef(false);
@@ -242,10 +226,9 @@ function PairDialog({ onClose }: { onClose: () => void }) {
   return <Step step={step} task={task} onClose={close} decided={decided.current} />;
 }
 
-interface StepProps<S extends Offer = Offer> {
+interface StepProps<S extends Offer = Offer> extends Closable {
   readonly step: S;
   readonly task: Task;
-  readonly onClose: () => void;
 }
 
 function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }) {
@@ -255,9 +238,7 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
     case 'working':
       return (
         <Dialog title={pagesText.devices.pair} onClose={onClose}>
-          <p class="step-waiting" role="status">
-            <span class="turning" aria-hidden="true" /> {decided ? pair.letting : pair.working}
-          </p>
+          <Waiting>{decided ? pair.letting : pair.working}</Waiting>
         </Dialog>
       );
     case 'words':
@@ -279,10 +260,8 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
   }
 }
 
-function Failed({ problem, task, onClose }: { problem: Failure; task: Task; onClose: () => void }) {
-  const again = (
-    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))} label={pair.again} />
-  );
+function Failed({ problem, task, onClose }: Closable & { problem: Failure; task: Task }) {
+  const again = <Button kind="primary" {...task.button(() => call('offer'))} label={pair.again} />;
   return (
     <Dialog title={pair.failedTitle} onClose={onClose} actions={again}>
       {problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={problem} />}
@@ -327,15 +306,15 @@ function TimeLeft({ until }: { until: number }) {
 }
 
 function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compare' }>>) {
-  const answer = (same: boolean) => () => task.run(() => call('offerAnswer', same));
+  const answer = (same: boolean) => task.button(() => call('offerAnswer', same));
   return (
     <Dialog
       title={pair.compareTitle}
       onClose={onClose}
       actions={
         <>
-          <Button kind="danger" busy={task.busy} onClick={answer(false)} label={pair.differ} />
-          <Button kind="primary" busy={task.busy} onClick={answer(true)} label={pair.match} />
+          <Button kind="danger" {...answer(false)} label={pair.differ} />
+          <Button kind="primary" {...answer(true)} label={pair.match} />
         </>
       }
     >

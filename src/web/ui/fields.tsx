@@ -143,7 +143,7 @@ export function KindFields({ type, draft, onDraft, errors }: KindFieldsProps) {
           mono={mono}
           inputMode={number === true ? 'decimal' : undefined}
           value={draft[name] ?? ''}
-          error={errors[name] ?? null}
+          error={errors[name]}
           autoFocus={at === 0}
           onValue={(value) => onDraft({ ...draft, [name]: value })}
         />

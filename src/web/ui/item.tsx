@@ -8,12 +8,12 @@ import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
-import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
-import { call, devices, info, isRevoked, useItem } from './link.js';
-import { copyLabel, entriesOf } from './list.js';
+import { Button, closeDialogs, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
+import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
+import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
 import { leave } from './route.js';
-import { Confirm } from './screen.js';
+import { ask } from './screen.js';
 import { text, honest } from './strings.js';
 import { keepDraft, keptDraft } from './unsaved.js';
 
@@ -82,13 +82,10 @@ function Known({ item }: { item: ItemDetail }) {
 }
 
 function HeadActions({ item, onEdit }: { item: ItemDetail; onEdit: () => void }) {
+  const { label, icon, onSelect } = takeOf(item);
   return (
     <>
-      {item.file === null ? (
-        <Button kind="icon" icon={Copy} label={copyLabel(item)} onClick={() => void copyItem(item)} />
-      ) : (
-        <Button kind="icon" icon={Download} label={text.list.download} onClick={() => void download(item)} />
-      )}
+      <Button kind="icon" icon={icon} label={label} onClick={onSelect} />
       {!isRevoked.value && <Button kind="icon" icon={Pencil} label={text.list.edit} onClick={onEdit} />}
       <Menu label={text.list.more(item.title)} entries={entriesOf(item)} />
     </>
@@ -153,29 +150,20 @@ function Facts({ item }: { item: ItemDetail }) {
   );
 }
 
-/** The end of an edit. If something was typed, `cancel` first asks for confirmation, by the dialog `asked`. */
-function useEnd(id: string, onClose: () => void) {
-  const asking = useSignal(false);
-  const onEnd = (): void => {
-    keepDraft(id, undefined);
-    onClose();
-  };
-  const cancel = (): void => {
-    if (keptDraft(id) === undefined) onEnd();
-    else asking.value = true;
-  };
-  const stay = (): void => void (asking.value = false);
-  const asked = asking.value && (
-    <Confirm title={words.discardTitle} action={text.kit.discard} onYes={onEnd} onClose={stay} />
-  );
-  return { onEnd, cancel, asked };
-}
-
 function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonObject; onClose: () => void }) {
   const draft = useSignal(keptDraft(item.id) ?? draftOf(item.type, payload));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
-  const { onEnd, cancel, asked } = useEnd(item.id, onClose);
+  const onEnd = (): void => {
+    // The item's heading, which appears now, gets the focus only where no dialog has it.
+    closeDialogs();
+    keepDraft(item.id, undefined);
+    onClose();
+  };
+  const cancel = (): void => {
+    if (keptDraft(item.id) === undefined) onEnd();
+    else ask({ title: words.discardTitle, action: text.kit.discard, onYes: onEnd });
+  };
   const save = async (): Promise<void> => {
     const checked = payloadOf(item.type, draft.value, payload);
     errors.value = checked.errors;
@@ -186,37 +174,34 @@ function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonOb
     busy.value = false;
   };
   return (
-    <>
-      <form
-        class="item"
-        noValidate
-        aria-label={text.list.edit}
-        onSubmit={submits(() => void save())}
-        onKeyDown={(event) => {
-          if (event.key === 'Escape') {
-            event.stopPropagation();
-            // Else the same key press would close the dialog that it opens.
-            event.preventDefault();
-            cancel();
-          } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
-        }}
-      >
-        <header class="item-head">
-          <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
-          <span class="grow" />
-          <Button kind="primary" submit busy={busy.value} label={text.kit.save} />
-        </header>
-        <div class="item-body">
-          <KindFields
-            type={item.type}
-            draft={draft.value}
-            errors={errors.value}
-            onDraft={(next) => keepDraft(item.id, (draft.value = next))}
-          />
-        </div>
-      </form>
-      {asked}
-    </>
+    <form
+      class="item"
+      noValidate
+      aria-label={text.list.edit}
+      onSubmit={submits(() => void save())}
+      onKeyDown={(event) => {
+        if (event.key === 'Escape') {
+          event.stopPropagation();
+          // Else the same key press would close the dialog that it opens.
+          event.preventDefault();
+          cancel();
+        } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
+      }}
+    >
+      <header class="item-head">
+        <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
+        <span class="grow" />
+        <Button kind="primary" submit busy={busy.value} label={text.kit.save} />
+      </header>
+      <div class="item-body">
+        <KindFields
+          type={item.type}
+          draft={draft.value}
+          errors={errors.value}
+          onDraft={(next) => keepDraft(item.id, (draft.value = next))}
+        />
+      </div>
+    </form>
   );
 }
 
@@ -436,23 +421,15 @@ function MediaPreview({ id, mime, name, kind }: MediaProps) {
 }
 
 function TextPreview({ id }: { id: string }) {
-  const read = useSignal<{ text: string; whole: boolean } | null | undefined>(undefined);
-  useEffect(() => {
-    let gone = false;
-    beginning(id).then(
-      (found) => gone || (read.value = found),
-      () => gone || (read.value = null),
-    );
-    return () => void (gone = true);
-  }, [id]);
-  if (read.value === undefined) return <div class="preview waiting" aria-busy="true" />;
-  if (read.value === null) return <Notice kind="warn">{words.previewFailed}</Notice>;
+  const { value: read, problem } = useLoaded(() => beginning(id), [id]);
+  if (read === null || problem !== null) return <Notice kind="warn">{words.previewFailed}</Notice>;
+  if (read === undefined) return <div class="preview waiting" aria-busy="true" />;
   return (
     <>
       <pre class="code isolate" dir="auto" tabIndex={0} aria-label={words.preview}>
-        <code>{honest(read.value.text)}</code>
+        <code>{honest(read.text)}</code>
       </pre>
-      {!read.value.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
+      {!read.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
     </>
   );
 }

@@ -1,10 +1,11 @@
 /** Keyboard shortcuts of the whole page. */
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { edit, remove, toMove, copyItem } from './actions.js';
-import { Dialog } from './kit.js';
+import { edit, remove, copyItem } from './actions.js';
+import { Dialog, openDialog, type Closable } from './kit.js';
 import { isRevoked, link } from './link.js';
-import { itemId, leave, page, focusComposer, focusSearch, moveInList, showingKeys } from './route.js';
+import { askMove } from './list.js';
+import { itemId, leave, page, focusComposer, focusSearch, moveInList } from './route.js';
 import { text } from './strings.js';
 
 const isTyping = (target: EventTarget | null): boolean =>
@@ -43,9 +44,9 @@ const KEYS: Readonly<Record<string, () => void>> = {
   c: () => withCurrent((item) => item.file === null && void copyItem(item)),
   o: () => withCurrent(open),
   e: () => changing(edit),
-  m: () => changing((item) => (toMove.value = item)),
+  m: () => changing(askMove),
   Delete: () => changing((item) => void remove(item.id)),
-  '?': () => (showingKeys.value = true),
+  '?': () => openDialog(KeysDialog),
   Escape: () => (itemId.value !== null || page.value !== null) && leave(),
 };
 
@@ -69,9 +70,9 @@ export function useKeys(): void {
 }
 
 /** Lists the shortcuts. */
-export function KeysDialog() {
+export function KeysDialog({ onClose }: Closable) {
   return (
-    <Dialog title={text.keys.title} onClose={() => (showingKeys.value = false)}>
+    <Dialog title={text.keys.title} onClose={onClose}>
       <dl class="keys">
         {text.keys.rows.map(([key, what]) => (
           <div key={key}>

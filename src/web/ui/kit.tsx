@@ -7,7 +7,7 @@ import { text, honest } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
-interface ButtonProps {
+export interface ButtonProps {
   /** `icon`: only an icon is visible, and the label is its accessible name. */
   readonly kind?: 'primary' | 'plain' | 'danger' | 'quiet' | 'icon';
   readonly icon?: LucideIcon;
@@ -70,12 +70,25 @@ export function Button(props: ButtonProps) {
   );
 }
 
-export interface FieldProps {
-  readonly label: string;
+/** What is typed into a field. */
+export interface Typed {
   readonly value: string;
   readonly onValue: (value: string) => void;
+}
+
+/** The state of a field, as its properties. */
+export function useTyped(first = ''): Typed {
+  const [value, onValue] = useState(first);
+  return { value, onValue };
+}
+
+interface LabelledProps {
+  readonly label: string;
   readonly hint?: ComponentChildren;
-  readonly error?: string | null;
+  readonly error?: string | false;
+}
+
+export interface FieldProps extends LabelledProps, Typed {
   /** `secret`: masked, with a button that reveals it. `lines`: grows with its text. */
   readonly kind?: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
   readonly mono?: boolean;
@@ -90,7 +103,7 @@ export interface FieldProps {
 
 /** Common properties of an input and a text area. */
 function inputProps(props: FieldProps, id: string, notes: string) {
-  const { kind = 'text', error = null } = props;
+  const { kind = 'text', error } = props;
   // Words and secrets must not reach a browser's spelling service, nor be "corrected".
   const prose = (kind === 'text' || kind === 'lines') && props.mono !== true;
   return {
@@ -102,7 +115,7 @@ function inputProps(props: FieldProps, id: string, notes: string) {
     inputMode: props.inputMode,
     // An empty field has the text direction of the page.
     dir: props.value === '' ? undefined : ('auto' as const),
-    'aria-invalid': error === null ? undefined : true,
+    'aria-invalid': error ? true : undefined,
     'aria-describedby': notes === '' ? undefined : notes,
     onInput: (event: { readonly currentTarget: { readonly value: string } }) =>
       props.onValue(event.currentTarget.value),
@@ -112,11 +125,11 @@ function inputProps(props: FieldProps, id: string, notes: string) {
 
 /** A labelled input or text area with its hint and error. */
 export function Field(props: FieldProps) {
-  const { label, hint, error = null, kind = 'text', autoFocus = false } = props;
+  const { label, hint, error, kind = 'text', autoFocus = false } = props;
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const [shown, setShown] = useState(false);
-  const notes = [error !== null && `${id}e`, hint !== undefined && `${id}h`].filter(Boolean).join(' ');
+  const notes = [error && `${id}e`, hint !== undefined && `${id}h`].filter(Boolean).join(' ');
   const shared = inputProps(props, id, notes);
   const type = kind === 'secret' ? (shown ? 'text' : 'password') : kind;
   // Browsers apply `autofocus` once per page, but each time a dialog opens, so the focus is set here.
@@ -125,10 +138,7 @@ export function Field(props: FieldProps) {
   }, []);
   return (
     <Labelled id={id} label={label} hint={hint} error={error}>
-      <div
-        ref={box}
-        class={classes('input', error !== null && 'wrong', (props.mono === true || kind === 'secret') && 'mono')}
-      >
+      <div ref={box} class={classes('input', error && 'wrong', (props.mono === true || kind === 'secret') && 'mono')}>
         {kind === 'lines' ? <textarea {...shared} rows={3} /> : <input {...shared} type={type} />}
         {kind === 'secret' && <ShowButton shown={shown} onShown={setShown} />}
         {props.after}
@@ -138,25 +148,19 @@ export function Field(props: FieldProps) {
 }
 
 /** An input's label, error and hint; the ids of the latter are `${id}e` and `${id}h`. */
-function Labelled(props: {
-  id: string;
-  label: string;
-  hint: ComponentChildren;
-  error?: string | null;
-  children: ComponentChildren;
-}) {
-  const { id, label, hint, error = null, children } = props;
+export function Labelled(props: LabelledProps & { id: string; children: ComponentChildren }) {
+  const { id, label, hint, error, children } = props;
   return (
     <div class="field">
       <label for={id}>{label}</label>
       {children}
-      {error !== null && (
-        <p class="error" id={`${id}e`} role="alert">
+      {error && (
+        <p class="error small danger-text" id={`${id}e`} role="alert">
           <CircleAlert /> {error}
         </p>
       )}
       {hint !== undefined && (
-        <p class="hint" id={`${id}h`}>
+        <p class="small quiet" id={`${id}h`}>
           {hint}
         </p>
       )}
@@ -165,8 +169,7 @@ function Labelled(props: {
 }
 
 /** Toggles whether a masked value is shown. */
-export function ShowButton(props: { shown: boolean; onShown: (shown: boolean) => void }) {
-  const { shown, onShown } = props;
+export function ShowButton({ shown, onShown }: { shown: boolean; onShown: (shown: boolean) => void }) {
   return (
     <Button
       kind="icon"
@@ -178,15 +181,13 @@ export function ShowButton(props: { shown: boolean; onShown: (shown: boolean) =>
   );
 }
 
-interface SelectProps<T extends string> {
-  readonly label: string;
+interface SelectProps<T extends string> extends Omit<LabelledProps, 'error'> {
   readonly value: T;
   readonly options: readonly { readonly value: T; readonly label: string }[];
   readonly onValue: (value: T) => void;
-  readonly hint?: ComponentChildren;
 }
 
-/** A labelled `<select>`. */
+/** A labelled `<select>`. It shows another choice only once `value` is that. */
 export function Select<T extends string>({ label, value, options, onValue, hint }: SelectProps<T>) {
   const id = useId();
   return (
@@ -196,7 +197,11 @@ export function Select<T extends string>({ label, value, options, onValue, hint 
           id={id}
           value={value}
           aria-describedby={hint === undefined ? undefined : `${id}h`}
-          onChange={(event) => onValue(event.currentTarget.value as T)}
+          onChange={({ currentTarget }) => {
+            const chosen = currentTarget.value as T;
+            currentTarget.value = value;
+            onValue(chosen);
+          }}
         >
           {options.map((option) => (
             <option key={option.value} value={option.value}>
@@ -217,9 +222,13 @@ export const submits =
     act();
   };
 
-interface DialogProps {
-  readonly title: string;
+/** The properties of what `openDialog` opens. */
+export interface Closable {
   readonly onClose: () => void;
+}
+
+interface DialogProps extends Closable {
+  readonly title: string;
   readonly children?: ComponentChildren;
   /** Buttons at the foot; the last one is the main one. */
   readonly actions?: ComponentChildren;
@@ -243,7 +252,7 @@ export function Dialog({ title, onClose, children, actions, plain = false, onSub
   );
   return (
     <dialog {...modal} aria-labelledby={id}>
-      <div class="dialog-head">
+      <div class="dialog-head line">
         <h2 id={id} class="grow">
           {title}
         </h2>
@@ -298,6 +307,28 @@ export function useModal(onClose: () => void) {
       if (event.target === ref.current && pressed.current === ref.current) onClose();
     },
   };
+}
+
+/** The open dialogs, the last one on top. */
+export const dialogs = signal<readonly { readonly id: number; readonly Shown: ComponentType<Closable> }[]>([]);
+let lastDialog = 0;
+
+/** Opens a dialog over the page. It stays until it calls `onClose`, or until `closeDialogs`. */
+export const openDialog = (Shown: ComponentType<Closable>): void =>
+  void (dialogs.value = [...dialogs.value, { id: ++lastDialog, Shown }]);
+
+export const closeDialogs = (): void => void (dialogs.value = []);
+
+/** Shows the open dialogs; rendered once, after the screen. */
+export function Dialogs() {
+  return (
+    <>
+      {dialogs.value.map(({ id, Shown }) => (
+        // Closes itself only: one whose call ends late must not close the next.
+        <Shown key={id} onClose={() => (dialogs.value = dialogs.value.filter((one) => one.id !== id))} />
+      ))}
+    </>
+  );
 }
 
 const NOTICE_ICONS = { info: Info, good: Check, warn: TriangleAlert, danger: CircleAlert } as const;

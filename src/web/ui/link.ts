@@ -1,6 +1,6 @@
 /** The page's link to the engine, and the watched topics as signals. */
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
-import { useEffect, useMemo } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { Link, LinkError } from '../link/client.js';
 import {
   failureOf,
@@ -23,6 +23,26 @@ export const call = <N extends CallName>(name: N, ...params: Parameters<Calls[N]
 
 /** An error as data. */
 export const problemOf = (error: unknown): Failure => (error instanceof LinkError ? error.problem : failureOf(error));
+
+export interface Loaded<T> {
+  /** Undefined until it is known; afterwards the last one stays. */
+  readonly value: T | undefined;
+  readonly problem: Failure | null;
+}
+
+/** What `load` gives, loaded again after each change of `inputs`. */
+export function useLoaded<T>(load: () => Promise<T>, inputs: readonly unknown[]): Loaded<T> {
+  const [loaded, setLoaded] = useState<Loaded<T>>({ value: undefined, problem: null });
+  useEffect(() => {
+    let stale = false;
+    load().then(
+      (value) => stale || setLoaded({ value, problem: null }),
+      (error: unknown) => stale || setLoaded(({ value }) => ({ value, problem: problemOf(error) })),
+    );
+    return () => void (stale = true);
+  }, inputs);
+  return loaded;
+}
 
 type PlainTopic = { [N in TopicName]: Topics[N]['params'] extends null ? N : never }[TopicName];
 

@@ -3,16 +3,28 @@
  * near.
  */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
-import { Inbox, Search, Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
+import {
+  Check,
+  Clock,
+  Copy,
+  Download,
+  ExternalLink,
+  FolderInput,
+  Inbox,
+  Pencil,
+  Search,
+  Trash2,
+  Undo2,
+} from 'lucide-preact';
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
 import type { ListPage, ListParams, ItemRow } from '../link/messages.js';
-import { edit, undoRemove, remove, toMove, copyItem } from './actions.js';
+import { binName, copyItem, edit, move, remove, undoRemove } from './actions.js';
 import { download } from './content.js';
 import { KIND_ICONS } from './fields.js';
-import { Button, EmptyState, OneLine, SecondsTo, When } from './kit.js';
-import { link, isRevoked } from './link.js';
-import { Menu, type MenuEntry } from './menu.js';
+import { BinSign, Button, Dialog, EmptyState, OneLine, openDialog, SecondsTo, When, type Closable } from './kit.js';
+import { bins, link, isRevoked } from './link.js';
+import { Menu, type Entry, type MenuEntry } from './menu.js';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
 import { text } from './strings.js';
 
@@ -107,9 +119,9 @@ export function List() {
   const rows = useRef<HTMLUListElement>(null);
   const filter = useMemo<Filter>(
     () => ({
-      ...(binId.value === null ? {} : { binId: binId.value }),
-      ...(filters.value.length === 0 ? {} : { types: filters.value }),
-      ...(query.value.trim() === '' ? {} : { text: query.value.trim() }),
+      binId: binId.value ?? undefined,
+      types: filters.value.length === 0 ? undefined : filters.value,
+      text: query.value.trim(),
     }),
     [binId.value, filters.value, query.value],
   );
@@ -291,16 +303,17 @@ function NothingHere({ filtered }: { filtered: boolean }) {
   return <EmptyState icon={Inbox} title={words.noneTitle} lead={words.none} />;
 }
 
-/** The label of copying an item. */
-export const copyLabel = ({ type }: Pick<ItemRow, 'type'>): string =>
-  type === 'password' ? words.copySecret : text.kit.copy;
+/** Downloads a file, or copies any other item. */
+export function takeOf(item: ItemRow): Entry {
+  if (item.file !== null) return { label: words.download, icon: Download, onSelect: () => void download(item) };
+  const label = item.type === 'password' ? words.copySecret : text.kit.copy;
+  return { label, icon: Copy, onSelect: () => void copyItem(item) };
+}
 
 /** The menu entries of an item. */
 export function entriesOf(item: ItemRow): readonly MenuEntry[] {
   return [
-    item.file === null
-      ? { label: copyLabel(item), icon: Copy, onSelect: () => void copyItem(item) }
-      : { label: words.download, icon: Download, onSelect: () => void download(item) },
+    takeOf(item),
     ...(item.href === null ? [] : [{ label: words.open, icon: ExternalLink, href: item.href }]),
     ...(isRevoked.value ? [] : changesOf(item)),
   ];
@@ -308,10 +321,39 @@ export function entriesOf(item: ItemRow): readonly MenuEntry[] {
 
 const changesOf = (item: ItemRow): readonly MenuEntry[] => [
   { label: words.edit, icon: Pencil, onSelect: () => edit(item) },
-  { label: words.move, icon: FolderInput, onSelect: () => (toMove.value = item) },
+  { label: words.move, icon: FolderInput, onSelect: () => askMove(item) },
   null,
   { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
 ];
+
+/** Chooses another bin for an item. */
+export const askMove = (item: ItemRow): void => openDialog((dialog) => <MoveDialog {...dialog} item={item} />);
+
+function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
+  return (
+    <Dialog title={words.moveTitle} onClose={onClose}>
+      <ul class="bin-choice">
+        {(bins.value ?? []).map((bin) => (
+          <li key={bin.id}>
+            <button
+              type="button"
+              class="nav-link"
+              aria-current={bin.id === item.binId ? 'true' : undefined}
+              onClick={() => {
+                onClose();
+                void move(item, bin.id);
+              }}
+            >
+              <BinSign emoji={bin.emoji} />
+              <bdi class="grow clip">{binName(bin.id)}</bdi>
+              {bin.id === item.binId && <Check />}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </Dialog>
+  );
+}
 
 interface RowProps {
   readonly item: ItemRow;
@@ -354,7 +396,7 @@ function Row({ item, open, reachable }: RowProps) {
             </span>
           </span>
         </span>
-        <span class="row-when">
+        <span class="row-when small quiet">
           {item.pending ? (
             <span class="pending" title={words.pending}>
               <Clock />
@@ -375,25 +417,14 @@ function Row({ item, open, reachable }: RowProps) {
   );
 }
 
-/** The most likely action on an item: download, open or copy. */
+/** The most likely action on an item: open, download or copy. */
 function RowAct({ item, tabIndex }: { item: ItemRow; tabIndex: number }) {
-  if (item.file !== null) {
-    const label = `${words.download}: ${item.title}`;
-    return <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />;
-  }
   if (item.href !== null) {
     const opens = { label: words.open, name: `${words.open}: ${item.title}`, href: item.href, external: true };
     return <Button kind="icon" icon={ExternalLink} {...opens} tabIndex={tabIndex} />;
   }
-  return (
-    <Button
-      kind="icon"
-      icon={Copy}
-      label={`${copyLabel(item)}: ${item.title}`}
-      tabIndex={tabIndex}
-      onClick={() => void copyItem(item)}
-    />
-  );
+  const { label, icon, onSelect } = takeOf(item);
+  return <Button kind="icon" icon={icon} label={`${label}: ${item.title}`} tabIndex={tabIndex} onClick={onSelect} />;
 }
 
 function RemovedRow({ item, at }: { item: ItemRow; at: number }) {

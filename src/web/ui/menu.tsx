@@ -3,8 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Check, EllipsisVertical, type LucideIcon } from 'lucide-preact';
 
-/** One entry of a menu; null: a separator between groups. */
-export type MenuEntry = {
+export interface Entry {
   readonly label: string;
   readonly icon?: LucideIcon;
   readonly danger?: boolean;
@@ -13,7 +12,10 @@ export type MenuEntry = {
   /** Set: the entry is one of several choices; true: the chosen one. */
   readonly checked?: boolean;
   readonly onSelect?: () => void;
-} | null;
+}
+
+/** One entry of a menu; null: a separator between groups. */
+export type MenuEntry = Entry | null;
 
 interface MenuProps {
   /** Accessible name of the button. */
@@ -72,7 +74,7 @@ function useMenu() {
 export function Menu({ label, entries, class: name, children, tabIndex }: MenuProps) {
   const { open, setOpen, menu, button } = useMenu();
   const id = useId();
-  const choose = (entry: NonNullable<MenuEntry>): void => {
+  const choose = (entry: Entry): void => {
     menu.current?.hidePopover();
     button.current?.focus();
     entry.onSelect?.();
@@ -114,13 +116,7 @@ export function Menu({ label, entries, class: name, children, tabIndex }: MenuPr
   );
 }
 
-function MenuItem({
-  entry,
-  onChoose,
-}: {
-  entry: NonNullable<MenuEntry>;
-  onChoose: (entry: NonNullable<MenuEntry>) => void;
-}) {
+function MenuItem({ entry, onChoose }: { entry: Entry; onChoose: (entry: Entry) => void }) {
   const { icon: Sign, checked } = entry;
   const shared = {
     role: checked === undefined ? ('menuitem' as const) : ('menuitemradio' as const),

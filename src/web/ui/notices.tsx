@@ -2,11 +2,12 @@
 import { useSignal } from '@preact/signals';
 import { X } from 'lucide-preact';
 import { useEffect } from 'preact/hooks';
-import type { DeviceInfo, HiddenRow, Notice as Told, Upload } from '../link/messages.js';
+import type { HiddenItem } from '../../sdk/item-reader.js';
+import type { DeviceInfo, Notice as Told, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Button, Dialog, Notice, OneLine, When, Progress } from './kit.js';
+import { Button, Dialog, Notice, OneLine, openDialog, When, Progress, type Closable } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
-import { Confirm } from './screen.js';
+import { ask } from './screen.js';
 import { text } from './strings.js';
 import { update } from './update.js';
 
@@ -93,11 +94,14 @@ function Standing({ about }: { about: DeviceInfo }) {
 }
 
 function Orphaned({ count }: { count: number }) {
-  const asking = useSignal(false);
-  const answer = (how: 'republish' | 'discard'): void => {
-    asking.value = false;
-    void attempt(call('orphans', how));
-  };
+  const answer = (how: 'republish' | 'discard'): void => void attempt(call('orphans', how));
+  const discard = (): void =>
+    ask({
+      title: words.discardTitle,
+      action: text.kit.discard,
+      onYes: () => answer('discard'),
+      children: <p>{words.discardText}</p>,
+    });
   return (
     <Notice
       kind="warn"
@@ -106,40 +110,28 @@ function Orphaned({ count }: { count: number }) {
       actions={
         <>
           <Button onClick={() => answer('republish')} label={words.republish} />
-          <Button kind="quiet" onClick={() => (asking.value = true)} label={text.kit.discard} />
+          <Button kind="quiet" onClick={discard} label={text.kit.discard} />
         </>
       }
     >
       {words.orphanedText}
-      {asking.value && (
-        <Confirm
-          title={words.discardTitle}
-          action={text.kit.discard}
-          onYes={() => answer('discard')}
-          onClose={() => (asking.value = false)}
-        >
-          <p>{words.discardText}</p>
-        </Confirm>
-      )}
     </Notice>
   );
 }
 
 function Hidden({ count }: { count: number }) {
-  const open = useSignal(false);
   return (
     <Notice
       title={words.hidden(count)}
-      actions={<Button kind="quiet" onClick={() => (open.value = true)} label={words.hiddenShow} />}
+      actions={<Button kind="quiet" onClick={() => openDialog(HiddenDialog)} label={words.hiddenShow} />}
     >
       {words.hiddenText}
-      {open.value && <HiddenDialog onClose={() => (open.value = false)} />}
     </Notice>
   );
 }
 
-function HiddenDialog({ onClose }: { onClose: () => void }) {
-  const rows = useSignal<readonly HiddenRow[]>([]);
+function HiddenDialog({ onClose }: Closable) {
+  const rows = useSignal<readonly HiddenItem[]>([]);
   useEffect(() => void attempt(call('hidden').then((all) => (rows.value = all))), []);
   return (
     <Dialog title={words.hidden(rows.value.length)} onClose={onClose}>
@@ -202,7 +194,7 @@ export function Uploads() {
 
 function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: { upload: Upload }) {
   return (
-    <li class="upload">
+    <li class="upload line">
       <div class="grow">
         <div class="line">
           <OneLine value={name} class="grow" />

@@ -1,15 +1,14 @@
 /** The pages beside the list, loaded after the first view. */
-import { useState } from 'preact/hooks';
 import { DevicesScreen } from './devices.js';
-import { Button, Notice, Points } from './kit.js';
-import { ForgetDialog } from './lock.js';
+import { Button, Notice, openDialog, Points } from './kit.js';
+import { askForget } from './lock.js';
 import { SettingsScreen } from './settings.js';
 import { ExportDialog } from './settings-archive.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
 import { metaContent } from './meta.js';
 import { Copyable } from './screen.js';
-import { PageHead } from './section.js';
+import { PageFrame, Section } from './section.js';
 
 const { revoked, trust } = pagesText;
 
@@ -29,8 +28,7 @@ export function Page({ page }: { page: 'devices' | 'settings' | 'trust' | 'revok
 
 /** Shown above the list in the phase `revoked`: what happened, and the options export and forget. */
 function RevokedNotice() {
-  const [asked, setAsked] = useState<'export' | 'forget' | null>(null);
-  const close = (): void => setAsked(null);
+  const exportFirst = (): void => openDialog((dialog) => <ExportDialog {...dialog} lead={revoked.may} />);
   return (
     <div class="revoked">
       <Notice
@@ -39,16 +37,14 @@ function RevokedNotice() {
         live
         actions={
           <>
-            <Button onClick={() => setAsked('export')} label={revoked.exportFirst} />
-            <Button kind="danger" onClick={() => setAsked('forget')} label={text.lock.forget} />
+            <Button onClick={exportFirst} label={revoked.exportFirst} />
+            <Button kind="danger" onClick={askForget} label={text.lock.forget} />
           </>
         }
       >
         <p>{revoked.what}</p>
         <p>{revoked.back}</p>
       </Notice>
-      {asked === 'export' && <ExportDialog onClose={close} lead={revoked.may} />}
-      {asked === 'forget' && <ForgetDialog onClose={close} />}
     </div>
   );
 }
@@ -57,30 +53,25 @@ function RevokedNotice() {
 function TrustScreen() {
   const version = metaContent('version');
   return (
-    <div class="page">
-      <PageHead title={trust.title} />
-      <article class="stack loose">
-        <Part title={trust.can} points={trust.canItems} />
-        <Part title={trust.cannot} points={trust.cannotItems} />
-        <Part title={trust.stored} points={trust.storedItems} />
-        <section class="card stack">
-          <h2>{trust.check}</h2>
-          <p>{trust.checkLead}</p>
-          <Copyable value={`service-device verify-web ${location.origin}`} label={trust.copy} />
-          <p>{trust.checkWhen}</p>
-          <p>{trust.native}</p>
-          {version !== '' && <p class="quiet small">{trust.version(version)}</p>}
-        </section>
-      </article>
-    </div>
+    <PageFrame title={trust.title}>
+      <Part title={trust.can} points={trust.canItems} />
+      <Part title={trust.cannot} points={trust.cannotItems} />
+      <Part title={trust.stored} points={trust.storedItems} />
+      <Section title={trust.check}>
+        <p>{trust.checkLead}</p>
+        <Copyable value={`service-device verify-web ${location.origin}`} label={trust.copy} />
+        <p>{trust.checkWhen}</p>
+        <p>{trust.native}</p>
+        {version !== '' && <p class="quiet small">{trust.version(version)}</p>}
+      </Section>
+    </PageFrame>
   );
 }
 
 function Part({ title, points }: { title: string; points: readonly string[] }) {
   return (
-    <section class="card stack">
-      <h2>{title}</h2>
+    <Section title={title}>
       <Points points={points} />
-    </section>
+    </Section>
   );
 }

@@ -4,7 +4,6 @@
  */
 import { computed, signal } from '@preact/signals';
 import type { ContentType } from '../../protocol/item.js';
-import type { BinRow } from '../link/messages.js';
 
 const PAGES = ['devices', 'settings', 'trust'] as const;
 type Page = (typeof PAGES)[number];
@@ -79,12 +78,6 @@ export const filters = signal<readonly ContentType[]>([]);
 export const query = signal('');
 /** The search field is shown even on a narrow screen. */
 export const searching = signal(false);
-/** The side bar is shown over the list (`Drawer`). */
-export const drawer = signal(false);
-/** The bin that is edited in a dialog, or a new one; null: none. */
-export const binDialog = signal<BinRow | 'new' | null>(null);
-/** The table of keys is shown. */
-export const showingKeys = signal(false);
 
 /** Targets of keyboard shortcuts; set by the component that implements them. */
 export const moveInList: { current: (by: number) => void } = { current: () => undefined };

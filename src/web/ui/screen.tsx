@@ -7,7 +7,7 @@ import { Check, Copy, type LucideIcon } from 'lucide-preact';
 import { Fragment, type ComponentChildren } from 'preact';
 import { useState, useLayoutEffect, useRef } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { Button, Notice, submits, Dialog } from './kit.js';
+import { Button, Notice, submits, Dialog, openDialog, type ButtonProps, type Closable } from './kit.js';
 import { problemOf } from './link.js';
 import type { PasskeyError } from './passkey.js';
 import { text } from './strings.js';
@@ -15,8 +15,10 @@ import { text } from './strings.js';
 export interface Task {
   readonly busy: boolean;
   readonly problem: Failure | null;
-  /** Runs `work`, unless something runs already; `done` gets its result. */
-  readonly run: <T>(work: () => Promise<T>, done?: (value: T) => void) => void;
+  /** Runs `work` and then `done`, unless something runs already. */
+  readonly run: (work: () => Promise<unknown>, done?: () => void) => void;
+  /** The properties of a button that does so. */
+  readonly button: (work: () => Promise<unknown>, done?: () => void) => Pick<ButtonProps, 'busy' | 'onClick'>;
 }
 
 /** One piece of work at a time. */
@@ -33,7 +35,8 @@ export function useTask(): Task {
         (error: unknown) => end(problemOf(error)),
       );
   };
-  return { ...state.value, run };
+  const { busy, problem } = state.value;
+  return { busy, problem, run, button: (work, done) => ({ busy, onClick: () => run(work, done) }) };
 }
 
 interface Form extends Task {
@@ -43,7 +46,7 @@ interface Form extends Task {
 }
 
 /** The task of a form: `submit` runs `work` and then `done`, if what was typed is `valid`. */
-export function useForm<T>(valid: boolean, work: () => Promise<T>, done?: (value: T) => void): Form {
+export function useForm(valid: boolean, work: () => Promise<unknown>, done?: () => void): Form {
   const task = useTask();
   const [tried, setTried] = useState(false);
   const submit = (): void => {
@@ -74,7 +77,7 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps) {
     <main class="screen">
       <form class="step stack" noValidate onSubmit={submits(() => onSubmit?.())}>
         <header class="stack tight no-print">
-          <p class="step-host">
+          <p class="step-host line small quiet">
             {Sign !== undefined && <Sign />}
             <bdi>{location.host}</bdi>
           </p>
@@ -88,37 +91,40 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps) {
   );
 }
 
+interface ProblemProps {
+  readonly problem: Failure | null;
+  readonly title?: string;
+  readonly actions?: ComponentChildren;
+}
+
 /** An error, announced by screen readers. Nothing for null. */
-export function Problem({
-  problem,
-  title,
-  actions,
-}: {
-  problem: Failure | null;
-  title?: string;
-  actions?: ComponentChildren;
-}) {
+export function Problem({ problem, ...notice }: ProblemProps) {
   if (problem === null) return null;
   return (
-    <Notice kind="danger" title={title} actions={actions} live>
+    <Notice {...notice} kind="danger" live>
       {text.problem(problem)}
     </Notice>
   );
 }
 
+type PasskeyWords = Readonly<Record<PasskeyError['code'], string>>;
+
 /** As `Problem`. `words`: the screen's messages for a `PasskeyError`. */
-export function PasskeyProblem({
-  problem,
-  words,
-}: {
-  problem: Failure | null;
-  words: Readonly<Record<PasskeyError['code'], string>>;
-}) {
+export function PasskeyProblem({ problem, words }: ProblemProps & { words: PasskeyWords }) {
   if (problem?.name !== 'PasskeyError') return <Problem problem={problem} />;
   return (
     <Notice kind="warn" live>
       {words[problem.code as PasskeyError['code']]}
     </Notice>
+  );
+}
+
+/** Something is under way; the children say what. */
+export function Waiting({ children }: { children?: ComponentChildren }) {
+  return (
+    <p class="step-waiting" role="status">
+      <span class="turning" aria-hidden="true" /> {children}
+    </p>
   );
 }
 
@@ -164,7 +170,7 @@ export function CopyButton(props: { value: string; label: string; kind?: 'icon' 
   );
 }
 
-interface FormDialogProps {
+interface FormDialogProps extends Closable {
   readonly title: string;
   /** Label of the button. */
   readonly action: string;
@@ -175,7 +181,6 @@ interface FormDialogProps {
   readonly problemInField?: boolean;
   /** A button before the main one. */
   readonly other?: ComponentChildren;
-  readonly onClose: () => void;
   readonly children: ComponentChildren;
 }
 
@@ -200,14 +205,17 @@ export function FormDialog(props: FormDialogProps) {
   );
 }
 
-interface ConfirmProps {
+/** A question before something is done. */
+interface Question {
   readonly title: string;
   /** Label of the button. */
   readonly action: string;
   /** Done for a yes; the dialog is closed when it has succeeded, and shows the problem otherwise. */
   readonly onYes: () => unknown;
-  readonly onClose: () => void;
   readonly children?: ComponentChildren;
+}
+
+interface ConfirmProps extends Question, Closable {
   /** Shown instead of `children` while it is done. */
   readonly meanwhile?: ComponentChildren;
   /** Shared with other actions, of which one runs at a time. */
@@ -217,7 +225,7 @@ interface ConfirmProps {
 /** Asks for confirmation. The focus is on the cancel button. */
 export function Confirm({ title, action, onYes, onClose, children, meanwhile = children, task }: ConfirmProps) {
   const own = useTask();
-  const { busy, problem, run } = task ?? own;
+  const { busy, problem, button } = task ?? own;
   return (
     <Dialog
       title={title}
@@ -226,7 +234,7 @@ export function Confirm({ title, action, onYes, onClose, children, meanwhile = c
       actions={
         <>
           <Button onClick={onClose} autoFocus label={busy ? text.kit.close : text.kit.cancel} />
-          <Button kind="danger" busy={busy} onClick={() => run(async () => await onYes(), onClose)} label={action} />
+          <Button kind="danger" {...button(async () => await onYes(), onClose)} label={action} />
         </>
       }
     >
@@ -235,3 +243,7 @@ export function Confirm({ title, action, onYes, onClose, children, meanwhile = c
     </Dialog>
   );
 }
+
+/** Opens a dialog that asks for confirmation. */
+export const ask = (question: Question): void =>
+  openDialog(({ onClose }) => <Confirm {...question} onClose={onClose} />);

@@ -1,24 +1,33 @@
 /** Common parts of the pages beside the list. */
 import { ArrowLeft } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import type { Failure } from '../link/messages.js';
+import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button } from './kit.js';
-import { info, problemOf } from './link.js';
+import { info, useLoaded } from './link.js';
 import { leave } from './route.js';
 import { text } from './strings.js';
 
-/** The head of a page beside the list: a back button where the side bar is hidden, the heading, and actions. */
-export function PageHead({ title, children }: { title: string; children?: ComponentChildren }) {
+interface PageFrameProps {
+  readonly title: string;
+  /** Beside the heading. */
+  readonly actions?: ComponentChildren;
+  readonly children: ComponentChildren;
+}
+
+/** A page beside the list: a back button where the side bar is hidden, a heading that takes the focus, and parts. */
+export function PageFrame({ title, actions, children }: PageFrameProps) {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => heading.current?.focus(), []);
   return (
-    <div class="page-head">
-      <Button kind="icon" icon={ArrowLeft} label={text.kit.back} onClick={leave} />
-      <h1 ref={heading} class="grow" tabIndex={-1}>
-        {title}
-      </h1>
-      {children}
+    <div class="page">
+      <div class="page-head line">
+        <Button kind="icon" icon={ArrowLeft} label={text.kit.back} onClick={leave} />
+        <h1 ref={heading} class="grow" tabIndex={-1}>
+          {title}
+        </h1>
+        {actions}
+      </div>
+      <div class="stack loose">{children}</div>
     </div>
   );
 }
@@ -34,21 +43,6 @@ export function Section({ title, children }: { title: string; children: Componen
   );
 }
 
-/** A reply of the server, requested again after each change of `turn` or the connection. Undefined: not known yet. */
-export function useAnswer<T>(ask: () => Promise<T>, turn: unknown): { value: T | undefined; problem: Failure | null } {
-  const [answer, setAnswer] = useState<{ value: T | undefined; problem: Failure | null }>({
-    value: undefined,
-    problem: null,
-  });
-  const connection = info.value?.connection.state;
-  useEffect(() => {
-    let stale = false;
-    ask().then(
-      (value) => stale || setAnswer({ value, problem: null }),
-      (error: unknown) => stale || setAnswer(({ value }) => ({ value, problem: problemOf(error) })),
-    );
-    return () => void (stale = true);
-    // Requested again when the connection is back.
-  }, [turn, connection]);
-  return answer;
-}
+/** A reply of the server, requested again after each change of `turn` or the connection. */
+export const useAnswer = <T,>(ask: () => Promise<T>, turn: unknown) =>
+  useLoaded(ask, [turn, info.value?.connection.state]);

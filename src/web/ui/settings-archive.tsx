@@ -1,6 +1,17 @@
 /** Export and import of everything. An export is saved directly to disk, or as a download in browsers without that. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { Button, Dialog, Field, Notice, Progress, type FieldProps } from './kit.js';
+import {
+  Button,
+  Dialog,
+  Field,
+  Labelled,
+  Notice,
+  openDialog,
+  Progress,
+  useTyped,
+  type Closable,
+  type Typed,
+} from './kit.js';
 import { attempt } from './actions.js';
 import { call, importing, link } from './link.js';
 import { Problem, useForm } from './screen.js';
@@ -14,17 +25,13 @@ const words = pagesText.settings.archive;
 
 /** The section of the settings about the archive. */
 export function ArchiveSection() {
-  const [asked, setAsked] = useState<'export' | 'import' | null>(null);
-  const close = (): void => setAsked(null);
   return (
     <Section title={words.title}>
       <p class="quiet">{words.lead}</p>
       <div class="line wrap">
-        <Button onClick={() => setAsked('export')} label={words.export} />
-        <Button onClick={() => setAsked('import')} label={words.import} />
+        <Button onClick={() => openDialog(ExportDialog)} label={words.export} />
+        <Button onClick={() => openDialog(ImportDialog)} label={words.import} />
       </div>
-      {asked === 'export' && <ExportDialog onClose={close} />}
-      {asked === 'import' && <ImportDialog onClose={close} />}
     </Section>
   );
 }
@@ -33,19 +40,19 @@ export function ArchiveSection() {
 const today = (): string => new Date().toLocaleDateString('sv-SE');
 
 /** `lead`: an additional first paragraph. */
-export function ExportDialog({ onClose, lead }: { onClose: () => void; lead?: string }) {
-  const [phrase, setPhrase] = useState('');
+export function ExportDialog({ onClose, lead }: Closable & { lead?: string }) {
+  const phrase = useTyped();
   const [written, setWritten] = useState(0);
   const [whole, setWhole] = useState<number | null>(null);
   const stop = useRef(new AbortController());
   useEffect(() => () => stop.current.abort(), []);
-  const typed = wordsIn(phrase);
+  const typed = wordsIn(phrase.value);
   const save = async (): Promise<void> => {
     const target = await chooseTarget(`${location.hostname}-${today()}.vault`);
     if (target === null) return;
     const source = link().read('archive', { phrase: typed.join(' ') });
     setWhole(await saveStream(source, target, { onBytes: setWritten, stop: stop.current.signal }));
-    setPhrase('');
+    phrase.onValue('');
   };
   const form = useForm(typed.length === PHRASE_WORDS, save);
   const wrong = form.problem?.code === 'wrong_words';
@@ -65,13 +72,7 @@ export function ExportDialog({ onClose, lead }: { onClose: () => void; lead?: st
         <>
           {lead !== undefined && <p>{lead}</p>}
           <p>{words.exportLead}</p>
-          <PhraseField
-            label={text.begin.phrase.list}
-            value={phrase}
-            onValue={setPhrase}
-            tried={form.tried}
-            wrong={wrong}
-          />
+          <PhraseField {...phrase} label={text.begin.phrase.list} tried={form.tried} wrong={wrong} />
         </>
       ) : (
         <Notice kind="good" live>
@@ -84,17 +85,17 @@ export function ExportDialog({ onClose, lead }: { onClose: () => void; lead?: st
   );
 }
 
-function ImportDialog({ onClose }: { onClose: () => void }) {
-  const [phrase, setPhrase] = useState('');
+function ImportDialog({ onClose }: Closable) {
+  const phrase = useTyped();
   const [file, setFile] = useState<File | null>(null);
   const [result, setResult] = useState<readonly string[] | null>(null);
-  const typed = wordsIn(phrase);
+  const typed = wordsIn(phrase.value);
   // Also of an import that was started before this dialog was opened.
   const { done, total } = importing.value ?? { done: 0, total: 0 };
   const take = async (): Promise<void> => {
     if (file === null) return;
     setResult(words.imported(await call('importArchive', { file, phrase: typed.join(' ') })));
-    setPhrase('');
+    phrase.onValue('');
   };
   const form = useForm(file !== null && typed.length === PHRASE_WORDS, take);
   return (
@@ -113,8 +114,8 @@ function ImportDialog({ onClose }: { onClose: () => void }) {
       {result === null ? (
         <>
           <p>{words.importLead}</p>
-          <FileField error={form.tried && file === null ? words.noFile : null} onFile={setFile} />
-          <PhraseField label={words.phraseOfFile} value={phrase} onValue={setPhrase} tried={form.tried} />
+          <FileField error={form.tried && file === null && words.noFile} onFile={setFile} />
+          <PhraseField {...phrase} label={words.phraseOfFile} tried={form.tried} />
         </>
       ) : (
         <Notice kind="good" live>
@@ -130,29 +131,22 @@ function ImportDialog({ onClose }: { onClose: () => void }) {
   );
 }
 
-function FileField({ error, onFile }: { error: string | null; onFile: (file: File | null) => void }) {
+function FileField({ error, onFile }: { error: string | false; onFile: (file: File | null) => void }) {
   return (
-    <div class="field">
-      <label class="label" for="archive-file">
-        {words.file}
-      </label>
+    <Labelled id="archive-file" label={words.file} error={error}>
       <input
         id="archive-file"
         class="file-field"
         type="file"
-        aria-invalid={error === null ? undefined : true}
+        aria-invalid={error ? true : undefined}
         onChange={(event) => onFile(event.currentTarget.files?.[0] ?? null)}
       />
-      {error !== null && (
-        <p class="error" role="alert">
-          {error}
-        </p>
-      )}
-    </div>
+    </Labelled>
   );
 }
 
-interface PhraseFieldProps extends Pick<FieldProps, 'label' | 'value' | 'onValue'> {
+interface PhraseFieldProps extends Typed {
+  readonly label: string;
   readonly tried: boolean;
   /** Twelve words, but not the right ones. */
   readonly wrong?: boolean;
@@ -160,7 +154,7 @@ interface PhraseFieldProps extends Pick<FieldProps, 'label' | 'value' | 'onValue
 
 function PhraseField({ tried, wrong = false, ...field }: PhraseFieldProps) {
   const count = wordsIn(field.value).length;
-  const error = tried && count !== PHRASE_WORDS ? words.words : wrong ? words.notThese : null;
+  const error = tried && count !== PHRASE_WORDS ? words.words : wrong && words.notThese;
   return <Field kind="lines" mono {...field} hint={text.begin.recover.count(count)} error={error} />;
 }
 

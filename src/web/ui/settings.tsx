@@ -1,13 +1,27 @@
 /** Settings of this browser and of the account. */
-import { useState, useEffect } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import { reasonOf } from '../../sdk/reasons.js';
 import type { DeviceInfo, StorageUse, LockKind } from '../link/messages.js';
-import { Button, Field, Notice, Progress, submits, toast, Dialog, Select } from './kit.js';
-import { call, info } from './link.js';
+import {
+  Button,
+  Dialog,
+  dialogs,
+  Field,
+  Notice,
+  openDialog,
+  Progress,
+  Select,
+  submits,
+  toast,
+  useTyped,
+  type Closable,
+  type Typed,
+} from './kit.js';
+import { call, info, useLoaded } from './link.js';
 import { metaContent } from './meta.js';
-import { Copyable, Problem, useForm, useTask, Confirm, FormDialog, PasskeyProblem } from './screen.js';
-import { PageHead, Section, useAnswer } from './section.js';
+import { ask, Copyable, Problem, useForm, useTask, Confirm, FormDialog, PasskeyProblem } from './screen.js';
+import { PageFrame, Section, useAnswer } from './section.js';
 import { ArchiveSection } from './settings-archive.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
@@ -20,23 +34,20 @@ export function SettingsScreen() {
   const now = info.value;
   const { value: storage } = useAnswer(() => call('storage'), 0);
   return (
-    <div class="page">
-      <PageHead title={words.title} />
-      <div class="stack loose">
-        {now != null && (
-          <>
-            <DeviceSection info={now} />
-            <LockSection lock={now.lock} name={now.name} />
-            <PasswordSection />
-            <StorageSection storage={storage} />
-            <ArchiveSection />
-            <RepairSection info={now} />
-            <AboutSection serverVersion={storage?.serverVersion} />
-            <LeaveSection />
-          </>
-        )}
-      </div>
-    </div>
+    <PageFrame title={words.title}>
+      {now != null && (
+        <>
+          <DeviceSection info={now} />
+          <LockSection lock={now.lock} name={now.name} />
+          <PasswordSection />
+          <StorageSection storage={storage} />
+          <ArchiveSection />
+          <RepairSection info={now} />
+          <AboutSection serverVersion={storage?.serverVersion} />
+          <LeaveSection />
+        </>
+      )}
+    </PageFrame>
   );
 }
 
@@ -82,15 +93,9 @@ function Fact({ name, value, hint }: { name: string; value: string; hint?: strin
 
 /** The account password: set, changed, removed. */
 function PasswordSection() {
-  const [asked, setAsked] = useState<'set' | 'remove' | null>(null);
-  const [turn, setTurn] = useState(0);
-  const { value: exists } = useAnswer<boolean>(() => call('passwordExists'), turn);
-  const close = (): void => setAsked(null);
-  const done = (message: string): void => {
-    toast(message);
-    close();
-    setTurn(turn + 1);
-  };
+  // A dialog may have changed it.
+  const { value: exists } = useAnswer<boolean>(() => call('passwordExists'), dialogs.value);
+  const set = (): void => openDialog((dialog) => <SetPasswordDialog {...dialog} exists={exists === true} />);
   return (
     <Section title={words.password.title}>
       <p class="quiet">
@@ -99,30 +104,24 @@ function PasswordSection() {
       </p>
       {exists !== undefined && (
         <div class="line wrap">
-          <Button onClick={() => setAsked('set')} label={exists ? words.password.change : words.password.set} />
-          {exists && <Button onClick={() => setAsked('remove')} label={words.password.remove} />}
+          <Button onClick={set} label={exists ? words.password.change : words.password.set} />
+          {exists && <Button onClick={() => openDialog(RemovePasswordDialog)} label={words.password.remove} />}
         </div>
       )}
-      {asked === 'set' && <SetPasswordDialog exists={exists === true} onDone={done} onClose={close} />}
-      {asked === 'remove' && <RemovePasswordDialog onDone={done} onClose={close} />}
     </Section>
   );
 }
 
-interface PasswordDialogProps {
-  readonly onDone: (message: string) => void;
-  readonly onClose: () => void;
-}
-
-function SetPasswordDialog({ exists, onDone, onClose }: PasswordDialogProps & { exists: boolean }) {
-  const [current, setCurrent] = useState('');
-  const [fresh, setFresh] = useState('');
-  const [again, setAgain] = useState('');
-  const form = useForm(
-    fresh !== '' && fresh === again && (!exists || current !== ''),
-    () => call('passwordSet', { password: fresh, current: exists ? current : null }),
-    () => onDone(words.password.done),
-  );
+function SetPasswordDialog({ exists, onClose }: Closable & { exists: boolean }) {
+  const current = useTyped();
+  const fresh = useTyped();
+  const again = useTyped();
+  const differ = fresh.value !== again.value;
+  const set = async (): Promise<void> => {
+    await call('passwordSet', { password: fresh.value, current: exists ? current.value : null });
+    toast(words.password.done);
+  };
+  const form = useForm(fresh.value !== '' && !differ && (!exists || current.value !== ''), set, onClose);
   return (
     <FormDialog
       title={exists ? words.password.change : words.password.set}
@@ -130,39 +129,33 @@ function SetPasswordDialog({ exists, onDone, onClose }: PasswordDialogProps & { 
       form={form}
       onClose={onClose}
     >
-      {exists && <CurrentPassword value={current} onValue={setCurrent} />}
-      <Field kind="secret" label={words.password.fresh} value={fresh} onValue={setFresh} />
-      <Field
-        kind="secret"
-        label={words.password.repeat}
-        value={again}
-        onValue={setAgain}
-        error={form.tried && fresh !== again ? words.differ : null}
-      />
+      {exists && <CurrentPassword {...current} />}
+      <Field {...fresh} kind="secret" label={words.password.fresh} />
+      <Field {...again} kind="secret" label={words.password.repeat} error={form.tried && differ && words.differ} />
     </FormDialog>
   );
 }
 
-function RemovePasswordDialog({ onDone, onClose }: PasswordDialogProps) {
-  const [current, setCurrent] = useState('');
-  const remove = (): Promise<void> => call('passwordRemove', current);
-  const form = useForm(current !== '', remove, () => onDone(words.password.removed));
+function RemovePasswordDialog({ onClose }: Closable) {
+  const current = useTyped();
+  const remove = (): Promise<void> => call('passwordRemove', current.value).then(() => toast(words.password.removed));
+  const form = useForm(current.value !== '', remove, onClose);
   return (
     <FormDialog
       title={words.password.remove}
       action={words.password.remove}
       danger
-      disabled={current === ''}
+      disabled={current.value === ''}
       form={form}
       onClose={onClose}
     >
       <p>{words.password.removeLead}</p>
-      <CurrentPassword value={current} onValue={setCurrent} />
+      <CurrentPassword {...current} />
     </FormDialog>
   );
 }
 
-const CurrentPassword = (field: { value: string; onValue: (value: string) => void }) => (
+const CurrentPassword = (field: Typed) => (
   <Field {...field} kind="secret" label={words.password.current} autoComplete="current-password" />
 );
 
@@ -190,23 +183,13 @@ const HIDDEN_MAX = 100;
 /** Items that do not verify, items that a restored server lost, and resynchronisation. */
 function RepairSection({ info: { hidden, orphaned } }: { info: DeviceInfo }) {
   const resync = useTask();
+  const readAgain = (): Promise<void> => call('resync').then(() => toast(words.repair.resynced));
   return (
     <Section title={words.repair.title}>
       {hidden === 0 ? <p class="quiet">{words.repair.none}</p> : <Hidden count={hidden} />}
       {orphaned > 0 && <Orphans count={orphaned} />}
       <p class="quiet small">{words.repair.resyncLead}</p>
-      <div>
-        <Button
-          busy={resync.busy}
-          onClick={() =>
-            resync.run(
-              () => call('resync'),
-              () => toast(words.repair.resynced),
-            )
-          }
-          label={words.repair.resync}
-        />
-      </div>
+      <Button {...resync.button(readAgain)} label={words.repair.resync} />
       <Problem problem={resync.problem} />
     </Section>
   );
@@ -251,11 +234,7 @@ function Orphans({ count }: { count: number }) {
       kind="warn"
       actions={
         <>
-          <Button
-            busy={task.busy}
-            onClick={() => task.run(() => call('orphans', 'republish'))}
-            label={words.repair.republish}
-          />
+          <Button {...task.button(() => call('orphans', 'republish'))} label={words.repair.republish} />
           <Button kind="danger" busy={task.busy} onClick={() => setDropping(true)} label={words.repair.discard} />
         </>
       }
@@ -284,22 +263,16 @@ function AboutSection({ serverVersion }: { serverVersion: string | undefined }) 
       <p class="quiet">
         {serverVersion === undefined ? words.about.page(page) : words.about.version(page, serverVersion)}
       </p>
-      <div>
-        <Button href="#/trust" label={pagesText.trust.title} />
-      </div>
+      <Button href="#/trust" label={pagesText.trust.title} />
     </Section>
   );
 }
 
 function LeaveSection() {
-  const [asking, setAsking] = useState(false);
   return (
     <Section title={words.leave.title}>
       <p class="quiet">{words.leave.lead}</p>
-      <div>
-        <Button kind="danger" onClick={() => setAsking(true)} label={words.leave.title} />
-      </div>
-      {asking && <SignOutDialog onClose={() => setAsking(false)} />}
+      <Button kind="danger" onClick={() => openDialog(SignOutDialog)} label={words.leave.title} />
     </Section>
   );
 }
@@ -310,13 +283,15 @@ const PASSPHRASE_MIN = 8;
 
 /** `name`: of this device, for the passkey's label. */
 function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string }) {
-  const [asked, setAsked] = useState<LockKind | null>(null);
-  const [passkeys, setPasskeys] = useState(true);
-  useEffect(() => void passkeysWork().then(setPasskeys), []);
+  const { value: passkeys = true } = useLoaded(passkeysWork, []);
   const task = useTask();
   const kinds: readonly LockKind[] =
     passkeys || lock.kind === 'passkey' ? ['none', 'passphrase', 'passkey'] : ['none', 'passphrase'];
-  const close = (): void => setAsked(null);
+  const choose = (kind: LockKind): void => {
+    if (kind === 'none') askUnlock();
+    else if (kind === 'passphrase') openDialog(PassphraseDialog);
+    else openDialog((dialog) => <PasskeyDialog {...dialog} name={name} />);
+  };
   return (
     <Section title={words.lock.title}>
       <p class="quiet">{words.lock.is[lock.kind]}</p>
@@ -324,13 +299,11 @@ function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string })
         label={words.lock.kind}
         value={lock.kind}
         options={kinds.map((kind) => ({ value: kind, label: words.lock[kind] }))}
-        onValue={setAsked}
+        onValue={choose}
         hint={passkeys ? undefined : words.lock.noPasskey}
       />
       {lock.kind === 'passphrase' && (
-        <div>
-          <Button onClick={() => setAsked('passphrase')} label={words.lock.setPassphrase} />
-        </div>
+        <Button onClick={() => openDialog(PassphraseDialog)} label={words.lock.setPassphrase} />
       )}
       {lock.kind !== 'none' && (
         <div class="lock-after">
@@ -347,62 +320,43 @@ function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string })
         </div>
       )}
       <Problem problem={task.problem} />
-      {asked === 'none' && <UnlockDialog onClose={close} />}
-      {asked === 'passphrase' && <PassphraseDialog onClose={close} />}
-      {asked === 'passkey' && <PasskeyDialog name={name} onClose={close} />}
     </Section>
   );
 }
 
-interface AskProps {
-  readonly onClose: () => void;
-}
-
 const changed = (): void => toast(words.lock.changed);
 
-function UnlockDialog({ onClose }: AskProps) {
-  return (
-    <Confirm
-      title={words.lock.offTitle}
-      action={words.lock.off}
-      onYes={() => call('lockSet', { kind: 'none' }).then(changed)}
-      onClose={onClose}
-    >
-      <p>{words.lock.is.none}</p>
-    </Confirm>
-  );
-}
+const askUnlock = (): void =>
+  ask({
+    title: words.lock.offTitle,
+    action: words.lock.off,
+    onYes: () => call('lockSet', { kind: 'none' }).then(changed),
+    children: <p>{words.lock.is.none}</p>,
+  });
 
-function PassphraseDialog({ onClose }: AskProps) {
-  const [passphrase, setPassphrase] = useState('');
-  const [again, setAgain] = useState('');
-  const short = passphrase.length < PASSPHRASE_MIN;
-  const differ = passphrase !== again;
-  const set = (): Promise<void> => call('lockSet', { kind: 'passphrase', passphrase }).then(changed);
+function PassphraseDialog({ onClose }: Closable) {
+  const passphrase = useTyped();
+  const again = useTyped();
+  const short = passphrase.value.length < PASSPHRASE_MIN;
+  const differ = !short && passphrase.value !== again.value;
+  const set = (): Promise<void> => call('lockSet', { kind: 'passphrase', passphrase: passphrase.value }).then(changed);
   const form = useForm(!short && !differ, set, onClose);
   return (
     <FormDialog title={words.lock.setPassphrase} action={words.lock.set} form={form} onClose={onClose}>
       <p>{words.lock.passphraseLead}</p>
       <Field
+        {...passphrase}
         kind="secret"
         label={words.lock.passphrase}
-        value={passphrase}
-        onValue={setPassphrase}
         hint={words.lock.short}
-        error={form.tried && short ? words.lock.short : null}
+        error={form.tried && short && words.lock.short}
       />
-      <Field
-        kind="secret"
-        label={words.lock.repeat}
-        value={again}
-        onValue={setAgain}
-        error={form.tried && !short && differ ? words.differ : null}
-      />
+      <Field {...again} kind="secret" label={words.lock.repeat} error={form.tried && differ && words.differ} />
     </FormDialog>
   );
 }
 
-function PasskeyDialog({ name, onClose }: AskProps & { name: string }) {
+function PasskeyDialog({ name, onClose }: Closable & { name: string }) {
   const task = useTask();
   const make = async (): Promise<void> => {
     await call('lockSet', { kind: 'passkey', ...(await makePasskey(name)) });
@@ -412,15 +366,7 @@ function PasskeyDialog({ name, onClose }: AskProps & { name: string }) {
     <Dialog
       title={words.lock.setPasskey}
       onClose={onClose}
-      actions={
-        <Button
-          kind="primary"
-          busy={task.busy}
-          onClick={() => task.run(make, onClose)}
-          autoFocus
-          label={words.lock.make}
-        />
-      }
+      actions={<Button kind="primary" {...task.button(make, onClose)} autoFocus label={words.lock.make} />}
     >
       <p>{words.lock.passkeyLead}</p>
       <PasskeyProblem problem={task.problem} words={words.lock} />
@@ -429,7 +375,7 @@ function PasskeyDialog({ name, onClose }: AskProps & { name: string }) {
 }
 
 /** Asks before this browser is signed out; if the server is unreachable, the device is forgotten but not revoked. */
-export function SignOutDialog({ onClose }: { onClose: () => void }) {
+export function SignOutDialog({ onClose }: Closable) {
   const [knows, setKnows] = useState(false);
   const task = useTask();
   const waiting = info.value?.waiting.count ?? 0;

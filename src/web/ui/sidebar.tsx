@@ -21,9 +21,10 @@ import { isEmoji } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow, DeviceInfo } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
-import { BinSign, Button, useModal, Field } from './kit.js';
+import { BinSign, Button, closeDialogs, Field, openDialog, useModal, useTyped, type Closable } from './kit.js';
+import { KeysDialog } from './keys.js';
 import { bins, call, info, isRevoked } from './link.js';
-import { binDialog, binId, go, hashOf, page, type Place, drawer, showingKeys } from './route.js';
+import { binId, go, hashOf, page, type Place } from './route.js';
 import { useForm, Confirm, FormDialog } from './screen.js';
 import { text } from './strings.js';
 
@@ -39,8 +40,8 @@ const PAGE_LINKS = [
 export function Sidebar({ close }: { close?: ComponentChildren }) {
   const known = bins.value ?? [];
   const showKeys = (): void => {
-    drawer.value = false;
-    showingKeys.value = true;
+    closeDialogs();
+    openDialog(KeysDialog);
   };
   const total = known.reduce((sum, { count }) => sum + count, 0);
   return (
@@ -56,7 +57,7 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
         <div class="side-title">
           <h2>{words.bins}</h2>
           {!isRevoked.value && (
-            <Button kind="icon" icon={Plus} label={text.bins.create} onClick={() => (binDialog.value = 'new')} />
+            <Button kind="icon" icon={Plus} label={text.bins.create} onClick={() => openDialog(BinDialog)} />
           )}
         </div>
         <ul>
@@ -67,7 +68,7 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
               icon={<BinSign emoji={bin.emoji} />}
               label={binName(bin.id)}
               count={bin.count}
-              onEdit={isRevoked.value ? undefined : () => (binDialog.value = bin)}
+              onEdit={isRevoked.value ? undefined : () => openDialog((dialog) => <BinDialog {...dialog} bin={bin} />)}
             />
           ))}
         </ul>
@@ -127,13 +128,13 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
         onClick={(event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey) return;
           event.preventDefault();
-          drawer.value = false;
+          closeDialogs();
           go(to);
         }}
       >
         {icon}
         <bdi class="grow clip">{label}</bdi>
-        {count !== undefined && <span class="nav-count numbers">{count.toLocaleString()}</span>}
+        {count !== undefined && <span class="nav-count small quiet numbers">{count.toLocaleString()}</span>}
       </a>
       {onEdit !== undefined && (
         <span class="nav-edit">
@@ -145,12 +146,11 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
 }
 
 /** The side bar over the list, if there is no room beside it. */
-export function Drawer() {
-  const close = (): void => void (drawer.value = false);
-  const modal = useModal(close);
+export function Drawer({ onClose }: Closable) {
+  const modal = useModal(onClose);
   return (
     <dialog {...modal} class="drawer" aria-label={words.menu}>
-      <Sidebar close={<Button kind="icon" icon={X} label={text.kit.close} onClick={close} />} />
+      <Sidebar close={<Button kind="icon" icon={X} label={text.kit.close} onClick={onClose} />} />
     </dialog>
   );
 }
@@ -158,14 +158,12 @@ export function Drawer() {
 /** Characters of an emoji with its modifiers. */
 const EMOJI_MAX = 16;
 
-/** Makes or edits a bin. Not part of the side bar, which is hidden where a window becomes narrow. */
-export function BinDialog({ of }: { of: BinRow | 'new' }) {
-  const bin = of === 'new' ? undefined : of;
-  const onClose = (): void => void (binDialog.value = null);
-  const [name, setName] = useState(bin?.name ?? '');
-  const [emoji, setEmoji] = useState(bin?.emoji ?? '');
+/** Makes a bin, or edits the one that is given. */
+function BinDialog({ bin, onClose }: Closable & { bin?: BinRow }) {
+  const name = useTyped(bin?.name);
+  const emoji = useTyped(bin?.emoji);
   const [removing, setRemoving] = useState(false);
-  const label = { name: name.trim(), emoji: emoji.trim() };
+  const label = { name: name.value.trim(), emoji: emoji.value.trim() };
   const wrongEmoji = label.emoji !== '' && !isEmoji(label.emoji);
   const save = async (): Promise<void> => {
     if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
@@ -186,25 +184,23 @@ export function BinDialog({ of }: { of: BinRow | 'new' }) {
       onClose={onClose}
     >
       <Field
+        {...name}
         label={text.kit.name}
-        value={name}
-        onValue={setName}
         maxLength={NAME_MAX}
-        error={form.tried && label.name === '' ? text.bins.noName : null}
+        error={form.tried && label.name === '' && text.bins.noName}
       />
       <Field
+        {...emoji}
         label={text.bins.emoji}
-        value={emoji}
-        onValue={setEmoji}
         maxLength={EMOJI_MAX}
         hint={text.bins.emojiHint}
-        error={form.tried && wrongEmoji ? text.bins.noEmoji : null}
+        error={form.tried && wrongEmoji && text.bins.noEmoji}
       />
     </FormDialog>
   );
 }
 
-function RemoveDialog({ bin, onClose, onDone }: { bin: BinRow; onClose: () => void; onDone: () => void }) {
+function RemoveDialog({ bin, onClose, onDone }: Closable & { bin: BinRow; onDone: () => void }) {
   return (
     <Confirm
       title={text.bins.removeTitle(bin.name || text.list.namelessBin)}

@@ -42,12 +42,12 @@ export function readFragment(hash: string): Fragment | null {
   return null;
 }
 
-function decoded(text: string): string {
+/** Decodes a part of an address; one that is not percent-encoded is returned unchanged. */
+export function decoded(part: string): string {
   try {
-    return decodeURIComponent(text);
+    return decodeURIComponent(part);
   } catch {
-    // Not from a link of this app: returned unchanged, for the engine to check.
-    return text;
+    return part;
   }
 }
 
@@ -88,12 +88,8 @@ const PLATFORMS = [
   [/Linux|X11/, 'Linux'],
 ] as const;
 
-/** For a default device name. Empty: not known. */
-export function browserOf({
-  userAgent,
-  maxTouchPoints,
-  userAgentData,
-}: BrowserSelf): [browser: string, platform: string] {
+/** Browser and platform, for a default device name. Empty: not known. */
+export function browserOf({ userAgent, maxTouchPoints, userAgentData }: BrowserSelf): [string, string] {
   const brands = userAgentData?.brands?.map(({ brand }) => brand) ?? [];
   const browser = firstFit(BROWSERS, [...brands, userAgent].join(' '));
   const platform = firstFit(PLATFORMS, `${userAgentData?.platform ?? ''} ${userAgent}`);

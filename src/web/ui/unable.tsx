@@ -1,9 +1,8 @@
 /** When the app cannot work: what is checked before anything else runs, why it cannot, and the shortest remedy. */
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
 import { Button, Notice, Points, later } from './kit.js';
 import { call, phase } from './link.js';
-import { ForgetDialog } from './lock.js';
+import { askForget } from './lock.js';
 import { Copyable, Problem, Screen, useTask } from './screen.js';
 import { text } from './strings.js';
 
@@ -132,36 +131,24 @@ const LOST: ReadonlySet<string> = new Set(['damaged', 'other_owner']);
 
 /** Screen of the phase `failed`: the local store cannot be used. */
 export function StoreFailed() {
-  const [forgetting, setForgetting] = useState(false);
   const task = useTask();
   const now = phase.value;
   if (now?.phase !== 'failed') return null;
   const { problem } = now;
   return (
-    <>
-      <Screen title={words.failedTitle}>
-        <Notice kind="warn" live>
-          {words.store[problem.code] ?? text.problem(problem)}
-        </Notice>
-        <Problem problem={task.problem} />
-        <div class="step-foot">
-          {problem.code === 'newer_format' ? (
-            <Button kind="primary" wide onClick={() => location.reload()} label={words.reload} />
-          ) : (
-            <Button
-              kind="primary"
-              wide
-              busy={task.busy}
-              onClick={() => task.run(() => call('retry'))}
-              label={text.kit.tryAgain}
-            />
-          )}
-          {LOST.has(problem.code) && (
-            <Button kind="danger" wide onClick={() => setForgetting(true)} label={text.lock.forget} />
-          )}
-        </div>
-      </Screen>
-      {forgetting && <ForgetDialog onClose={() => setForgetting(false)} />}
-    </>
+    <Screen title={words.failedTitle}>
+      <Notice kind="warn" live>
+        {words.store[problem.code] ?? text.problem(problem)}
+      </Notice>
+      <Problem problem={task.problem} />
+      <div class="step-foot">
+        {problem.code === 'newer_format' ? (
+          <Button kind="primary" wide onClick={() => location.reload()} label={words.reload} />
+        ) : (
+          <Button kind="primary" wide {...task.button(() => call('retry'))} label={text.kit.tryAgain} />
+        )}
+        {LOST.has(problem.code) && <Button kind="danger" wide onClick={askForget} label={text.lock.forget} />}
+      </div>
+    </Screen>
   );
 }
