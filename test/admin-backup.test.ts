@@ -46,6 +46,17 @@ t.test('OPER-15: `backup` works beside a running server, and `verify FILE` refus
   t.match(await away.json('verify', join(folder, 'none')), { code: EXIT.failure, error: { code: 'enoent' } });
 });
 
+t.test('OPER-27: the text in a backup cannot control a terminal', async (t) => {
+  const file = join(await temporaryFolder(t), 'evil.tar.gz');
+  const rows = { tables: [], bytes: 0, read: () => Promise.reject(new Error('there is no table')) };
+  const about = { createdAt: 0, version: '\u001b[2J\u202egone', schema: 1, postgres: '18' };
+  await writeArchive(file, { ...rows, ...about }, () => undefined);
+  const { code, stdout, stderr } = await (await admin(t, {})).plain('verify', file);
+  t.equal(code, EXIT.ok, stderr);
+  t.match(stdout, /by version <U\+001B>\[2J<U\+202E>gone, schema 1/);
+  t.notMatch(stdout + stderr, /[\u001b\u202e]/);
+});
+
 t.test('OPER-16 OPER-17: a restore verifies the file, replaces data only after a yes, without a server', async (t) => {
   const scene = await Scene.start(t);
   const { server, wire, first } = scene;

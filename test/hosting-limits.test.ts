@@ -201,6 +201,7 @@ t.test('HOST-21: a name is counted again where counting it failed', async (t) =>
       all: async () => ({ changes: [{ slug: 'old', tenantId: 'first' }], position: '1' }),
       since: async (position) => ({ changes: [], position }),
     },
+    clock: new TestClock(),
     baseDomain: BASE,
     onFault: (error) => t.fail(String(error)),
     onFreed: () => undefined,

@@ -3,7 +3,8 @@ import t, { type Test } from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { HOSTED_ROWS, ROWS } from '../src/server/app/route-table.js';
 import { TenantHosts, labelOf, refusalOf } from '../src/server/hosting/hosts.js';
-import type { HostChanges } from '../src/server/hosting/store.js';
+import { HostingStore, type HostChanges } from '../src/server/hosting/store.js';
+import { createPool } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
@@ -371,11 +372,7 @@ t.test('HOST-15 HOST-18: a name that stays unclaimed for 24 hours is freed and m
 t.test('HOST-15: a freed name that is signed up again keeps its new tenant on every reading', async (t) => {
   const freed: string[] = [];
   const asked: (() => void)[] = [];
-  const changes = [
-    { slug: 'lazy', tenantId: null },
-    { slug: 'lazy', tenantId: 'second' },
-  ];
-  let answer: HostChanges = { changes, position: '7' };
+  let answer: HostChanges = { changes: [{ slug: 'lazy', tenantId: 'second' }], position: '7' };
   const positions: string[] = [];
   const hosts = new TenantHosts({
     store: {
@@ -387,6 +384,7 @@ t.test('HOST-15: a freed name that is signed up again keeps its new tenant on ev
         return now;
       },
     },
+    clock: new TestClock(),
     baseDomain: BASE,
     onFault: (error) => t.fail(String(error)),
     onFreed: (tenant) => freed.push(tenant),
@@ -409,6 +407,73 @@ t.test('HOST-15: a freed name that is signed up again keeps its new tenant on ev
   answer = { changes: [], position: '12' };
   await hosts.refresh();
   t.equal(positions.at(-1), '9', 'a change that was skipped is read again');
+});
+
+t.test('HOST-26: a name that was freed and signed up again leads to its new tenant, in whatever order', async (t) => {
+  const server = await hosted(t);
+  const pool = createPool({ url: server.databaseUrl, name: 'names', onIdleError: () => undefined });
+  t.teardown(() => pool.end());
+  const store = new HostingStore(pool);
+  const { position } = await store.all();
+  await signUp(server.apex, 'anna');
+  const [row] = await server.sql(`SELECT id FROM tenants WHERE slug = 'anna'`);
+  // One transaction frees a name and signs it up; another, begun before, commits after it. Rows are stored anywhere.
+  await server.sql(`INSERT INTO host_changes (slug, tenant_id, at) VALUES ('anna', $1, 7), ('anna', NULL, 7)`, [
+    row?.['id'],
+  ]);
+  await server.sql(`INSERT INTO host_changes (slug, tenant_id, at) VALUES ('anna', NULL, 8), ('berta', 'gone', 8)`);
+  const { changes } = await store.since(position);
+  t.same(
+    changes.toSorted((one, other) => one.slug.localeCompare(other.slug)),
+    [
+      { slug: 'anna', tenantId: row?.['id'] },
+      { slug: 'berta', tenantId: null },
+    ],
+  );
+});
+
+t.test('HOST-26: an instance that did not read the names for half a day reads all of them', async (t) => {
+  const clock = new TestClock();
+  const freed: string[] = [];
+  const all: HostChanges[] = [
+    {
+      changes: [
+        { slug: 'kept', tenantId: 'one' },
+        { slug: 'freed', tenantId: 'two' },
+      ],
+      position: '1',
+    },
+    {
+      changes: [
+        { slug: 'kept', tenantId: 'one' },
+        { slug: 'new', tenantId: 'three' },
+      ],
+      position: '9',
+    },
+  ];
+  const hosts = new TenantHosts({
+    // The nightly job has removed the changes.
+    store: {
+      all: async () => all.shift() ?? { changes: [], position: '' },
+      since: async (position) => ({ changes: [], position }),
+    },
+    ...{ clock, baseDomain: BASE },
+    onFault: (error) => t.fail(String(error)),
+    onFreed: (tenant) => freed.push(tenant),
+    takeCertificate: () => Promise.reject(new Error('not asked for')),
+  });
+  await hosts.start();
+  t.teardown(() => hosts.close());
+  const known = (): (string | undefined)[] => ['kept', 'freed', 'new'].map((slug) => hosts.tenantOf(`${slug}.${BASE}`));
+  clock.advance(DAY_MS / 2);
+  await hosts.refresh();
+  t.same(known(), ['one', 'two', undefined]);
+  clock.advance(DAY_MS / 2 + 1);
+  await hosts.refresh();
+  t.same(known(), ['one', undefined, 'three']);
+  t.same(freed, ['two']);
+  await hosts.refresh();
+  t.same(known(), ['one', undefined, 'three'], 'and then the changes again');
 });
 
 t.test('HOST-16: each mode has its own endpoints', async (t) => {

@@ -46,7 +46,7 @@ const PAGE = 1_000;
 const page = object({ items: array((value) => value), nextSince: count, hasMore: boolean });
 const me = object({ headVersion: count });
 /** The fields of a stored item that are read without its keys. */
-export const rowHead = object({
+const rowHead = object({
   id: string,
   version: count,
   deletedAt: nullable(count),

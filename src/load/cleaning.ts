@@ -1,9 +1,13 @@
 /** Removes what a run wrote into a tenant that is not its own: its items, each with its tag, then its bin. */
-import { makeDeleteTag } from '../crypto/item-tag.js';
+import { checkItemTag, makeDeleteTag } from '../crypto/item-tag.js';
+import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
+import type { LiveItem } from '../protocol/item.js';
+import { ProtocolError } from '../sdk/errors.js';
 import { array, object, string } from '../sdk/reader.js';
-import { itemsAbove, rowHead } from './audit.js';
+import { readItem } from '../sdk/wire.js';
+import { itemsAbove } from './audit.js';
 import { asDevice, type FleetTenant } from './fleet.js';
 import { withRetries, type TargetReply, type TargetRequest, type Target } from './target.js';
 
@@ -28,18 +32,33 @@ export class Cleaner {
     return binList(body, '').bins.some(({ id }) => id === bin);
   }
 
-  /** Deletes the items of a bin, and the bin; the items' tombstones stay, as for all items. */
+  /**
+   * Deletes the items of a bin, and the bin; the items' tombstones stay, as for all items. Throws `ProtocolError` where
+   * the server lists anything else as an item of the bin: that is not deleted.
+   */
   async removeBin(bin: string): Promise<void> {
     const { sodium, tenant } = this.parts;
     const read = async (path: string): Promise<unknown> =>
       (await this.send({ method: 'GET', path: `${path}&bin_id=${bin}` })).body;
     for await (const row of itemsAbove(0, read)) {
-      const { id, deletedAt } = rowHead(row, '');
-      if (deletedAt !== null) continue;
-      const sig = toBase64Url(makeDeleteTag(sodium, tenant.masterKey, id));
-      await this.send({ method: 'DELETE', path: `/api/items/${id}`, body: JSON.stringify({ sig }) });
+      const item = readItem(row, 'type');
+      if (item.deletedAt !== null) continue;
+      this.expectIn(bin, item);
+      const sig = toBase64Url(makeDeleteTag(sodium, tenant.masterKey, item.id));
+      await this.send({ method: 'DELETE', path: `/api/items/${item.id}`, body: JSON.stringify({ sig }) });
     }
     await this.send({ method: 'DELETE', path: `/api/bins/${bin}`, body: '{}' });
+  }
+
+  /**
+   * Throws `ProtocolError` unless the item's own tag has the bin: a server that lists other items as those of the run would
+   * get the tags with which to delete them on every device.
+   */
+  private expectIn(bin: string, item: LiveItem): void {
+    const { sodium, tenant } = this.parts;
+    const refused = orRefusal(() => checkItemTag(sodium, tenant.masterKey, item)) instanceof CryptoRefusal;
+    if (refused || item.binId !== bin)
+      throw new ProtocolError(`the server lists ${item.id} in ${bin}, its tag does not`);
   }
 
   private send(request: TargetRequest): Promise<TargetReply> {

@@ -18,7 +18,7 @@ const processesOf = (crews: readonly Crew[]): number => sum(crews, ({ processes 
 /** A run under way. */
 export class Coordinator {
   readonly timeline = new Timeline();
-  private readonly results: PartResult[] = [];
+  private readonly results = new Map<number, PartResult>();
   private readonly lost = new Map<string, string>();
   /** The current phase. */
   phase: Phase = 'prepare';
@@ -28,7 +28,7 @@ export class Coordinator {
   /** Receives the progress of each crew: pass it to all of them. */
   readonly onNews = (news: Progress): void => {
     if (news.news === 'tick') this.timeline.add(news.part, news.tick);
-    else if (news.news === 'result') this.results.push(news.result);
+    else if (news.news === 'result') this.results.set(news.result.part, news.result);
     else this.left = [...this.left, ...news.left];
   };
 
@@ -77,7 +77,8 @@ export class Coordinator {
       await this.removeRest();
     }
     signal.throwIfAborted();
-    const { results, timeline, left } = this;
+    const { timeline, left } = this;
+    const results = [...this.results.values()];
     return reportOf({ plan, at, load, server, results, timeline, lostParts: [...this.lost.values()], left });
   }
 

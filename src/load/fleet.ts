@@ -84,7 +84,10 @@ interface Making {
   readonly signal: AbortSignal;
 }
 
-/** Makes the tenants of this process. `onMade` gets each once it exists, so that a failure does not leave it behind. */
+/**
+ * Makes the tenants of this process. `onMade` gets each once it exists, and one that may exist, without devices, so that
+ * a failure leaves none behind.
+ */
 export async function makeTenants(by: Making, onMade: (tenant: FleetTenant) => void): Promise<void> {
   const { sodium, target, adminToken, plan, share, signal } = by;
   let last: FleetTenant | undefined;
@@ -98,9 +101,17 @@ export async function makeTenants(by: Making, onMade: (tenant: FleetTenant) => v
     }));
     const body = JSON.stringify({ subdomain: slug, devices: listed });
     const path = '/api/admin/test-tenants';
-    const reply = made((await target.send({ method: 'POST', path, token: adminToken, body })).body, '');
+    const tenant = { host: undefined, slug, masterKey, binId: 'inbox', devices: [] };
+    const { body: answer } = await target
+      .send({ method: 'POST', path, token: adminToken, body })
+      .catch((error: unknown) => {
+        // Without an answer it may exist.
+        if (!(error instanceof Refused) || error.status === 0 || error.status >= 500) onMade(tenant);
+        throw error;
+      });
+    const reply = made(answer, '');
     last = {
-      ...{ host: new URL(reply.url).host, slug, masterKey, binId: 'inbox' },
+      ...{ ...tenant, host: new URL(reply.url).host },
       devices: devices.map((device, nth) => ({ ...device, token: reply.tokens[nth] ?? '' })),
     };
     onMade(last);

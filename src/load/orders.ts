@@ -7,7 +7,8 @@ import type { Plan, Share } from './plan.js';
 import type { Access, PartResult } from './worker.js';
 
 /** The phases of a run, in their order; `remove` ends it at any time. */
-export type Phase = 'prepare' | 'connect' | 'write' | 'finish' | 'remove';
+export const PHASES = ['prepare', 'connect', 'write', 'finish', 'remove'] as const;
+export type Phase = (typeof PHASES)[number];
 
 /** An order as sent to another machine. `share`: of that machine's first process; the others get the next parts. */
 export type Order =
@@ -51,6 +52,8 @@ export class Peer implements Crew {
   private current: { readonly phase: Phase; readonly outcome: Promise<void> } | undefined;
   private settle: (error?: Error) => void = () => undefined;
   private gone: string | undefined;
+  /** The first of its parts. It has none before `prepare`. */
+  private firstPart = Infinity;
 
   constructor(
     private readonly options: {
@@ -79,12 +82,19 @@ export class Peer implements Crew {
       };
     });
     this.current = { phase, outcome };
+    if (order.phase === 'prepare') this.firstPart = order.share.part;
     this.options.send(order);
     return outcome;
   }
 
   end(): void {
     if (this.gone === undefined) this.options.end();
+  }
+
+  /** Whether news are of its own parts, where they name one. */
+  owns(news: News): boolean {
+    const part = news.news === 'tick' ? news.part : news.news === 'result' ? news.result.part : undefined;
+    return part === undefined || (part >= this.firstPart && part < this.firstPart + this.processes);
   }
 
   heard(news: News): void {

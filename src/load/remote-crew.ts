@@ -5,7 +5,7 @@ import type typiaLibrary from 'typia';
 import { delay, systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
 import { Channel } from './channel.js';
-import { CrewError, LocalCrew, Peer, type Crew, type News, type Order, type Progress } from './orders.js';
+import { CrewError, LocalCrew, Peer, PHASES, type Crew, type News, type Order, type Progress } from './orders.js';
 import type { Whole } from './plan.js';
 import type { Access } from './worker.js';
 
@@ -84,7 +84,7 @@ export class AgentListener {
       ...{ role: 'c', secret },
       onMessage: (message) => {
         if (crew !== undefined) {
-          if (!isNews(message)) return 'it sent an invalid progress message';
+          if (!isNews(message) || !crew.owns(message)) return 'it sent an invalid progress message';
           crew.heard(message);
           return undefined;
         }
@@ -169,12 +169,16 @@ export async function serveAsAgent(options: {
       (error: unknown) => tell({ news: 'failed', phase, text: asError(error).message }),
     );
   };
+  let last = -1;
+  // Each phase once, else sockets and writes would add up beyond the plan.
+  const isNext = ({ phase }: Order): boolean => phase === 'remove' || PHASES.indexOf(phase) > last;
   let ended: (text: string) => void = () => undefined;
   const end = new Promise<string>((resolve) => (ended = resolve));
   const channel: Channel = new Channel(socket, {
     ...{ role: 'a', secret, onEnd: ended },
     onMessage: (message) => {
-      if (!isOrder(message)) return 'it sent an invalid order';
+      if (!isOrder(message) || !isNext(message)) return 'it sent an invalid order';
+      last = PHASES.indexOf(message.phase);
       execute(message);
       return undefined;
     },

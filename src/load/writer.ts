@@ -6,6 +6,7 @@ import { sealedBlobSize } from '../crypto/blob-stream.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { delay, systemClock } from '../protocol/clock.js';
+import { blobAddress, uploadHeaders } from '../sdk/blobs/exchange.js';
 import { count, nonEmpty, object, record, string } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { readItem, writeBody } from '../sdk/wire.js';
@@ -182,8 +183,10 @@ export class Writer {
       (await this.send(call, { method: 'POST', path: '/api/blobs/upload-url', body: wish })).body,
       '',
     );
-    const headers = Object.fromEntries(Object.entries(room.headers).map(([name, value]) => [name, String(value)]));
-    await this.transfer(room.url, { method: 'PUT', body: sealed, headers });
+    const address = this.addressOf(room.url);
+    const whole = { part: { from: 0, size: sealed.length }, total: sealed.length };
+    const headers = uploadHeaders(room.headers, { url: address, ...whole });
+    await this.transfer(address, { method: 'PUT', body: sealed, headers });
     const id = ulid(ts, (length) => sodium.random(length));
     const entry = call.ledger.begin(id, ts, at);
     // Set before the item is acknowledged, since another operation may take it from then on.
@@ -202,7 +205,7 @@ export class Writer {
     const { blob } = entry;
     if (blob === undefined) return;
     const { url } = download((await this.send(call, { method: 'GET', path: `/api/blobs/${blob.ref}/url` })).body, '');
-    const { bytes } = await this.transfer(url, { method: 'GET', bytes: true });
+    const { bytes } = await this.transfer(this.addressOf(url), { method: 'GET', bytes: true });
     const path = `/api/items?since=${entry.version - 1}&limit=1`;
     const page = record((await this.send(call, { method: 'GET', path })).body, '');
     const row: unknown = Array.isArray(page['items']) ? page['items'][0] : undefined;
@@ -221,10 +224,15 @@ export class Writer {
     }
   }
 
+  /** A signed URL that clients use too: the server may name any. Throws `ProtocolError`. */
+  private addressOf(url: string): URL {
+    return blobAddress(url, this.options.target.url.href);
+  }
+
   /** Requests a signed URL: of this server, whose name may not resolve to it here, or of a bucket elsewhere. */
-  private async transfer(url: string, request: Omit<TargetRequest, 'path'>): Promise<TargetReply> {
+  private async transfer(url: URL, request: Omit<TargetRequest, 'path'>): Promise<TargetReply> {
     const { target } = this.options;
-    const { host, pathname, search, searchParams } = new URL(url);
+    const { host, pathname, search, searchParams } = url;
     const path = `${pathname}${search}`;
     // A bucket may be named `blobs`, with its name in the path: its signatures have other parameters.
     if (pathname.startsWith('/blobs/') && searchParams.has('sig') && searchParams.has('exp'))

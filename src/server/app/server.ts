@@ -444,7 +444,7 @@ async function composeHosting(
   const { config, clock, database, secret, stops, onFault } = parts;
   const store = new HostingStore(database.pool);
   const hosts = new TenantHosts({
-    ...{ store, baseDomain: apexOf(config), onFault },
+    ...{ store, clock, baseDomain: apexOf(config), onFault },
     onFreed: (tenant) => registry.forget(tenant),
     takeCertificate: () => addressLimits.take('certificate', 'all'),
   });

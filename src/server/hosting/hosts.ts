@@ -2,8 +2,12 @@
  * The host names of a hosted service: which is the service's own (the apex) and which belong to tenants, the table of
  * all tenants' names, and which names get a certificate.
  */
+import type { Clock } from '../../protocol/clock.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
-import type { HostChange, HostingStore } from './store.js';
+import type { HostChange, HostChanges, HostingStore } from './store.js';
+
+/** Changes are kept for a day: after this long without a read, ms, some may be gone, and all names are read again. */
+const AWAY_MS = 12 * 3_600_000;
 
 /** `<slug>.<base domain>`: what a tenant may be called. A label of DNS, at least three characters long. */
 const SUBDOMAIN = /^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$/;
@@ -57,6 +61,8 @@ export class TenantHosts {
   private readonly tenants = new Set<string>();
   /** Up to where the changes of names were read (see `HostingStore.since`). */
   private position = '';
+  /** When they were last read. */
+  private readAt = 0;
   private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
   /** Names signed up here while the table is being read: that statement may have begun before the signup. */
@@ -77,6 +83,7 @@ export class TenantHosts {
   constructor(
     private readonly options: {
       readonly store: Pick<HostingStore, 'all' | 'since'>;
+      readonly clock: Clock;
       readonly baseDomain: string;
       readonly onFault: (error: unknown) => void;
       readonly onFreed: (tenantId: string) => void;
@@ -86,7 +93,9 @@ export class TenantHosts {
 
   /** Reads the whole table. Rejects with `unavailable`. */
   async start(): Promise<void> {
-    const { changes, position } = await this.options.store.all();
+    const { store, clock } = this.options;
+    this.readAt = clock.now();
+    const { changes, position } = await store.all();
     for (const change of changes) this.apply(change);
     this.uncertified.clear();
     this.position = position;
@@ -144,14 +153,14 @@ export class TenantHosts {
     if (this.closed) return;
     try {
       this.added.clear();
-      const { changes, position } = await this.options.store.since(this.position);
-      // Only the last change of a name is applied. Changes are read repeatedly while an older transaction is open:
-      // applying all those of a name that was freed and signed up again would repeatedly report its new tenant as
-      // freed.
-      const last = new Map(changes.map((change) => [change.slug, change] as const));
+      const { store, clock } = this.options;
+      const now = clock.now();
+      const isAway = Math.abs(now - this.readAt) > AWAY_MS;
+      const { changes, position } = await (isAway ? this.readAll() : store.since(this.position));
+      this.readAt = now;
       let stale = false;
-      for (const change of last.values()) {
-        // The statement began before a signup here. The position stays, so the next read includes the later change too.
+      for (const change of changes) {
+        // The statement began before a signup here. The position stays, so the next read includes the name again.
         if (change.tenantId === null && this.added.has(change.slug)) stale = true;
         else this.apply(change);
       }
@@ -159,6 +168,14 @@ export class TenantHosts {
     } catch (error) {
       this.options.onFault(error);
     }
+  }
+
+  /** All names, with those that are free again. */
+  private async readAll(): Promise<HostChanges> {
+    const { changes, position } = await this.options.store.all();
+    const taken = new Set(changes.map(({ slug }) => slug));
+    const free = [...this.bySlug.keys()].filter((slug) => !taken.has(slug));
+    return { position, changes: [...changes, ...free.map((slug) => ({ slug, tenantId: null }))] };
   }
 
   private apply({ slug, tenantId }: HostChange): void {

@@ -12,7 +12,7 @@ export interface HostChange {
   readonly tenantId: string | null;
 }
 
-/** Changes in the order they were committed, and the position from which the next read continues. */
+/** Changes, at most one of a name, and the position from which the next read continues. */
 export interface HostChanges {
   readonly changes: readonly HostChange[];
   /** Opaque. Reading from it may return some changes again, and misses none. */
@@ -58,11 +58,13 @@ export class HostingStore extends Store {
     return this.one(text, [], { readOnly: true });
   }
 
-  /** The changes since a position. */
+  /**
+   * The names that changed since a position, as they are now: a transaction that frees a name and signs it up, and one
+   * that commits before an older one, have no order by which the last change could be told.
+   */
   since(position: string): Promise<HostChanges> {
-    const text = `SELECT ${POSITION}, (SELECT coalesce(
-        json_agg(json_build_object('slug', h.slug, 'tenantId', h.tenant_id) ORDER BY h.xid, h.at), '[]')
-      FROM host_changes h WHERE h.xid >= $1::xid8) AS changes`;
+    const text = `SELECT ${POSITION}, (SELECT coalesce(json_agg(json_build_object('slug', h.slug, 'tenantId', t.id)), '[]')
+      FROM (SELECT DISTINCT slug FROM host_changes WHERE xid >= $1::xid8) h LEFT JOIN tenants t ON t.slug = h.slug) AS changes`;
     return this.one(text, [position], { name: 'host_changes', readOnly: true });
   }
 

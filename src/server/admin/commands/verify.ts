@@ -1,6 +1,6 @@
 /** `service-admin verify`: the consistency of the database and its blobs, or of a backup. */
 import { systemClock } from '../../../protocol/clock.js';
-import { counted, show, table } from '../../../terminal/output.js';
+import { counted, sanitizeText, show, table } from '../../../terminal/output.js';
 import { EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { withStore } from '../../app/object-store.js';
 import { Reaper, type Comparison } from '../../blobs/reaper.js';
@@ -32,7 +32,7 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
   const { objects } = manifest;
   show(terminal, { file, whole: true, ...about, objects: listData(objects) }, () => [
     `${file} is whole: every part matches its manifest.`,
-    `Made ${about.createdAt} by version ${about.version}, schema ${about.schema}.`,
+    `Made ${about.createdAt} by version ${sanitizeText(about.version)}, schema ${about.schema}.`,
     objects !== undefined && `It has the ${aboutList(objects)}.`,
   ]);
   return EXIT.ok;

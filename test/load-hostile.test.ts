@@ -1,0 +1,198 @@
+/** What `service-load` does not do for servers, agents and coordinators that want more of it than a run. */
+import { createServer as createHttp, type RequestListener } from 'node:http';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import t from 'tap';
+import { certifyDevice } from '../src/crypto/device.js';
+import { sealItem } from '../src/crypto/item.js';
+import { checkDeleteTag } from '../src/crypto/item-tag.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { decodeBase64 } from '../src/protocol/base64.js';
+import { writeBody } from '../src/sdk/wire.js';
+import { Channel } from '../src/load/channel.js';
+import { Cleaner } from '../src/load/cleaning.js';
+import type { FleetTenant } from '../src/load/fleet.js';
+import { Ledger, nowUs } from '../src/load/ledger.js';
+import { Meter } from '../src/load/meter.js';
+import type { Crew, News, Order } from '../src/load/orders.js';
+import { SealedPool } from '../src/load/pool.js';
+import { AgentListener } from '../src/load/remote-crew.js';
+import { Target } from '../src/load/target.js';
+import { LoadWorker } from '../src/load/worker.js';
+import { Writer } from '../src/load/writer.js';
+import { newId } from './support/client.js';
+import { until } from './support/events.js';
+import { load, SECRET } from './support/load-program.js';
+import { PLAN } from './support/load-plan.js';
+import type { WithTeardown } from './support/postgres.js';
+
+const NOTHING = (): undefined => undefined;
+
+async function opened(t: WithTeardown, server: Server): Promise<number> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+/** An HTTP server on this machine, and a target that sends requests to it. */
+async function answering(t: WithTeardown, listener: RequestListener): Promise<{ url: string; target: Target }> {
+  const url = `http://127.0.0.1:${await opened(t, createHttp(listener))}`;
+  const target = new Target(url, { connections: 4, from: [] });
+  t.teardown(() => target.close());
+  return { url, target };
+}
+
+const tenantOf = (): FleetTenant => {
+  const { publicKey } = nodeSodium.boxKeyPair();
+  const masterKey = nodeSodium.random(32);
+  const id = newId();
+  const device = { id, token: 'token', publicKey, cert: certifyDevice(nodeSodium, masterKey, { id, publicKey }) };
+  return { host: undefined, slug: undefined, masterKey, devices: [device], binId: 'load-mine' };
+};
+
+/** An item as a server lists it. */
+function rowIn(tenant: FleetTenant, binId: string, version: number): ReturnType<typeof writeBody> & { id: string } {
+  const head = { id: newId(), binId, type: 'text', ts: 1_700_000_000_000 } as const;
+  const sealed = sealItem(nodeSodium, { ...head, payload: { text: 'x' } }, tenant);
+  const stored = { version, senderDevice: tenant.devices[0]?.id, deletedAt: null };
+  return { ...writeBody({ ...head, ...sealed, ifVersion: null }), ...stored };
+}
+
+t.test('LOAD-21: no delete is signed for an item that a server only claims to be in the bin of the run', async (t) => {
+  const tenant = tenantOf();
+  const [own, other] = [rowIn(tenant, 'load-mine', 1), rowIn(tenant, 'inbox', 2)];
+  const unsigned = { ...rowIn(tenant, 'load-mine', 2), payloadEnc: { ...own.payloadEnc, sig: undefined } };
+  for (const listed of [other, { ...other, binId: 'load-mine' }, unsigned]) {
+    const deleted: string[] = [];
+    const { target } = await answering(t, (request, reply) => {
+      let body = '';
+      request.on('data', (chunk: Buffer) => (body += chunk.toString()));
+      request.on('end', () => {
+        if (request.method === 'DELETE') deleted.push(`${request.url ?? ''} ${body}`);
+        reply.end(JSON.stringify({ items: [own, listed], nextSince: 2, hasMore: false }));
+      });
+    });
+    const cleaner = new Cleaner({ sodium: nodeSodium, target, tenant });
+    await t.rejects(cleaner.removeBin('load-mine'), { name: 'ProtocolError', message: new RegExp(listed.id) });
+    t.equal(deleted.length, 1, 'only that of the run is deleted');
+    const [path = '', body = ''] = deleted[0]?.split(' ') ?? [];
+    t.equal(path, `/api/items/${own.id}`);
+    const sig = decodeBase64((JSON.parse(body) as { sig: string }).sig) ?? null;
+    t.doesNotThrow(() => checkDeleteTag(nodeSodium, tenant.masterKey, { id: own.id, sig }));
+  }
+});
+
+t.test('LOAD-17: a tenant whose creation was not answered is removed, one whose name was taken stays', async (t) => {
+  for (const outcome of ['cut', 'broken', 'taken'] as const) {
+    const there = new Set(outcome === 'taken' ? ['load-plan-0-0'] : []);
+    const { url } = await answering(t, (request, reply) => {
+      request.resume();
+      if (request.method === 'DELETE') {
+        reply.end(JSON.stringify({ removed: there.delete(request.url?.split('/').at(-1) ?? '') }));
+        return;
+      }
+      there.add('load-plan-0-0');
+      reply.statusCode = outcome === 'taken' ? 409 : 503;
+      if (outcome === 'cut') request.socket.destroy();
+      else reply.end(JSON.stringify({ error: { code: outcome } }));
+    });
+    const access = { adminToken: 'token' };
+    const share = { part: 0, parts: 1 };
+    const worker = await LoadWorker.open({ plan: { ...PLAN, url }, share, access, onTick: NOTHING });
+    await t.rejects(worker.prepare(), outcome);
+    t.same(await worker.remove(), []);
+    t.same([...there], outcome === 'taken' ? ['load-plan-0-0'] : [], outcome);
+  }
+});
+
+t.test('LOAD-12: a phase that is ordered again ends the agent', async (t) => {
+  const program = await load(t);
+  const server = createServer();
+  const first = new Promise<Socket>((resolve) => server.once('connection', resolve));
+  const port = await opened(t, server);
+  const url = 'http://127.0.0.1:9';
+  const ended = program.call('agent', '--join', `127.0.0.1:${port}`, '--url', url, '--processes', '1');
+  const heard: unknown[] = [];
+  const phases = ['connect', 'write', 'connect'] as const;
+  let next = 0;
+  const channel: Channel = new Channel(await first, {
+    ...{ role: 'c', secret: SECRET, onEnd: NOTHING },
+    onMessage: (message) => {
+      heard.push(message);
+      const phase = phases[next++];
+      if (phase !== undefined) channel.send({ phase } satisfies Order);
+      return undefined;
+    },
+  });
+  t.match(await ended, { code: 4, stderr: /it sent an invalid order/ });
+  t.same(heard, [{ joins: 1 }, { news: 'done', phase: 'connect' }, { news: 'done', phase: 'write' }]);
+});
+
+t.test('LOAD-12: an agent that reports on the part of another is lost', async (t) => {
+  const told: News[] = [];
+  const onNews = (news: News): void => void told.push(news);
+  const listener = new AgentListener({ secret: SECRET, wanted: 2, onNews, onNote: NOTHING });
+  const port = await listener.listen({ host: '127.0.0.1', port: 0 });
+  t.teardown(() => listener.close());
+  const joined = async (processes: number): Promise<Channel> => {
+    const ends = { onMessage: NOTHING, onEnd: NOTHING };
+    const agent = new Channel(connect({ host: '127.0.0.1', port }), { role: 'a', secret: SECRET, ...ends });
+    const before = listener.crews.length;
+    agent.send({ joins: processes });
+    await until('the agent', () => listener.crews.length > before);
+    return agent;
+  };
+  const [one, other] = [await joined(2), await joined(1)];
+  const [crew, beside] = await listener.allJoined(new AbortController().signal);
+  const counts = { second: 0, sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors: {} };
+  const tick = (part: number): News => ({
+    news: 'tick',
+    part,
+    tick: { ...counts, timed: { connect: [], push: [] } },
+  });
+  const ends = (peer: Crew | undefined, part: number): Promise<unknown> => {
+    const order: Order = { phase: 'prepare', plan: PLAN, share: { part, parts: 3 } };
+    return t.rejects(peer?.perform(order) ?? Promise.resolve(), /it sent an invalid progress message/);
+  };
+  const [lost, apart] = [ends(crew, 0), ends(beside, 2)];
+  for (const part of [0, 1, 2]) one.send(tick(part));
+  await lost;
+  for (const part of [2, 1]) other.send(tick(part));
+  await apart;
+  t.same(told, [tick(0), tick(1), tick(2)]);
+});
+
+t.test('LOAD-22: blobs are sent only to addresses, and with headers, that clients accept too', async (t) => {
+  const bucket: unknown[] = [];
+  const store = await answering(t, (request, reply) => {
+    bucket.push([request.headers['x-amz-acl'], request.headers.cookie]);
+    request.resume().on('end', () => reply.end());
+  });
+  let room = {};
+  const { target, url } = await answering(t, (request, reply) => {
+    reply.end(JSON.stringify(request.url === '/api/items' ? { version: 1 } : { blobRef: 'R.bin', ...room }));
+  });
+  const tenant = tenantOf();
+  const pool = new SealedPool([tenant], PLAN, 1);
+  t.teardown(() => pool.end());
+  const put = async (named: object): Promise<unknown> => {
+    room = named;
+    const meter = new Meter();
+    const stopped = new AbortController().signal;
+    const plan = { ...PLAN, url, mix: { 'blob-put': 1 } };
+    const places = [{ tenant, ledger: new Ledger(0) }];
+    const writer = new Writer({ plan, sodium: nodeSodium, target, meter, places, pool, measured: () => true, stopped });
+    writer.begin(nowUs());
+    await writer.done();
+    return meter.totals.errors;
+  };
+  t.same(await put({ url: `${store.url}/b`, headers: { 'x-amz-acl': 'private' } }), {});
+  t.same(bucket.splice(0), [['private', undefined]]);
+  const refused = [
+    { url: `${store.url}/b`, headers: { cookie: 'session=1' } },
+    { url: `${store.url}/b`, headers: { 'x-amz-acl': 7 } },
+    { url: store.url.replace('//', '//user:word@'), headers: {} },
+    { url: 'data:text/plain,x', headers: {} },
+  ];
+  for (const one of refused) t.same(await put(one), { client_fault: 1 }, JSON.stringify(one));
+  t.same(bucket, []);
+});
