@@ -21,7 +21,7 @@
  * treated as a hint that at most leads to a read.
  */
 import type pg from 'pg';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { every, type Clock, type Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
@@ -212,7 +212,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   async start(): Promise<void> {
     this.links?.start();
     await this.listener.start();
-    this.setBeatTimer();
+    // One at a time, and at most one queued behind it: while the database is slow they must not pile up.
+    if (!this.closed) this.beatTimer = every(this.options.clock, BEAT_MS, () => void this.beating.fresh());
     await this.beating.join();
   }
 
@@ -462,15 +463,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   private report(error: unknown): void {
     if (!this.reported) this.options.onFault(error);
     this.reported = true;
-  }
-
-  private setBeatTimer(): void {
-    if (this.closed) return;
-    this.beatTimer = this.options.clock.setTimer(BEAT_MS, () => {
-      this.setBeatTimer();
-      // One at a time, and at most one queued behind it: while the database is slow they must not pile up.
-      void this.beating.fresh();
-    });
   }
 
   private async beat(): Promise<void> {
