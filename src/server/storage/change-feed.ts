@@ -329,9 +329,8 @@ export class ChangeFeed implements ChangeAnnouncer {
       const begun = this.options.clock.now();
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values });
       this.flushMs = Math.max(0, this.options.clock.now() - begun);
-      if (!subscribing) return;
-      this.subscriptions.sent();
-      if (Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS) this.options.onGap();
+      const slow = Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS;
+      if (subscribing && slow) this.options.onGap();
     } catch (error) {
       this.unannounced = true;
       if (subscribing) this.subscriptions.failed();
