@@ -6,7 +6,7 @@ import { ulid } from 'ulid';
 import { Devices } from '../src/server/devices/devices.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { type AccountStore, ensureSingleTenant, type Sighting } from '../src/server/devices/store.js';
+import { AccountStore, type Sighting } from '../src/server/devices/store.js';
 import {
   base64,
   bootstrapBody,
@@ -28,7 +28,7 @@ import { until } from './support/events.js';
 t.test('two instances that start at once agree on the tenant; BIN-01: it has one bin', async (t) => {
   const { a, b, tenantId, clock } = await newWorld(t);
   await a.pool.query('DELETE FROM tenants');
-  const ids = await Promise.all([a, b, a, b].map(({ pool }) => ensureSingleTenant(pool, clock.now())));
+  const ids = await Promise.all([a, b, a, b].map(({ pool }) => new AccountStore(pool).singleTenant(clock.now())));
   t.equal(new Set(ids).size, 1);
   t.not(ids[0], tenantId);
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM tenants'), 1);

@@ -6,7 +6,7 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { StringDecoder } from 'node:string_decoder';
-import { systemClock, type Clock, type Timer } from '../protocol/clock.js';
+import { every, systemClock, type Clock, type Timer } from '../protocol/clock.js';
 
 const NONCE = /^[0-9a-f]{32}$/;
 const LINE_MAX = 64 * 1024 * 1024;
@@ -27,7 +27,6 @@ export class Channel {
   private received = 0;
   private readonly waiting: unknown[] = [PING];
   private silence: Timer | undefined;
-  private ping: Timer | undefined;
 
   /**
    * @param options.role `a`: the agent's side, `c`: the coordinator's.
@@ -42,7 +41,7 @@ export class Channel {
       readonly onMessage: (message: unknown) => string | undefined;
       readonly onEnd: (text: string) => void;
     },
-    private readonly clock: Clock = systemClock,
+    clock: Clock = systemClock,
   ) {
     let reason = 'the connection ended';
     const cut = (why: string): void => {
@@ -65,19 +64,12 @@ export class Channel {
     });
     socket.on('close', () => {
       this.silence?.cancel();
-      this.ping?.cancel();
+      ping.cancel();
       options.onEnd(reason);
     });
     heard();
-    this.pingLater();
+    const ping = every(clock, PING_MS, () => this.send(PING));
     socket.write(`${this.nonce}\n`);
-  }
-
-  private pingLater(): void {
-    this.ping = this.clock.setTimer(PING_MS, () => {
-      this.send(PING);
-      this.pingLater();
-    });
   }
 
   /** Sends a message, once the other side's nonce is known. */

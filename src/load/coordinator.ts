@@ -3,7 +3,7 @@ import { systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
 import { object, string } from '../sdk/reader.js';
 import type { Release } from '../terminal/output.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
+import { usageError } from '../terminal/terminal.js';
 import { removeTenant, testTenants } from './fleet.js';
 import type { Crew, Phase, Progress } from './orders.js';
 import { sum, type Plan } from './plan.js';
@@ -56,8 +56,7 @@ export class Coordinator {
     const at = systemClock.now();
     const server = await this.release();
     if ((await withTarget(plan.url, (target) => this.slugs(target))).length > 0)
-      throw new CommandError(
-        EXIT.usage,
+      throw usageError(
         `tenants of a run ${plan.name} already exist`,
         'Use another --name, or remove them: service-load clean --name.',
       );

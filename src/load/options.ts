@@ -3,7 +3,7 @@ import { isIP, isIPv4 } from 'node:net';
 import { randomBytes } from 'node:crypto';
 import { readPrivate } from '../files/private.js';
 import { baseOf } from '../sdk/http.js';
-import { CommandError, EXIT, type Terminal, usageError as usage } from '../terminal/terminal.js';
+import { type Terminal, usageError as usage } from '../terminal/terminal.js';
 import { DEVICE_LIST_MAX, PREFIX } from './fleet.js';
 import { BOUNDS, isKind, KINDS, type Kind, type Storm } from './plan.js';
 import type { Access } from './worker.js';
@@ -90,11 +90,10 @@ export async function confirmedUrl(terminal: Terminal, text: string, confirm: st
       `This loads ${hostname}, which is not this machine. If it is yours, type its host name: `,
     );
   if (given?.trim() === hostname) return origin;
-  throw new CommandError(
-    EXIT.usage,
+  throw usage(
     `${hostname} is not this machine: nothing was done.`,
     `If the server is yours to load, add --confirm ${hostname}`,
-    { code: 'not_confirmed' },
+    'not_confirmed',
   );
 }
 

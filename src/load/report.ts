@@ -102,11 +102,14 @@ function percentilesOf(histogram: Histogram): SecondLatency | null {
 const merged = (results: readonly PartResult[], of: (result: PartResult) => Buckets): Latency =>
   Histogram.of(...results.map(of)).latency;
 
+/** What a report is made of. */
+interface Sources extends Pick<Report, 'plan' | 'at' | 'load' | 'server' | 'lostParts' | 'left'> {
+  readonly results: readonly PartResult[];
+  readonly timeline: Timeline;
+}
+
 /** Reasons why the figures may not be those of the server. */
-function doubtsOf(
-  { plan, results, lostParts }: { plan: Plan; results: readonly PartResult[]; lostParts: readonly string[] },
-  { audit, lag }: { audit: Audited; lag: Latency },
-): string[] {
+function doubtsOf({ plan, results, lostParts }: Sources, audit: Audited, lag: Latency): string[] {
   const doubts = lostParts.map((text) => `A part of the run was lost: ${text}.`);
   if (results.length === 0) doubts.push('Nothing was audited.');
   if (audit.faults > 0) doubts.push(`The audit failed: ${audit.faults} differences.`);
@@ -127,24 +130,15 @@ function doubtsOf(
 }
 
 /** The report. */
-export function reportOf(of: {
-  readonly plan: Plan;
-  readonly at: number;
-  readonly load: Release;
-  readonly server: Release | null;
-  readonly results: readonly PartResult[];
-  readonly timeline: Timeline;
-  readonly lostParts: readonly string[];
-  readonly left: readonly string[];
-}): Report {
-  const { plan, at, load, server, results, timeline, lostParts } = of;
+export function reportOf(of: Sources): Report {
+  const { plan, at, load, server, results, timeline, lostParts, left } = of;
   const total = (count: (result: PartResult) => number): number => sum(results, count);
   const latency = byName(SERIES, (name) => merged(results, ({ totals }) => totals.timed[name]));
   const errors = new Counts([]);
   for (const { totals } of results)
     for (const [code, times] of Object.entries(totals.errors)) errors.error(code, times);
   const audit = sumOf(results.map((result) => result.audit));
-  const doubts = doubtsOf(of, { audit, lag: latency.lag });
+  const doubts = doubtsOf(of, audit, latency.lag);
   return {
     ...{ format: 'service-load-report', version: 1, name: plan.name, url: plan.url, at, load, server, plan },
     ...{ trusted: doubts.length === 0, doubts, lostParts },
@@ -158,16 +152,12 @@ export function reportOf(of: {
     latency,
     answers: byName(KINDS, (kind) => merged(results, ({ totals }) => totals.answers[kind])),
     errors: Object.fromEntries([...errors.errors].sort(([, one], [, other]) => other - one)),
-    storms: plan.storms.map((storm, place) =>
-      stormOf(
-        storm.at,
-        results.flatMap(({ storms }) => storms[place] ?? []),
-      ),
-    ),
+    storms: plan.storms.map(({ at: began }, place) => {
+      const parts = results.flatMap(({ storms }) => storms[place] ?? []);
+      return stormOf(began, parts);
+    }),
     client: results.map(({ part, client }) => ({ part, ...client })).sort((one, other) => one.part - other.part),
-    audit,
-    left: of.left,
-    seconds: timeline.seconds,
+    ...{ audit, left, seconds: timeline.seconds },
   };
 }
 

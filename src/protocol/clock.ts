@@ -19,6 +19,19 @@ export const systemClock: Clock = {
   },
 };
 
+/** Calls `fn` every `ms` milliseconds until it is cancelled. The next call is set before each, which may cancel it. */
+export function every(clock: Clock, ms: number, fn: () => void): Timer {
+  let timer: Timer;
+  const next = (): void => {
+    timer = clock.setTimer(ms, () => {
+      next();
+      fn();
+    });
+  };
+  next();
+  return { cancel: () => timer.cancel() };
+}
+
 /** Waits `ms`; rejects with the signal's reason if it is aborted first. */
 export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

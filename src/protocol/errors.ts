@@ -114,6 +114,10 @@ export const COME_BACK_S = 2;
 export const unavailable = (message?: string, retryAfter = COME_BACK_S): ServiceError =>
   new ServiceError('unavailable', message, undefined, retryAfter);
 
+/** The client has used up what it is admitted: it should retry after `seconds`. */
+export const rateLimited = (message: string | undefined, seconds: number): ServiceError =>
+  new ServiceError('rate_limited', message, undefined, Math.max(1, Math.ceil(seconds)));
+
 /** The object store fails: 503, with the cause for the log. */
 export function storageUnavailable(cause: unknown): ServiceError {
   const error = new ServiceError('storage_unavailable', undefined, undefined, COME_BACK_S);

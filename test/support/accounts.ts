@@ -8,7 +8,7 @@ import { tokenIssuer, TokenVerifier } from '../../src/server/http/tokens.js';
 import type { PasswordHasher } from '../../src/crypto/sodium.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { Pairing } from '../../src/server/pairing/pairing.js';
-import { ensureSingleTenant, AccountStore } from '../../src/server/devices/store.js';
+import { AccountStore } from '../../src/server/devices/store.js';
 import { BinStore } from '../../src/server/bins/store.js';
 import { createPool } from '../../src/server/storage/database.js';
 import { PostgresTenantLoader } from '../../src/server/storage/tenant-loader.js';
@@ -147,7 +147,7 @@ export async function newWorld(t: WithTeardown, options: Partial<InstanceOptions
   t.teardown(async () => {
     await Promise.all([a.close(), b.close()]);
   });
-  return { url, clock, a, b, tenantId: await ensureSingleTenant(a.pool, clock.now()) };
+  return { url, clock, a, b, tenantId: await new AccountStore(a.pool).singleTenant(clock.now()) };
 }
 
 /** A device of a test with its X25519 pair. */

@@ -9,7 +9,7 @@ import { nodePlatform } from '../../sdk/node-platform.js';
 import type { Platform } from '../../sdk/platform.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted } from '../../terminal/output.js';
-import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+import { type Terminal, usageError } from '../../terminal/terminal.js';
 import { Cleaner } from '../cleaning.js';
 import { PREFIX, readDeviceList, removeTenant, testTenants } from '../fleet.js';
 import { accessOf, confirmedUrl, endOf, nameOf, numberOf, secretOf, sharedSecret } from '../options.js';
@@ -112,8 +112,7 @@ async function requireUnclaimed(platform: Platform, baseUrl: string): Promise<vo
   const http = new Http({ ...platform, baseUrl });
   const { claimed } = await new PublicApi((request) => http.send(request)).status();
   if (!claimed) return;
-  throw new CommandError(
-    EXIT.usage,
+  throw usageError(
     'this server is claimed: its twelve words are needed',
     'Set LOAD_PHRASE to them. They give access to everything of that tenant: use a test server.',
   );
@@ -174,7 +173,7 @@ async function cleanTenants(terminal: Terminal, options: CleanOptions, target: T
 /** The tenants belong to their users: another bin whose name begins like that of a run may be theirs. */
 async function cleanBins(terminal: Terminal, options: CleanOptions, target: Target): Promise<number> {
   if (options.name === undefined)
-    throw new CommandError(EXIT.usage, '--device-list requires --name: only the bin of that run is removed.');
+    throw usageError('--device-list requires --name: only the bin of that run is removed.');
   const name = nameOf(options.name);
   const { deviceList = '' } = await accessOf(terminal, options);
   const { sodium } = await nodePlatform();

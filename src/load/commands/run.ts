@@ -1,5 +1,5 @@
 /** `service-load run`. */
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
+import { EXIT, type ExitCode, type Terminal, usageError } from '../../terminal/terminal.js';
 import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { Coordinator } from '../coordinator.js';
@@ -14,8 +14,8 @@ import {
   sourcesOf,
   stormOf,
 } from '../options.js';
-import { LocalCrew, type Crew, type Phase } from '../orders.js';
-import type { Plan, Storm } from '../plan.js';
+import { LocalCrew, type Crew, type Phase, type Progress } from '../orders.js';
+import { sum, type Plan, type Storm } from '../plan.js';
 import type { LoadCommand, LoadContext, Texts } from '../context.js';
 import { AgentListener } from '../remote-crew.js';
 import { pageOf } from '../report-page.js';
@@ -80,8 +80,7 @@ const storms = (text: string, before: readonly Storm[]): readonly Storm[] => [..
 
 async function planOf(terminal: Terminal, options: RunOptions): Promise<Plan> {
   const { arrivals } = options;
-  if (arrivals !== 'poisson' && arrivals !== 'fixed')
-    throw new CommandError(EXIT.usage, '--arrivals takes poisson or fixed.');
+  if (arrivals !== 'poisson' && arrivals !== 'fixed') throw usageError('--arrivals takes poisson or fixed.');
   return {
     name: nameOf(options.name),
     url: await confirmedUrl(terminal, options.url, options.confirm),
@@ -112,7 +111,9 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
   warn(terminal, plan, access);
   const { adminToken } = access;
   const coordinator = new Coordinator({ plan, load: release, adminToken, signal: terminal.interrupted });
-  const { crews, close } = await crewsOf(terminal, { options, plan, agents, access, coordinator });
+  const { onNews } = coordinator;
+  const { crews, close } =
+    agents === 0 ? localCrew(options, plan, access, onNews) : await agentCrews(terminal, options, agents, onNews);
   const live = setInterval(() => terminal.progress(liveLine(coordinator, crews)), LIVE_MS);
   try {
     const report = await coordinator.run(crews);
@@ -138,25 +139,25 @@ function warn(terminal: Terminal, plan: Plan, { deviceList }: Access): void {
     );
 }
 
-async function crewsOf(
+interface Crews {
+  readonly crews: readonly Crew[];
+  readonly close: () => void;
+}
+
+function localCrew(options: RunOptions, plan: Plan, access: Access, onNews: (news: Progress) => void): Crews {
+  const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
+  const most = access.deviceList === undefined ? plan.tenants : Infinity;
+  const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
+  const crew = new LocalCrew(processes, access, onNews);
+  return { crews: [crew], close: () => crew.end() };
+}
+
+async function agentCrews(
   terminal: Terminal,
-  of: {
-    readonly options: RunOptions;
-    readonly plan: Plan;
-    readonly agents: number;
-    readonly access: Access;
-    readonly coordinator: Coordinator;
-  },
-): Promise<{ crews: readonly Crew[]; close: () => void }> {
-  const { options, plan, agents, access, coordinator } = of;
-  const { onNews } = coordinator;
-  if (agents === 0) {
-    const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
-    const most = access.deviceList === undefined ? plan.tenants : Infinity;
-    const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
-    const crew = new LocalCrew(processes, access, onNews);
-    return { crews: [crew], close: () => crew.end() };
-  }
+  options: RunOptions,
+  agents: number,
+  onNews: (news: Progress) => void,
+): Promise<Crews> {
   const secret = await sharedSecret(terminal, options.secretFile);
   const listener = new AgentListener({ secret, wanted: agents, onNews, onNote: (text) => terminal.note(text) });
   const end = endOf('listen', options.listen);
@@ -183,7 +184,7 @@ function liveLine(coordinator: Coordinator, crews: readonly Crew[]): string {
   const { phase } = coordinator;
   const second = coordinator.latest(crews);
   if (second === undefined || (phase !== 'connect' && phase !== 'write')) return `${PHASE_TEXT[phase]} ...`;
-  const errors = Object.values(second.errors).reduce((sum, count) => sum + count, 0);
+  const errors = sum(Object.values(second.errors), (count) => count);
   const push = second.push === null ? '' : `, push p50 ${second.push.p50} p99 ${second.push.p99} ms`;
   return (
     `${PHASE_TEXT[phase]}, second ${second.second}: ${second.sockets} sockets, ${second.opened} opened, ` +

@@ -69,16 +69,16 @@ export class OperatorStore extends Store {
   }
 
   setState(tenantId: string, state: TenantState): Promise<OperatorVerdict> {
-    return this.verdict('set_tenant_state($1, $2)', [tenantId, state]);
+    return this.value('set_tenant_state', tenantId, state);
   }
 
   /** `claimHash`: SHA-256 of the new token. */
   renewClaimToken(tenantId: string, claimHash: Uint8Array): Promise<OperatorVerdict> {
-    return this.verdict('renew_claim_token($1, $2)', [tenantId, claimHash]);
+    return this.value('renew_claim_token', tenantId, claimHash);
   }
 
   removePassword(tenantId: string): Promise<OperatorVerdict> {
-    return this.verdict('remove_password($1)', [tenantId]);
+    return this.value('remove_password', tenantId);
   }
 
   discrepancies(): Promise<Discrepancy[]> {
@@ -118,9 +118,5 @@ export class OperatorStore extends Store {
         drain_ms = $2, drain_alone = $3 WHERE id = ANY ($1)`,
       [ids, ms, alone],
     );
-  }
-
-  private verdict(call: string, values: readonly unknown[]): Promise<OperatorVerdict> {
-    return this.value(`SELECT ${call} AS verdict`, values);
   }
 }

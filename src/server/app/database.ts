@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { sessionDatabaseUrl, type Config } from '../config/config.js';
 import type { Clock } from '../../protocol/clock.js';
 import { keptSecret } from '../config/secrets.js';
-import { CONNECTION_NAMES, createPool, endPool, openClient, withPooled } from '../storage/database.js';
+import { CONNECTION_NAMES, createPool, endPool, openClient, valueOf, withPooled } from '../storage/database.js';
 import { hostsOf } from '../storage/database-hosts.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { EpochGuard } from '../storage/epoch-guard.js';
@@ -83,7 +83,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
     () => endPool(pool),
     () => breaker.close(),
   );
-  const noticeKey = await noticeKeyOf(pool);
+  const noticeKey = await valueOf<Uint8Array>(pool, 'SELECT key FROM notice_key');
   breaker.start();
   const { onFault } = hooks;
   const hosts = hostsOf(url);
@@ -103,12 +103,6 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
       }
     },
   };
-}
-
-async function noticeKeyOf(pool: pg.Pool): Promise<Uint8Array> {
-  const { rows } = await pool.query<{ key: Buffer }>('SELECT key FROM notice_key');
-  if (rows[0] === undefined) throw new Error('the database has no key for notifications');
-  return rows[0].key;
 }
 
 /** Starts the PostgreSQL under DATA_DIR with additional `settings`. Resolves with its URL; adds its stop to `stops`. */

@@ -1,5 +1,5 @@
 /** The stops of the parts of a process, and work that is repeated until its stop. */
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { every, type Clock } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 
 /** Stops one part of the server. */
@@ -28,12 +28,7 @@ export async function runStops(stops: Stop[]): Promise<void> {
  */
 export function repeated(clock: Clock, ms: number, work: () => Promise<void>): Stop {
   const working = new SingleFlight(work);
-  const later = (): Timer =>
-    clock.setTimer(ms, () => {
-      timer = later();
-      void working.join();
-    });
-  let timer = later();
+  const timer = every(clock, ms, () => void working.join());
   return () => {
     timer.cancel();
     return working.idle();

@@ -25,7 +25,7 @@ import { serverSecrets } from '../config/secrets.js';
 import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
 import { Devices } from '../devices/devices.js';
 import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
-import { AccountStore, ensureSingleTenant } from '../devices/store.js';
+import { AccountStore } from '../devices/store.js';
 import { TenantHosts } from '../hosting/hosts.js';
 import type { Hosting } from '../hosting/routes.js';
 import { Signup } from '../hosting/signup.js';
@@ -134,7 +134,7 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const hooks: DatabaseHooks = { stops, onFault, onOtherHistory: () => undefined, onBack: () => undefined };
   const database = await openDatabase(config, log, clock, hooks);
   const multi = config.tenantMode === 'multi';
-  const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
+  const tenantId = multi ? null : await new AccountStore(database.pool).singleTenant(clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const { metricsPort: port, metricsHost: host } = config;
   const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION, onFault });

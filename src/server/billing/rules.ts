@@ -3,6 +3,7 @@
  * has them today and where older versions had them: the version of events is set at the provider, not here.
  */
 import { ServiceError } from '../../protocol/errors.js';
+import { isObject, NO_FIELDS } from '../http/request.js';
 
 /** What an event reports on a subscription: paid, not paid, over, or only which tenant it belongs to. */
 type FactKind = 'good' | 'failed' | 'ended' | 'seen';
@@ -30,10 +31,7 @@ const ID = /^[!-~]*$/;
 
 type Fields = Readonly<Record<string, unknown>>;
 
-const NONE: Fields = {};
-
-const fieldsOf = (value: unknown): Fields =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : NONE;
+const fieldsOf = (value: unknown): Fields => (isObject(value) ? value : NO_FIELDS);
 
 /** An id, or the id of the object that was expanded in its place. Throws `webhook_invalid` for an invalid text. */
 function idOf(value: unknown): string | null {

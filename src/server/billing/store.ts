@@ -44,9 +44,9 @@ export class BillingStore extends Store {
   /** Applies an event, once. Durable when it resolves. */
   apply(fact: Fact, graceMs: number, now: number): Promise<Applied> {
     const { eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil } = fact;
-    const values = [eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil, graceMs, now];
+    const event = [eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil];
     const text = 'SELECT verdict, tenant AS "tenantId" FROM apply_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9)';
-    return this.one(text, values);
+    return this.one(text, [...event, graceMs, now]);
   }
 
   /** Ends graces and suspensions whose time is over, at most `limit`; returns the tenants whose state changed. */

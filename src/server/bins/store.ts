@@ -82,7 +82,7 @@ export class BinStore extends Store {
    */
   close(closing: BinCall & { force: boolean }): Promise<'deleted' | 'closed' | ErrorName> {
     const { tenantId, id, by, force, now } = closing;
-    return this.value('SELECT * FROM close_bin($1, $2, $3, $4, $5)', [tenantId, id, by, force, now]);
+    return this.value('close_bin', tenantId, id, by, force, now);
   }
 
   /**
@@ -93,6 +93,6 @@ export class BinStore extends Store {
     batch: EmptiedBin & { after: number; limit: number; now: number },
   ): Promise<{ readonly last: number; readonly done: boolean }> {
     const { tenantId, id, by, after, limit, now } = batch;
-    return this.one('SELECT * FROM delete_bin_items($1, $2, $3, $4, $5, $6)', [tenantId, id, after, limit, now, by]);
+    return this.call('delete_bin_items', tenantId, id, after, limit, now, by);
   }
 }

@@ -1,7 +1,7 @@
 /** Requests of devices for blobs: upload and download URLs, and whether an upload has arrived. */
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
-import { ServiceError, unavailable } from '../../protocol/errors.js';
+import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
 import { BLOB_REF } from '../../protocol/ids.js';
 import { DOWNLOAD_URL_MS, UPLOAD_PARTS_AT_ONCE, UPLOAD_PAUSE_MS, UPLOAD_URL_MS } from '../../protocol/limits.js';
 import type { BlobDownload, BlobUpload, OpenUploadReply, UploadPart } from '../../protocol/replies.js';
@@ -31,7 +31,6 @@ export interface UploadRequest extends UploadStart {
 
 /** Reservations that a tenant may have open at once. Bounds the rows, which have a cost even without bytes. */
 const OPEN_MAX = 1_000;
-const TOO_MANY = `at most ${OPEN_MAX} uploads may be open`;
 /** Expired reservations settled per attempt when a tenant has no room left; the nightly job settles all. */
 const RELEASED_AT_ONCE = 100;
 /** Retry-After if too many uploads are open, seconds: some may have expired by then. */
@@ -250,7 +249,7 @@ const isFull = (verdict: ReserveVerdict): boolean => verdict === 'cap' || verdic
 
 const REFUSALS: Readonly<Record<Exclude<ReserveVerdict, 'ok'>, () => ServiceError>> = {
   cap: () => new ServiceError('storage_cap_exceeded'),
-  too_many: () => new ServiceError('rate_limited', TOO_MANY, undefined, OPEN_RETRY_S),
+  too_many: () => rateLimited(`at most ${OPEN_MAX} uploads may be open`, OPEN_RETRY_S),
   tenant_not_found: () => unavailable('the tenant is gone'),
   device_revoked: () => new ServiceError('device_revoked'),
 };

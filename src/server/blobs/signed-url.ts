@@ -39,14 +39,15 @@ export function signedPath(secret: string, signed: Signed): string {
 
 /** The blob that a request may reach; undefined: altered, expired, or not used as signed. */
 export function verifySigned(secret: string, call: SignedCall, now: number): ObjectName | undefined {
-  const name = blobNameIn(call.path);
-  if (name === undefined || !EXPIRY.test(call.exp ?? '') || !SIGNATURE.test(call.sig ?? '')) return undefined;
-  if (call.from !== undefined && !POSITION.test(call.from ?? '')) return undefined;
-  const expiresAt = Number(call.exp);
-  const { method, size, contentType } = call;
-  const from = call.from === undefined ? undefined : Number(call.from);
-  const mac = macOf(secret, { ...name, method, expiresAt, size, contentType, from });
+  const { method, query, contentLength: size, contentType } = call;
+  const name = blobNameIn(call.id);
+  const [exp, sig, from] = [query.get('exp') ?? '', query.get('sig') ?? '', query.get('from')];
+  if (name === undefined || !EXPIRY.test(exp) || !SIGNATURE.test(sig)) return undefined;
+  if (from !== undefined && !POSITION.test(from ?? '')) return undefined;
+  const expiresAt = Number(exp);
+  const part = { ...name, expiresAt, from: from === undefined ? undefined : Number(from) };
+  const mac = macOf(secret, method === 'PUT' ? { ...part, method, size, contentType } : { ...part, method: 'GET' });
   // The text is compared, not its decoding: the last character of base64url has spare bits.
-  const matches = timingSafeEqual(Buffer.from(mac.toString('base64url')), Buffer.from(call.sig ?? ''));
+  const matches = timingSafeEqual(Buffer.from(mac.toString('base64url')), Buffer.from(sig));
   return matches && now < expiresAt ? name : undefined;
 }

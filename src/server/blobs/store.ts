@@ -1,7 +1,7 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). Times are milliseconds since 1970, sizes bytes. */
 import type pg from 'pg';
 import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../protocol/limits.js';
-import { Store } from '../storage/query.js';
+import { byColumn, Store } from '../storage/query.js';
 import { TemporaryTable } from '../storage/temporary-table.js';
 import type { ObjectName, OpenUpload, StoredObject, UploadGrant } from './ports.js';
 
@@ -52,10 +52,10 @@ export interface Unremoved {
  */
 export class BlobStore extends Store {
   /** Adds the row, and its size to the tenant's storage, under the tenant's lock. */
-  async reserve(reservation: Reservation): Promise<ReserveVerdict> {
+  reserve(reservation: Reservation): Promise<ReserveVerdict> {
     const { tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil } = reservation;
-    const values = [tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil];
-    return this.value('SELECT reserve_blob($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS verdict', values);
+    const limits = [cap, openMax, now, expiresAt, uploadingUntil];
+    return this.value('reserve_blob', tenantId, by, ref, size, contentType, ...limits);
   }
 
   /** Undefined: there is no such row. */
@@ -170,8 +170,7 @@ export class BlobStore extends Store {
   /** Deletes dying rows, and subtracts their sizes from the tenants' storage. Returns the number of rows. */
   async free(names: readonly ObjectName[]): Promise<number> {
     if (names.length === 0) return 0;
-    const values = [names.map(({ tenantId }) => tenantId), names.map(({ ref }) => ref)];
-    return this.value<number>('SELECT free_blobs($1, $2) AS freed', values);
+    return this.value<number>('free_blobs', ...byColumn(names, 'tenantId', 'ref'));
   }
 
   private async changed(text: string, values: readonly unknown[]): Promise<boolean> {
@@ -204,12 +203,7 @@ export class BlobAudit extends TemporaryTable {
   async add(page: readonly StoredObject[]): Promise<void> {
     await this.query(
       'INSERT INTO listed SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) ON CONFLICT DO NOTHING',
-      [
-        page.map(({ tenantId }) => tenantId),
-        page.map(({ ref }) => ref),
-        page.map(({ size }) => size),
-        page.map(({ modifiedAt }) => modifiedAt),
-      ],
+      byColumn(page, 'tenantId', 'ref', 'size', 'modifiedAt'),
     );
   }
 

@@ -3,7 +3,7 @@
  * it is used before the signature is verified.
  */
 import type { Clock } from '../../protocol/clock.js';
-import { ServiceError, unavailable } from '../../protocol/errors.js';
+import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
 import type { BlobFile, UploadStream } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
 import type { LocalStore } from './objects/local.js';
@@ -160,7 +160,7 @@ export class Transfers {
     const own = this.perTenant.get(tenantId) ?? { taken: 0, refusedAt: -Infinity };
     if (own.taken >= perTenant) {
       own.refusedAt = now;
-      throw new ServiceError('rate_limited', `at most ${perTenant} transfers of blobs at once`, undefined, 1);
+      throw rateLimited(`at most ${perTenant} transfers of blobs at once`, 1);
     }
     if (all.taken >= most) {
       all.refusedAt = now;

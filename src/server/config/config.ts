@@ -317,16 +317,8 @@ function shown(text: string, isSecret: boolean | undefined): string {
 
 /** The variables that contradict others, or lack one that they require; each is valid by itself. */
 function conflicts(config: Config): ConfigProblem[] {
-  const {
-    instances,
-    metricsPort,
-    port,
-    paymentBillingEnabled: bills,
-    storageKind,
-    tenantMode,
-    wsPingIntervalMs,
-  } = config;
-  const multi = tenantMode === 'multi';
+  const { instances, metricsPort, port, paymentBillingEnabled: bills, storageKind, wsPingIntervalMs } = config;
+  const multi = config.tenantMode === 'multi';
   const bucketTakes = `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}`;
   const forBilling = 'PAYMENT_BILLING_ENABLED is true';
   // The metrics ports of all instances, counted up from the first.

@@ -1,12 +1,11 @@
 /** Devices, challenges, passwords and tickets in PostgreSQL (sql/0003_accounts.sql). */
-import type pg from 'pg';
 import { ulid } from 'ulid';
 import { Batcher } from '../../protocol/batcher.js';
 import type { NewDevice } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';
-import { arrayOf, queryOne, proofOf, Store } from '../storage/query.js';
+import { arrayOf, byColumn, proofOf, Store } from '../storage/query.js';
 
 /** A device as it is stored. Times are milliseconds since 1970. */
 export interface DeviceRecord extends KnownDevice<Uint8Array> {
@@ -82,17 +81,16 @@ const columns = (from: string): string => `${from}.id, ${from}.name, ${from}.gly
 /** The parameters for a device of the functions that add one. */
 const valuesOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
 
-/**
- * The tenant of single mode; made with its `inbox` on the first call. Instances that start together get the same one.
- */
-export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<string> {
-  const statement = { text: 'SELECT single_tenant($1, $2) AS id', values: [ulid(now), now] };
-  return (await queryOne<{ id: string }>(pool, statement)).id;
-}
-
 /** The devices and credentials of all tenants. Each call is one statement, and throws `unavailable` during an outage. */
 export class AccountStore extends Store {
   private readonly spending = new Batcher<Spending, boolean>(SPENT_PER_STATEMENT, (batch) => this.spendAll(batch));
+
+  /**
+   * The tenant of single mode; made with its `inbox` on the first call. Instances that start together get the same one.
+   */
+  singleTenant(now: number): Promise<string> {
+    return this.value('single_tenant', ulid(now), now);
+  }
 
   /**
    * Claims the tenant unless it is claimed: of concurrent calls exactly one gets `ok`. `admitted`: the caller showed
@@ -102,14 +100,13 @@ export class AccountStore extends Store {
     claim: Join & { admitted: boolean; claimHash: Uint8Array | null; recoveryPubkey: Uint8Array | null },
   ): Promise<Joined> {
     const { tenantId, admitted, claimHash, device, recoveryPubkey, maxDevices, now } = claim;
-    const text = 'SELECT * FROM claim_tenant($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)';
-    const values = [tenantId, admitted, claimHash, ...valuesOf(device), recoveryPubkey, maxDevices, now];
-    return this.one<Joined>(text, values);
+    const newDevice = valuesOf(device);
+    return this.call('claim_tenant', tenantId, admitted, claimHash, ...newDevice, recoveryPubkey, maxDevices, now);
   }
 
   /** Removes devices, pairings, challenges, password and recovery key; keeps items and bins. False: no such tenant. */
   async restart(tenantId: string): Promise<boolean> {
-    return (await this.value('SELECT restart_tenant($1) AS verdict', [tenantId])) === 'ok';
+    return (await this.value('restart_tenant', tenantId)) === 'ok';
   }
 
   /** Whether a device has claimed the tenant; false also for an unknown tenant. */
@@ -149,11 +146,7 @@ export class AccountStore extends Store {
 
   /** Notes when devices were last seen; skips devices whose row is locked. */
   async touch(seen: readonly Sighting[]): Promise<void> {
-    await this.rows('SELECT touch_devices($1, $2, $3)', [
-      arrayOf(seen.map(({ tenantId }) => tenantId)),
-      arrayOf(seen.map(({ deviceId }) => deviceId)),
-      arrayOf(seen.map(({ at }) => at)),
-    ]);
+    await this.call('touch_devices', ...byColumn(seen, 'tenantId', 'deviceId', 'at').map(arrayOf));
   }
 
   /** The device and its tenant's figures in one snapshot; undefined when the device is gone. */
@@ -168,8 +161,7 @@ export class AccountStore extends Store {
   /** Stores a challenge where every instance finds it. */
   async putChallenge(challenge: Challenge, now: number): Promise<void> {
     const { id, tenantId, kind, deviceId, secret, expiresAt } = challenge;
-    const values = [id, tenantId, kind, deviceId, secret, expiresAt, now];
-    await this.rows('SELECT put_challenge($1, $2, $3, $4, $5, $6, $7)', values);
+    await this.call('put_challenge', id, tenantId, kind, deviceId, secret, expiresAt, now);
   }
 
   /** Removes and returns the challenge, expired or not: of concurrent calls one gets it. */
@@ -202,9 +194,8 @@ export class AccountStore extends Store {
    */
   recover(join: Join & { recoveryPubkey: Uint8Array; proof: PasswordProof | undefined }): Promise<Joined> {
     const { tenantId, recoveryPubkey, device, maxDevices, now } = join;
-    const text = 'SELECT * FROM recover_device($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)';
-    const values = [tenantId, recoveryPubkey, ...proofOf(join.proof), ...valuesOf(device), maxDevices, now];
-    return this.one<Joined>(text, values);
+    const given = [...proofOf(join.proof), ...valuesOf(device)];
+    return this.call('recover_device', tenantId, recoveryPubkey, ...given, maxDevices, now);
   }
 
   /** The tenant's password; undefined: none is set. */
@@ -228,7 +219,7 @@ export class AccountStore extends Store {
     readonly now: number;
   }): Promise<'ok' | ErrorName> {
     const { tenantId, hash, knownSetAt, by, now } = change;
-    return this.value('SELECT set_password($1, $2, $3, $4, $5) AS verdict', [tenantId, hash, knownSetAt, by, now]);
+    return this.value('set_password', tenantId, hash, knownSetAt, by, now);
   }
 
   /** Spends a ticket: true for the first caller on any instance, false for every later one. */
@@ -237,7 +228,7 @@ export class AccountStore extends Store {
   }
 
   private async spendAll(batch: readonly Spending[]): Promise<boolean[]> {
-    const values = [batch.map(({ id }) => id), batch.map(({ expiresAt }) => expiresAt), batch[0]?.now];
+    const values = [...byColumn(batch, 'id', 'expiresAt'), batch[0]?.now];
     const rows = await this.rows<{ id: string }>('SELECT id FROM spend_tickets($1, $2, $3) AS id', values);
     const spent = new Set(rows.map(({ id }) => id));
     // Of two callers with one ticket in the same batch only the first gets it.

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
-import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
+import { invalid, rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
 import { macField } from '../../protocol/binary-fields.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { SignedUp, TestTenant, TestTenantList, TestTenantRemoval } from '../../protocol/replies.js';
@@ -98,10 +98,8 @@ export class Signup {
       freeBefore: now - UNCLAIMED_MS,
     });
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
-    if (verdict === 'rate_limited') {
-      const message = 'too many names from your network are waiting to be claimed';
-      throw new ServiceError('rate_limited', message, undefined, COME_BACK_S);
-    }
+    if (verdict === 'rate_limited')
+      throw rateLimited('too many names from your network are waiting to be claimed', COME_BACK_S);
     if (verdict === 'unavailable')
       throw unavailable('too many tenants are waiting to be claimed; try again later', COME_BACK_S);
     const paid = checkout && (await this.begin(checkout, { tenantId: id, email, returnToken }));

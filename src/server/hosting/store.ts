@@ -1,7 +1,7 @@
 /** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
 import type { NewDevice } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
-import { Store } from '../storage/query.js';
+import { byColumn, Store } from '../storage/query.js';
 
 /** Stored as the mail address. Signup accepts only addresses with an `@`, so no tenant that was signed up has this. */
 export const TEST_TENANT = 'test-tenant';
@@ -72,8 +72,7 @@ export class HostingStore extends Store {
   signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable' | 'rate_limited'> {
     const { id, slug, email, claimHash, returnHash, state, network } = tenant;
     const limits = [tenant.unclaimedMax, tenant.networkMax, tenant.freeBefore, tenant.now];
-    const text = 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict';
-    return this.value(text, [id, slug, email, claimHash, returnHash, state, network, ...limits]);
+    return this.value('sign_up', id, slug, email, claimHash, returnHash, state, network, ...limits);
   }
 
   /** Names of test tenants and when they were made, oldest first: at most `limit`. */
@@ -84,8 +83,9 @@ export class HostingStore extends Store {
   }
 
   /** How many test tenants there are. */
-  countTestTenants(): Promise<number> {
-    return this.value('SELECT count(*)::integer FROM tenants WHERE email = $1', [TEST_TENANT]);
+  async countTestTenants(): Promise<number> {
+    const text = 'SELECT count(*) FROM tenants WHERE email = $1';
+    return (await this.one<{ count: number }>(text, [TEST_TENANT])).count;
   }
 
   /** The id of a test tenant; undefined for the name of any other tenant. */
@@ -106,29 +106,26 @@ export class HostingStore extends Store {
   ): Promise<Joined[]> {
     if (first === undefined) return [];
     const { id, name, glyph, pubkey, cert } = first;
-    const claimed = await this.rows<Joined>(
-      'SELECT * FROM claim_tenant($1, true, $2, $3, $4, $5, $6, $7, NULL, $8, $9)',
-      [tenantId, claimHash, id, name, glyph, pubkey, cert, maxDevices, now],
-    );
-    if (others.length === 0 || claimed[0]?.verdict !== 'ok') return claimed;
-    const columns = [others.map((one) => one.id), others.map((one) => one.pubkey), others.map((one) => one.cert)];
+    const given = [tenantId, true, claimHash, id, name, glyph, pubkey, cert];
+    const claimed = await this.call<Joined>('claim_tenant', ...given, null, maxDevices, now);
+    if (others.length === 0 || claimed.verdict !== 'ok') return [claimed];
     const added = await this.rows<Joined>(
       `SELECT a.verdict, a.epoch
         FROM unnest($2::text[], $3::bytea[], $4::bytea[]) WITH ORDINALITY AS d(id, pubkey, cert, place),
           LATERAL add_device($1, d.id, $5, $6, d.pubkey, d.cert, $7, $8) a
         ORDER BY d.place`,
-      [tenantId, ...columns, name, glyph, maxDevices, now],
+      [tenantId, ...byColumn(others, 'id', 'pubkey', 'cert'), name, glyph, maxDevices, now],
     );
-    return [...claimed, ...added];
+    return [claimed, ...added];
   }
 
   /** Removes at most `limit` items of a tenant; `gone` once it has none: then the tenant is removed too. */
   removeSome(tenantId: string, limit: number, now: number): Promise<'gone' | 'more' | 'tenant_not_found'> {
-    return this.value('SELECT delete_tenant($1, $2, $3) AS verdict', [tenantId, limit, now]);
+    return this.value('delete_tenant', tenantId, limit, now);
   }
 
   /** Undoes a signup whose checkout could not be made; the name is free again. */
   async undoSignUp(tenantId: string, now: number): Promise<void> {
-    await this.rows('SELECT undo_sign_up($1, $2)', [tenantId, now]);
+    await this.call('undo_sign_up', tenantId, now);
   }
 }

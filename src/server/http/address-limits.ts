@@ -3,10 +3,10 @@
  * the operator's tokens (reference, Limits). The window slides, because fixed windows would admit twice as many uses
  * around their boundary.
  */
-import { createHash } from 'node:crypto';
 import { isIPv4 } from 'node:net';
 import type { Clock } from '../../protocol/clock.js';
-import { ServiceError } from '../../protocol/errors.js';
+import { rateLimited, type ServiceError } from '../../protocol/errors.js';
+import { sha256 } from './tokens.js';
 
 /** What is limited; each purpose is counted separately. */
 type RatePurpose =
@@ -84,8 +84,7 @@ export const networkOf = (address: string): string => networkOfBytes(address, 3,
 /** The IPv4 /16 or IPv6 /32, which belongs to one provider, of a `limitKey`. */
 export const signupNetworkOf = (address: string): string => networkOfBytes(address, 2, 4);
 
-const refusal = (waitMs: number): ServiceError =>
-  new ServiceError('rate_limited', undefined, undefined, Math.max(1, Math.ceil(waitMs / 1_000)));
+const refusal = (waitMs: number): ServiceError => rateLimited(undefined, waitMs / 1_000);
 
 /** Limits by client address: checked against this instance's counts first, then against those of all instances. */
 export class AddressLimits {
@@ -169,7 +168,7 @@ export class AddressLimits {
   }
 
   private useOf(name: string, { limit, ms: windowMs }: Window): RateUse {
-    return { key: createHash('sha256').update(name).digest(), now: this.options.clock.now(), windowMs, limit };
+    return { key: sha256(name), now: this.options.clock.now(), windowMs, limit };
   }
 
   /** What this instance knows of the uses in the window. Throws where none is left. */

@@ -8,7 +8,7 @@
  */
 import type { HttpResponse } from 'uWebSockets.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
-import { ServiceError, unavailable } from '../../protocol/errors.js';
+import { rateLimited, type ServiceError, unavailable } from '../../protocol/errors.js';
 import { addressOfPeer, limitKey, type TrustedProxies } from './client-address.js';
 import { BODY_BYTES_BURST, BODY_BYTES_PER_S, REPLY_BYTES_BURST, REPLY_BYTES_PER_S } from '../../protocol/limits.js';
 
@@ -76,7 +76,7 @@ interface Waiter {
 /** The refusal for a verdict other than `held`: 429 where the client's own share is used up, 503 where the bound is. */
 export function refusalOf(verdict: 'share' | 'bound', what: string): ServiceError {
   if (verdict === 'bound') return unavailable(`the server is shedding load: ${what}`);
-  return new ServiceError('rate_limited', `your share of the server is in use: ${what}`, undefined, 1);
+  return rateLimited(`your share of the server is in use: ${what}`, 1);
 }
 
 /** The map is replaced once as many entries were deleted as are left, and at least this many. */
@@ -506,16 +506,20 @@ export class DeviceRates {
     if (rate === 0) return undefined;
     const bucket = this.bucket(device, this.clock.now());
     const parts = kind === 'read' ? bucket.reads : bucket.writes;
-    if (parts < PARTS) throw limited(`at most ${rate} ${kind}s per second and device`, (PARTS - parts) / PARTS / rate);
+    if (parts < PARTS)
+      throw rateLimited(`at most ${rate} ${kind}s per second and device`, (PARTS - parts) / PARTS / rate);
     // A body larger than the bucket is refused by its size, not here.
     const body = Math.min(bodyBytes, BODY_BYTES_BURST);
     if (body > 0 && bucket.bodies < body) {
       const missing = body - bucket.bodies;
-      throw limited(`at most ${BODY_BYTES_PER_S} bytes of bodies per second and device`, missing / BODY_BYTES_PER_S);
+      throw rateLimited(
+        `at most ${BODY_BYTES_PER_S} bytes of bodies per second and device`,
+        missing / BODY_BYTES_PER_S,
+      );
     }
     if (kind === 'read' && bucket.replies <= 0) {
       const seconds = (1 - bucket.replies) / REPLY_BYTES_PER_S;
-      throw limited(`at most ${REPLY_BYTES_PER_S} bytes of replies per second and device`, seconds);
+      throw rateLimited(`at most ${REPLY_BYTES_PER_S} bytes of replies per second and device`, seconds);
     }
     if (kind === 'read') bucket.reads = parts - PARTS;
     else bucket.writes = parts - PARTS;
@@ -570,6 +574,3 @@ export class DeviceRates {
     return { reads, writes, bodies: BODY_BYTES_BURST, replies: REPLY_BYTES_BURST, at: now | 0 };
   }
 }
-
-const limited = (message: string, seconds: number): ServiceError =>
-  new ServiceError('rate_limited', message, undefined, Math.max(1, Math.ceil(seconds)));

@@ -282,17 +282,9 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   /** The signature replaces the token: it was issued to a device of the tenant that it names (reference, Blobs). */
   private admitSigned(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     const transfers = mounted(this.app.transfers);
-    const put = row.method === 'PUT';
     // The end of a chunked request is unknown, so its connection would have to be closed, which a download does not do.
-    if (!put && ctx.chunked) throw invalid('transfer-encoding', 'a download has no body');
-    const { tenantId } = transfers.check({
-      method: put ? 'PUT' : 'GET',
-      path: ctx.id,
-      exp: ctx.query.get('exp'),
-      sig: ctx.query.get('sig'),
-      from: ctx.query.get('from'),
-      ...(put ? { size: ctx.contentLength, contentType: ctx.contentType } : {}),
-    });
+    if (row.method !== 'PUT' && ctx.chunked) throw invalid('transfer-encoding', 'a download has no body');
+    const { tenantId } = transfers.check(ctx);
     // A URL is valid on its own tenant's host only.
     if (tenantId !== ctx.tenantId) throw new ServiceError('url_invalid');
     // The URL does not name a device: all of a tenant's transfers share one owner.

@@ -7,6 +7,7 @@ import type { Actor } from '../tenant/actor.js';
 import type { DeviceState } from '../tenant/ports.js';
 import type { AddressLimits } from './address-limits.js';
 import type { LoadBounds } from './limits.js';
+import type { Query } from './query.js';
 import type { TokenVerifier } from './tokens.js';
 
 /** One tenant's actor, as requests and sockets see it. */
@@ -118,19 +119,12 @@ export interface HttpParts {
   readonly addressLimits: Pick<AddressLimits, 'guess' | 'take'>;
 }
 
-/** A request that is authorized by a signature in its URL. */
+/** The parts of a request that the signature in its URL covers. */
 export interface SignedCall {
-  readonly method: 'GET' | 'PUT';
+  readonly method: string;
   /** `<tenant>/<ref>`, not decoded. */
-  readonly path: string;
-  /** Parameter of the URL; null or undefined: it is absent or given twice. */
-  readonly exp: string | null | undefined;
-  /** Like `exp`. */
-  readonly sig: string | null | undefined;
-  /** Of a PUT of a part, like `exp`: where in the upload it begins. */
-  readonly from?: string | null | undefined;
-  /** Of a PUT: bytes of the body. */
-  readonly size?: number;
-  /** Of a PUT. */
-  readonly contentType?: string;
+  readonly id: string;
+  readonly query: Query;
+  readonly contentLength: number;
+  readonly contentType: string;
 }

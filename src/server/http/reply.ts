@@ -218,14 +218,13 @@ export class ResponseWriter {
     if (answer instanceof Page) this.sendEncoded(ctx, answer.file, PAGE_HEADERS);
     else if (answer instanceof WebPage) this.sendWebPage(ctx, answer);
     else if (answer instanceof Download) this.sendFile(ctx, answer);
-    else if (answer instanceof Text) {
+    else {
+      const reply = answer instanceof Text ? answer : new Text(JSON.stringify(encode(ctx.shape, answer)));
+      const { text, type, vary } = reply;
       // Not for JSON, which no browser renders: every item's reply would carry these bytes.
-      const texts = answer.type.startsWith('text/') ? [...headers, ...TEXT_HEADERS] : headers;
-      const varied: Headers = answer.vary === '' ? texts : [...texts, ['vary', answer.vary]];
-      this.send(ctx, { status: ctx.status, type: answer.type, text: answer.text, headers: varied });
-    } else {
-      const text = JSON.stringify(encode(ctx.shape, answer));
-      this.send(ctx, { status: ctx.status, type: 'application/json', text, headers });
+      const texts = type.startsWith('text/') ? [...headers, ...TEXT_HEADERS] : headers;
+      const varied: Headers = vary === '' ? texts : [...texts, ['vary', vary]];
+      this.send(ctx, { status: ctx.status, type, text, headers: varied });
     }
   }
 

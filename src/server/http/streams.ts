@@ -1,6 +1,6 @@
 /** Bodies that are larger than memory: uploads and downloads of blobs, with backpressure, ranges and a minimum pace. */
 import type { HttpResponse } from 'uWebSockets.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { every, type Clock, type Timer } from '../../protocol/clock.js';
 import { invalid } from '../../protocol/errors.js';
 
 /** The pace of a body is measured over this window, ms. */
@@ -274,7 +274,7 @@ export class DownloadStream {
       cut: () => res.close(),
     });
     this.push(0);
-    this.armRetry();
+    if (!this.over) this.retry = every(clock, RETRY_MS, () => res.cork(() => void this.resume(res.getWriteOffset())));
   }
 
   /** Reads the next bytes of the file into the buffer. Throws when the file is shorter than its size. */
@@ -332,14 +332,5 @@ export class DownloadStream {
       // The length is already sent: only a closed connection shows that the body is incomplete.
       this.options.res.close();
     }
-  }
-
-  private armRetry(): void {
-    if (this.over) return;
-    const { clock, res } = this.options;
-    this.retry = clock.setTimer(RETRY_MS, () => {
-      res.cork(() => void this.resume(res.getWriteOffset()));
-      this.armRetry();
-    });
   }
 }

@@ -1,7 +1,7 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
-import { query, queryOne, Store } from '../storage/query.js';
+import { Store } from '../storage/query.js';
 import { openClient, valueOf } from '../storage/database.js';
 
 /** One job. A batch is one transaction of a bounded size, so an interrupted run continues where it stopped. */
@@ -43,39 +43,45 @@ const ALL = 'nightly';
  * @param options.softDeleteMs SOFT_DELETE_DAYS in milliseconds.
  */
 export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDeleteMs: number }): readonly Job[] {
-  const { pool, now, softDeleteMs } = options;
+  const { now, softDeleteMs } = options;
+  const store = new JobStore(options.pool);
   const job = (name: string, text: string, values: () => readonly unknown[]): Job => ({
     name,
     full: FULL,
-    batch: async () => (await queryOne<{ n: number }>(pool, { text, values: values() })).n,
+    batch: () => store.changed(text, values()),
   });
   return [
     job('empty deleted items', 'SELECT empty_deleted($1, $2) AS n', () => [now() - softDeleteMs, FULL]),
-    { name: 'purge keys of revoked devices', full: 1, batch: (stopped) => purgeKeys(pool, stopped) },
+    { name: 'purge keys of revoked devices', full: 1, batch: (stopped) => store.purgeKeys(stopped) },
     job('clear what has expired', 'SELECT clear_expired($1, $2) AS n', () => [now() - EXPIRED_MS, FULL]),
     job('free unclaimed tenants', FREE_UNCLAIMED, () => [now() - UNCLAIMED_MS, FULL, now()]),
     job('clear old webhooks', 'SELECT clear_webhooks($1, $2) AS n', () => [now() - WEBHOOK_MS, FULL]),
   ];
 }
 
-/**
- * Purges all keys of one device, in statements of a bounded size, until `stopped` is aborted: the next run then begins
- * with the same device. Returns how many devices are done.
- */
-async function purgeKeys(pool: pg.Pool, stopped: AbortSignal): Promise<number> {
-  const text = 'SELECT tenant_id AS tenant, device_id AS device FROM devices_to_purge(1)';
-  const [found] = await query<{ tenant: string; device: string }>(pool, { text, values: [], readOnly: true });
-  if (found === undefined) return 0;
-  let after: string | null = '';
-  while (after !== null && !stopped.aborted) {
-    const row: { last: string | null } = await queryOne(pool, {
-      text: 'SELECT purge_device_keys($1, $2, $3, $4) AS last',
-      values: [found.tenant, found.device, after, KEY_BATCH],
-    });
-    if (row.last === after) throw new Error('the purge does not advance');
-    after = row.last;
+class JobStore extends Store {
+  /** The number that a job's statement returns. */
+  async changed(text: string, values: readonly unknown[]): Promise<number> {
+    return (await this.one<{ n: number }>(text, values)).n;
   }
-  return after === null ? 1 : 0;
+
+  /**
+   * Purges all keys of one device, in statements of a bounded size, until `stopped` is aborted: the next run then begins
+   * with the same device. Returns how many devices are done.
+   */
+  async purgeKeys(stopped: AbortSignal): Promise<number> {
+    const text = 'SELECT tenant_id AS tenant, device_id AS device FROM devices_to_purge(1)';
+    const found = await this.first<{ tenant: string; device: string }>(text, [], { readOnly: true });
+    if (found === undefined) return 0;
+    let after: string | null = '';
+    while (after !== null && !stopped.aborted) {
+      const values: unknown[] = [found.tenant, found.device, after, KEY_BATCH];
+      const last = await this.value<string | null>('purge_device_keys', ...values);
+      if (last === after) throw new Error('the purge does not advance');
+      after = last;
+    }
+    return after === null ? 1 : 0;
+  }
 }
 
 /**

@@ -52,8 +52,7 @@ export class PairingStore extends Store {
   /** `conflict`: the code is in use. */
   open(opening: PairOpening): Promise<'ok' | ErrorName> {
     const { tenantId, deviceId, lookupId, code, epk, expiresAt, now } = opening;
-    const values = [tenantId, deviceId, lookupId, code, epk, expiresAt, now];
-    return this.value('SELECT * FROM pair_init($1, $2, $3, $4, $5, $6, $7)', values);
+    return this.value('pair_init', tenantId, deviceId, lookupId, code, epk, expiresAt, now);
   }
 
   /** The session of a code, also one that has ended; undefined: none. */
@@ -66,8 +65,7 @@ export class PairingStore extends Store {
   join(join: JoinRequest): Promise<JoinOutcome> {
     const { tenantId, code, deviceId, host, pubkey, name, glyph, attestation, maxDevices, now } = join;
     const newDevice = [deviceId, host, pubkey, name, glyph, attestation];
-    const text = 'SELECT * FROM pair_join($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)';
-    return this.one(text, [tenantId, code, ...newDevice, ...proofOf(join.proof), maxDevices, now]);
+    return this.call('pair_join', tenantId, code, ...newDevice, ...proofOf(join.proof), maxDevices, now);
   }
 
   /** Undefined once the session was ended or cleared away. */
@@ -96,8 +94,7 @@ export class PairingStore extends Store {
     const { tenantId, deviceId, code, wrap, maxDevices, now } = answer;
     const { wrappedMasterKey = null, deviceCert = null, confirmation = null } = wrap ?? {};
     const given = [wrap === null, wrappedMasterKey, deviceCert, confirmation];
-    const text = 'SELECT * FROM pair_wrap($1, $2, $3, $4, $5, $6, $7, $8, $9)';
-    return this.value(text, [tenantId, deviceId, code, ...given, maxDevices, now]);
+    return this.value('pair_wrap', tenantId, deviceId, code, ...given, maxDevices, now);
   }
 
   /** The requests that wait for this device's approval. */

@@ -1,6 +1,6 @@
 /** Device sockets (reference, Sockets): frames of clients, heartbeats, close codes. */
 import { CLOSE } from '../../protocol/close-codes.js';
-import { codeOf, invalid, ServiceError } from '../../protocol/errors.js';
+import { codeOf, invalid, rateLimited, ServiceError } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
 import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { validateHelloFrame } from '../http/validators.js';
@@ -162,7 +162,7 @@ export class Sockets {
   admit(actor: TenantActor, deviceId: string): void {
     if (this.penalties.size > 0) this.checkPenalty(`${actor.tenantId}/${deviceId}`);
     if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
-    throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
+    throw rateLimited(`at most ${SOCKETS_PER_DEVICE} sockets per device`, 1);
   }
 
   private checkPenalty(device: string): void {
@@ -175,8 +175,7 @@ export class Sockets {
     }
     const until = this.penalties.get(device) ?? now;
     if (!holds(until)) return;
-    const seconds = Math.ceil((until - now) / 1_000);
-    throw new ServiceError('rate_limited', 'a socket of this device sent too many frames', undefined, seconds);
+    throw rateLimited('a socket of this device sent too many frames', (until - now) / 1_000);
   }
 
   private take(socket: DeviceSocket, frame: ClientFrame): void {

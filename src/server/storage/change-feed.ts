@@ -21,7 +21,7 @@
  * treated as a hint that at most leads to a read.
  */
 import type pg from 'pg';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { every, type Clock, type Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
@@ -212,7 +212,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   async start(): Promise<void> {
     this.links?.start();
     await this.listener.start();
-    this.setBeatTimer();
+    // One at a time, and at most one queued behind it: while the database is slow they must not pile up.
+    if (!this.closed) this.beatTimer = every(this.options.clock, BEAT_MS, () => void this.beating.fresh());
     await this.beating.join();
   }
 
@@ -328,9 +329,8 @@ export class ChangeFeed implements ChangeAnnouncer {
       const begun = this.options.clock.now();
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values });
       this.flushMs = Math.max(0, this.options.clock.now() - begun);
-      if (!subscribing) return;
-      this.subscriptions.sent();
-      if (Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS) this.options.onGap();
+      const slow = Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS;
+      if (subscribing && slow) this.options.onGap();
     } catch (error) {
       this.unannounced = true;
       if (subscribing) this.subscriptions.failed();
@@ -462,15 +462,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   private report(error: unknown): void {
     if (!this.reported) this.options.onFault(error);
     this.reported = true;
-  }
-
-  private setBeatTimer(): void {
-    if (this.closed) return;
-    this.beatTimer = this.options.clock.setTimer(BEAT_MS, () => {
-      this.setBeatTimer();
-      // One at a time, and at most one queued behind it: while the database is slow they must not pile up.
-      void this.beating.fresh();
-    });
   }
 
   private async beat(): Promise<void> {

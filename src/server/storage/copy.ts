@@ -101,7 +101,7 @@ function afterHeader(bytes: Buffer): number {
 }
 
 /**
- * Passes the rows of a read-only query to a taker; each attempt begins with a new taker. Fails as `ask` does.
+ * Passes the rows of a read-only query to a taker; each attempt begins with a new taker. Fails as `withRetries` does.
  * COPY takes no parameters: every value in `sql` comes from `pg.escapeLiteral` or is a number.
  */
 export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, begin: () => T): Promise<T> {

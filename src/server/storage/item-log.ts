@@ -7,7 +7,7 @@ import type { Meter } from '../../protocol/meter.js';
 import { PAGE_BYTES } from '../../protocol/limits.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
-import { query } from './query.js';
+import { byColumn, Store } from './query.js';
 import { copyRows, type CopiedRow } from './copy.js';
 import { ITEM_COLUMNS, readRows, RowReader } from './packing.js';
 
@@ -97,7 +97,7 @@ interface PageRow extends Omit<Summary, 'version'> {
   total: number | null;
 }
 
-export class PostgresItemLog implements ItemLog {
+export class PostgresItemLog extends Store implements ItemLog {
   /**
    * With several instances each write by another one may need a small page: separate statements would cost several
    * times what their rows do (bench S8).
@@ -105,9 +105,10 @@ export class PostgresItemLog implements ItemLog {
   private readonly small: Batcher<PageRequest, LogPage | undefined>;
 
   constructor(
-    private readonly pool: pg.Pool,
+    pool: pg.Pool,
     private readonly meter?: Meter,
   ) {
+    super(pool);
     this.small = new Batcher(SMALL_PAGES_MAX, (requests) => this.smallPages(requests));
   }
 
@@ -123,16 +124,15 @@ export class PostgresItemLog implements ItemLog {
 
   private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {
     const limitMax = Math.max(...requests.map(({ limit }) => limit));
-    const values = [requests.map(({ tenantId }) => tenantId), requests.map(({ since }) => since), limitMax + 1];
-    const rows = await query<PageRow>(this.pool, { name: 'small-pages', text: SMALL_PAGES, values, readOnly: true });
+    const values = [...byColumn(requests, 'tenantId', 'since'), limitMax + 1];
+    const rows = await this.rows<PageRow>(SMALL_PAGES, values, { name: 'small-pages', readOnly: true });
     const pages = rows.map((row, n) => pageOf(row, requests[n]?.limit ?? 0, SMALL_PAGE_BYTES));
     this.meter?.read(pages.reduce((sum, page) => sum + (page?.rows.length ?? 0), 0));
     return pages;
   }
 
   private async requireBin(tenantId: string, binId: string): Promise<void> {
-    const values = [tenantId, binId];
-    const found = await query(this.pool, { name: 'bin-known', text: BIN_KNOWN, values, readOnly: true });
+    const found = await this.rows(BIN_KNOWN, [tenantId, binId], { name: 'bin-known', readOnly: true });
     if (found.length === 0) throw new ServiceError('bin_not_found', undefined, { binId });
   }
 }

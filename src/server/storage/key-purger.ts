@@ -3,7 +3,7 @@ import type pg from 'pg';
 import { systemClock, type Clock, type Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { KeyPurger } from '../tenant/ports.js';
-import { withRetry } from './database.js';
+import { valueOf, withRetry } from './database.js';
 
 const BATCH = 500;
 /** Queued purges. A purge beyond this is requested again the next time its tenant is loaded. */
@@ -89,10 +89,9 @@ export class PostgresKeyPurger implements KeyPurger {
   private async purgeDevice(job: Job): Promise<void> {
     while (!this.closing) {
       const values: unknown[] = [job.tenantId, job.deviceId, job.after, BATCH];
-      const found: pg.QueryResult<{ last: string | null }> = await withRetry(() =>
-        this.pool.query<{ last: string | null }>('SELECT purge_device_keys($1, $2, $3, $4) AS last', values),
+      const last = await withRetry(() =>
+        valueOf<string | null>(this.pool, 'SELECT purge_device_keys($1, $2, $3, $4)', values),
       );
-      const last = found.rows[0]?.last ?? null;
       if (last === null) return;
       if (last === job.after) throw new Error('the purge does not advance');
       job.after = last;

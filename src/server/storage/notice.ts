@@ -1,5 +1,10 @@
 /** Notifications between instances: their MAC, and all in JSON, except the changes themselves (notification.ts). */
 import { createHmac, timingSafeEqual } from 'node:crypto';
+import type typiaLibrary from 'typia';
+import type { tags } from 'typia';
+
+/** Its calls are replaced at build time: an import would load the library at every start, for nothing. */
+declare const typia: typeof typiaLibrary;
 
 export const MAC_BYTES = 16;
 /** Characters that the MAC adds to a notice. */
@@ -10,24 +15,26 @@ const NOTICE_BYTES = 7_999 - MAC_CHARS;
 /** The part of it for subscriptions; the rest is for the field names. */
 const PARTS_CHARS = 7_000;
 
+type Whole = number & tags.Type<'int64'>;
+
 /** A tenant with lower bounds of its head and generation. */
-export type Hint = readonly [tenantId: string, head: number, generation: number];
+export type Hint = readonly [tenantId: string, head: Whole, generation: Whole];
 export interface Notice {
   readonly from: string;
   /** The number of a heartbeat. */
-  readonly beat?: number;
+  readonly beat?: Whole;
   /** The sender may have failed to announce something: heads must be compared. */
   readonly untold?: boolean;
   /** Tenants that have changed. */
   readonly changes?: readonly Hint[];
   /** The sender's subscriptions, as parts of a `TenantSet`. */
-  readonly parts?: readonly (readonly [n: number, bits: string])[];
+  readonly parts?: readonly (readonly [n: Whole, bits: string])[];
   /** With `parts`: the number of this set, which is later than sets with lower numbers. */
-  readonly set?: number;
+  readonly set?: Whole;
   /** Buckets that were added to the sender's subscriptions. */
-  readonly added?: readonly number[];
+  readonly added?: readonly Whole[];
   /** With `parts` or `added`: for how long, ms, these tenants may have had sockets there before this was sent. */
-  readonly late?: number;
+  readonly late?: Whole;
   /** The sender does not know the receiver's subscriptions. */
   readonly asks?: boolean;
 }
@@ -74,23 +81,7 @@ export function noticeOf(payload: unknown): Notice | undefined {
   }
 }
 
-function isNotice(value: unknown): value is Notice {
-  if (typeof value !== 'object' || value === null) return false;
-  const { from, beat, changes, parts, set, added, late } = value as Partial<Record<keyof Notice, unknown>>;
-  const lists = isListOf(changes, isHint) && isListOf(parts, isPart) && isListOf(added, Number.isInteger);
-  const isCount = (count: unknown): boolean => count === undefined || Number.isInteger(count);
-  return typeof from === 'string' && lists && [beat, set, late].every(isCount);
-}
-
-/** Whether the value is a list of valid entries, or absent. */
-const isListOf = (value: unknown, fits: (entry: unknown) => boolean): boolean =>
-  value === undefined || (Array.isArray(value) && value.every(fits));
-
-const isPart = (part: unknown): boolean =>
-  Array.isArray(part) && Number.isInteger(part[0]) && typeof part[1] === 'string';
-
-const isHint = (hint: unknown): boolean =>
-  Array.isArray(hint) && typeof hint[0] === 'string' && Number.isInteger(hint[1]) && Number.isInteger(hint[2]);
+const isNotice = typia.createIs<Notice>();
 
 /**
  * Proves that an instance sent a notification, since any client of the database can send one on any channel. HMAC

@@ -5,7 +5,7 @@
 import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import { arrayOf, query } from './query.js';
+import { arrayOf, Store } from './query.js';
 import { SEEN_MS } from './registration.js';
 
 const FLUSH_MS = 2_000;
@@ -35,7 +35,7 @@ interface PresenceOptions {
 }
 
 /** Publishes this instance's devices with sockets, and reads those of the others. One in each process. */
-export class Presence {
+export class Presence extends Store {
   /** Tenants and their devices whose sockets changed since the last flush. */
   private readonly changed = new Map<string, Set<string>>();
   private timer: Timer | undefined;
@@ -47,7 +47,9 @@ export class Presence {
   private anew = false;
   private closed = false;
 
-  constructor(private readonly options: PresenceOptions) {}
+  constructor(private readonly options: PresenceOptions) {
+    super(options.pool);
+  }
 
   /** A socket of the device was opened or closed here. */
   touched(tenantId: string, deviceId: string): void {
@@ -57,9 +59,7 @@ export class Presence {
   }
 
   private remember(tenantId: string, deviceId: string): void {
-    const devices = this.changed.get(tenantId);
-    if (devices === undefined) this.changed.set(tenantId, new Set([deviceId]));
-    else devices.add(deviceId);
+    this.changed.set(tenantId, (this.changed.get(tenantId) ?? new Set<string>()).add(deviceId));
   }
 
   /** Publishes everything after other instances appeared. */
@@ -75,12 +75,12 @@ export class Presence {
   async online(tenantId: string): Promise<ReadonlySet<string>> {
     const here = new Set(this.options.local(tenantId));
     if (!this.options.othersUp()) return here;
-    const rows = await query<{ device_id: string }>(this.options.pool, {
-      text: `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
+    const rows = await this.rows<{ device_id: string }>(
+      `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
        WHERE p.tenant_id = $1 AND p.instance_id <> $2
          AND i.seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS}`,
-      values: [tenantId, this.options.instanceId],
-    });
+      [tenantId, this.options.instanceId],
+    );
     for (const row of rows) here.add(row.device_id);
     return here;
   }
@@ -90,8 +90,8 @@ export class Presence {
     this.closed = true;
     this.timer?.cancel();
     await this.flushing.idle();
-    const { pool, instanceId, onFault } = this.options;
-    await pool.query(FORGET, [instanceId]).catch(onFault);
+    const { instanceId, onFault } = this.options;
+    await this.pool.query(FORGET, [instanceId]).catch(onFault);
   }
 
   private schedule(): void {
@@ -103,10 +103,10 @@ export class Presence {
   }
 
   private async flush(): Promise<void> {
-    const { pool, instanceId, local, onFault } = this.options;
+    const { instanceId, local, onFault } = this.options;
     const rows: Touched[] = [];
     try {
-      if (this.anew) await pool.query(FORGET, [instanceId]);
+      if (this.anew) await this.pool.query(FORGET, [instanceId]);
       this.anew = false;
       let left = Math.max(FLUSH_TENANTS, Math.ceil(this.changed.size / FLUSH_PARTS));
       for (const [tenantId, devices] of this.changed) {
@@ -127,7 +127,7 @@ export class Presence {
   private async write(rows: readonly Touched[]): Promise<void> {
     const column = (online: boolean, n: 0 | 1): string =>
       arrayOf(rows.filter((row) => row[2] === online).map((row) => row[n]));
-    await this.options.pool.query(
+    await this.pool.query(
       // OFFSET forces a lookup per row. Statistics from a time when this instance had no devices estimate one row: a
       // join would then compare each row with every row to be deleted, which took minutes in a reconnect storm.
       `WITH arrived AS (

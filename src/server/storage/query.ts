@@ -3,10 +3,8 @@ import type pg from 'pg';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
 
-/** A statement with its parameters. */
-interface Statement {
-  readonly text: string;
-  readonly values: readonly unknown[];
+/** How a statement is executed. */
+interface How {
   /** Prepares the text once on each connection under this name, which always stands for the same text. */
   readonly name?: string;
   /** A read: repeated if its connection was lost, as happens to every idle connection when the database restarts. */
@@ -18,6 +16,13 @@ interface Statement {
  * which takes five times as long; numbers and ULIDs need no quotes. Must not be used for other texts.
  */
 export const arrayOf = (elements: readonly (string | number)[]): string => `{${elements.join()}}`;
+
+/** The values of these fields, a list for each field, as parameters for `unnest`. */
+export const byColumn = <Row, K extends keyof Row>(rows: readonly Row[], ...fields: readonly K[]): Row[K][][] =>
+  fields.map((field) => rows.map((row) => row[field]));
+
+/** `$1,$2,...` */
+export const placeholders = (count: number): string => Array.from({ length: count }, (_, n) => `$${n + 1}`).join();
 
 const TEXT = 25;
 const ARRAY_HEAD = 20;
@@ -39,20 +44,10 @@ export function textArray(texts: readonly string[]): Buffer {
 const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
- * Rows of one statement. Deadlocks and serialization failures are retried; after the last attempt, and if the database
- * cannot be reached, it rejects with `unavailable` and the cause for the log. After a lost connection it is unknown
- * whether the statement was executed: the client may send the request again.
+ * Retries after deadlocks and serialization failures. After the last attempt, and if the database cannot be reached, it
+ * rejects with `unavailable` and the cause for the log. After a lost connection it is unknown whether the statement was
+ * executed: the client may send the request again.
  */
-export function query<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
-  const { text, name, readOnly = false } = statement;
-  const values = [...statement.values];
-  return withRetries(async () => {
-    const query = name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values });
-    return (await query).rows;
-  }, readOnly);
-}
-
-/** Retries like `query`. */
 export async function withRetries<T>(question: () => Promise<T>, readOnly: boolean): Promise<T> {
   try {
     return await withRetry(question, readOnly ? losesNothing : isRetryable);
@@ -61,44 +56,51 @@ export async function withRetries<T>(question: () => Promise<T>, readOnly: boole
   }
 }
 
-/** The row of a statement that always returns exactly one. */
-export async function queryOne<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row> {
-  const [row] = await query<Row>(pool, statement);
-  if (row === undefined) throw new Error(`no row from: ${statement.text.slice(0, 60)}`);
-  return row;
-}
-
-type How = Pick<Statement, 'name' | 'readOnly'>;
-
-/** Base of a subject's statements; each is executed as by `query`. */
+/** Base of a subject's statements; each is retried as by `withRetries`. */
 export abstract class Store {
   constructor(protected readonly pool: pg.Pool) {}
 
   protected rows<Row extends pg.QueryResultRow>(
     text: string,
-    values: readonly unknown[] = [],
-    how?: How,
+    given: readonly unknown[] = [],
+    { name, readOnly = false }: How = {},
   ): Promise<Row[]> {
-    return query<Row>(this.pool, { text, values, ...how });
+    const { pool } = this;
+    const values = [...given];
+    return withRetries(async () => {
+      const query = name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values });
+      return (await query).rows;
+    }, readOnly);
   }
 
   /** The first row; undefined if there is none. */
   protected async first<Row extends pg.QueryResultRow>(
     text: string,
-    values: readonly unknown[],
+    values?: readonly unknown[],
     how?: How,
   ): Promise<Row | undefined> {
     return (await this.rows<Row>(text, values, how))[0];
   }
 
   /** The row of a statement that always returns exactly one. */
-  protected one<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = [], how?: How): Promise<Row> {
-    return queryOne<Row>(this.pool, { text, values, ...how });
+  protected async one<Row extends pg.QueryResultRow>(
+    text: string,
+    values?: readonly unknown[],
+    how?: How,
+  ): Promise<Row> {
+    const row = await this.first<Row>(text, values, how);
+    if (row === undefined) throw new Error(`no row from: ${text.slice(0, 60)}`);
+    return row;
   }
 
-  /** The one value of the single row of a function. */
-  protected async value<T>(text: string, values: readonly unknown[]): Promise<T> {
-    return Object.values(await this.one<Record<string, T>>(text, values))[0] as T;
+  /** The row that a function of the database returns (sql/). */
+  protected call<Row extends pg.QueryResultRow>(name: string, ...values: readonly unknown[]): Promise<Row> {
+    return this.one<Row>(`SELECT * FROM ${name}(${placeholders(values.length)})`, values);
+  }
+
+  /** The value that such a function returns. */
+  protected async value<T>(name: string, ...values: readonly unknown[]): Promise<T> {
+    return Object.values(await this.call<Record<string, T>>(name, ...values))[0] as T;
   }
 }
 

@@ -12,13 +12,13 @@ interface RateUse {
 /** Counts uses under a row lock, so that concurrent uses on all instances are counted one after the other. */
 export class RateStore extends Store {
   /** Counts one use; 0 when admitted, else the milliseconds to wait. */
-  async take({ key, now, windowMs, limit }: RateUse): Promise<number> {
-    return this.value<number>('SELECT rate_take($1, $2, $3, $4) AS wait', [key, now, windowMs, limit]);
+  take({ key, now, windowMs, limit }: RateUse): Promise<number> {
+    return this.value<number>('rate_take', key, now, windowMs, limit);
   }
 
   /** What `take` would return; counts none. */
   async wait({ key, now, windowMs, limit }: RateUse): Promise<number> {
-    return this.value<number>(
+    const { wait } = await this.one<{ wait: number }>(
       `SELECT coalesce((
           SELECT u + $3::bigint - $2::bigint FROM rate_limits r, unnest(r.used_at) u
           WHERE r.key = $1 AND u > $2 - $3 AND u < $2 + $3
@@ -26,5 +26,6 @@ export class RateStore extends Store {
         ), 0) AS wait`,
       [key, now, windowMs, limit],
     );
+    return wait;
   }
 }

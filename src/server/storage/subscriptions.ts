@@ -179,8 +179,8 @@ export class Subscriptions {
   }
 
   /**
-   * Queues the pending notices; `channel` is that of all instances. Call `sent` or `failed` before the next call.
-   * Returns the number of tenants added.
+   * Queues the pending notices; `channel` is that of all instances. Call `failed` before the next call if they could
+   * not be sent. Returns the number of tenants added.
    */
   queue(notices: NoticeQueue, channel: string, now: number): number {
     const { renewed, added, since, askers } = this.pending;
@@ -203,17 +203,12 @@ export class Subscriptions {
     return Array.from({ length: SET_PARTS }, (_, n) => this.set.part(n));
   }
 
-  sent(): void {
-    this.sending = nothing();
-  }
-
   /** The last queued notices must be sent again. */
   failed(): void {
     const { renewed, added, since, askers } = this.sending;
     this.pending.renewed ||= renewed || added.length > 0;
     this.pending.since = Math.min(this.pending.since, since);
     for (const asker of askers) this.pending.askers.add(asker);
-    this.sending = nothing();
   }
 }
 

@@ -15,7 +15,7 @@ import type {
   TenantSnapshot,
   TenantUpdate,
 } from '../tenant/ports.js';
-import { arrayOf, query } from './query.js';
+import { arrayOf, byColumn, Store } from './query.js';
 
 /** Tenants in one statement. */
 const BATCH_MAX = 500;
@@ -167,16 +167,14 @@ type Arrival = readonly [id: string, whole: boolean];
 /** Items are counted in bins that changed above the generation `known`. */
 type Reload = readonly [id: string, known: number];
 
-export class PostgresTenantLoader implements TenantLoader {
+export class PostgresTenantLoader extends Store implements TenantLoader {
   /** Separate, since counting bins may take long: connecting devices do not wait for it. */
   private readonly reloads: Batcher<Reload, ReloadedRow | undefined>;
   private readonly arrivals: Batcher<Arrival, LoadedRow | SummaryRow | undefined>;
 
   /** @param clock decides which pairings have expired, and times the pauses in a reconnect storm. */
-  constructor(
-    private readonly pool: pg.Pool,
-    clock: Clock,
-  ) {
+  constructor(pool: pg.Pool, clock: Clock) {
+    super(pool);
     this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readReloads(reloads, clock.now()));
     const spacing = new Spacing();
     this.arrivals = new Batcher(ARRIVALS_MAX, (arrivals) => this.readArrivals(arrivals, clock.now()), {
@@ -212,7 +210,7 @@ export class PostgresTenantLoader implements TenantLoader {
     const wanted = new Map<string, number>();
     for (const [id, known] of reloads) wanted.set(id, Math.min(known, wanted.get(id) ?? Infinity));
     const values = [arrayOf([...wanted.keys()]), now, arrayOf([...wanted.values()])];
-    const rows = await query<ReloadedRow>(this.pool, { name: 'reload', text: RELOAD, values });
+    const rows = await this.rows<ReloadedRow>(RELOAD, values, { name: 'reload' });
     const found = new Map(rows.map((row) => [row.id, row]));
     return reloads.map(([id]) => found.get(id));
   }
@@ -226,25 +224,20 @@ export class PostgresTenantLoader implements TenantLoader {
     const headIds = new Set(arrivals.flatMap(([id]) => (wholeIds.has(id) ? [] : [id])));
     const found = new Map<string, LoadedRow | SummaryRow>();
     if (wholeIds.size === 0) {
-      const values = [arrayOf([...headIds])];
-      for (const row of await query<SummaryRow>(this.pool, { name: 'heads', text: HEADS, values }))
-        found.set(row.id, row);
+      const rows = await this.rows<SummaryRow>(HEADS, [arrayOf([...headIds])], { name: 'heads' });
+      for (const row of rows) found.set(row.id, row);
     }
     const wanted = [...wholeIds];
     for (let at = 0; at < wanted.length; at += BATCH_MAX) {
       const ids = [...wanted.slice(at, at + BATCH_MAX), ...(at === 0 ? headIds : [])];
       const values = [arrayOf(ids), now, arrayOf(ids.map((id) => String(wholeIds.has(id))))];
-      for (const row of await query<LoadedRow>(this.pool, { name: 'tenants', text: LOAD, values }))
-        found.set(row.id, row);
+      for (const row of await this.rows<LoadedRow>(LOAD, values, { name: 'tenants' })) found.set(row.id, row);
     }
     return arrivals.map(([id]) => found.get(id));
   }
 
   positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]> {
-    const ids = arrayOf(known.map(({ tenantId }) => tenantId));
-    const heads = arrayOf(known.map(({ delivered }) => delivered));
-    const generations = arrayOf(known.map(({ generation }) => generation));
-    return query<StoredPosition>(this.pool, { text: POSITIONS, values: [ids, heads, generations] });
+    return this.rows<StoredPosition>(POSITIONS, byColumn(known, 'tenantId', 'delivered', 'generation').map(arrayOf));
   }
 }
 

@@ -4,7 +4,7 @@
  */
 import { Batcher } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { every, type Clock, type Timer } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
@@ -110,13 +110,10 @@ export class TenantRegistry {
 
   /** Starts the eviction of idle actors, and the comparison of those that wait for one. */
   start(): void {
-    const { clock } = this.options;
-    const tick = (): void => {
-      this.timer = clock.setTimer(TICK_MS, tick);
+    this.timer = every(this.options.clock, TICK_MS, () => {
       this.waiting = this.sweep();
       void this.ticking.join();
-    };
-    this.timer = clock.setTimer(TICK_MS, tick);
+    });
   }
 
   /**

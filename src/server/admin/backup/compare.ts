@@ -1,5 +1,6 @@
 /** Comparison of the list of objects in a backup with the bucket: which objects are missing or have changed since. */
 import type pg from 'pg';
+import { byColumn } from '../../storage/query.js';
 import { TemporaryTable } from '../../storage/temporary-table.js';
 import type { ListedObject, Listing } from './manifest.js';
 
@@ -34,9 +35,7 @@ export class ObjectLedger extends TemporaryTable {
       `INSERT INTO recorded SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::json[])
        ON CONFLICT DO NOTHING`,
       [
-        objects.map(({ tenantId }) => tenantId),
-        objects.map(({ ref }) => ref),
-        objects.map(({ size }) => size),
+        ...byColumn(objects, 'tenantId', 'ref', 'size'),
         objects.map(({ checksum }) => (checksum === undefined ? null : JSON.stringify(checksum))),
       ],
     );
@@ -48,7 +47,7 @@ export class ObjectLedger extends TemporaryTable {
       `DELETE FROM recorded r USING unnest($1::text[], $2::text[]) AS p (tenant_id, ref)
        WHERE r.tenant_id = p.tenant_id AND r.ref = p.ref
        RETURNING r.tenant_id AS "tenantId", r.ref, r.size, r.checksum`,
-      [page.map(({ tenantId }) => tenantId), page.map(({ ref }) => ref)],
+      byColumn(page, 'tenantId', 'ref'),
     );
   }
 

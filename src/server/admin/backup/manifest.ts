@@ -1,6 +1,7 @@
 /** The manifest of a backup and its list of a bucket's objects, both validated when read: a file may hold anything. */
 import type typiaLibrary from 'typia';
 import type { tags } from 'typia';
+import { parsedJson } from '../../../protocol/bytes.js';
 import type { Count, Ulid } from '../../../protocol/requests.js';
 import type { StoredObject } from '../../blobs/ports.js';
 
@@ -86,12 +87,8 @@ export class ArchiveError extends Error {
 
 /** Parses and validates a manifest. Throws `ArchiveError` if it has another format or is damaged. */
 export function manifestOf(bytes: Buffer): Manifest {
-  let value: unknown;
-  try {
-    value = JSON.parse(bytes.toString('utf8'));
-  } catch (error) {
-    throw new ArchiveError('the manifest cannot be read', { cause: error });
-  }
+  const refuse = (cause: unknown): Error => new ArchiveError('the manifest cannot be read', { cause });
+  const value = parsedJson(bytes.toString('utf8'), refuse);
   if (!isOfFormat(value)) {
     throw new ArchiveError('this is not a backup in a format that this version knows; use the version that wrote it');
   }

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { sanitizeText, paletteOf, show } from '../../../terminal/output.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal, usageError } from '../../../terminal/terminal.js';
 import { localStore, withStore } from '../../app/object-store.js';
 import { publicUrl, tenantUrl, type Config } from '../../config/config.js';
 import { keptSecret } from '../../config/secrets.js';
@@ -74,7 +74,7 @@ async function secretOf({ blobUrlSecret, dataDir }: Config): Promise<string> {
 function originOf({ publicUrl: url, domain, tenantMode, port }: Config, given: string | undefined): string {
   if (given !== undefined) {
     const origin = publicUrl(given);
-    if (origin === undefined) throw new CommandError(EXIT.usage, '--url takes an http or https URL');
+    if (origin === undefined) throw usageError('--url takes an http or https URL');
     return origin;
   }
   if (url !== null) return url;

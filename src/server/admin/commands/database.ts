@@ -9,7 +9,7 @@ import { SQL_FOLDER } from '../../../root.js';
 import { privateFolder } from '../../../files/private.js';
 import { withFileLock } from '../../../terminal/lock.js';
 import { show } from '../../../terminal/output.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal, usageError } from '../../../terminal/terminal.js';
 import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
 import { countsLine, sized, stoppable } from '../progress.js';
 
@@ -77,8 +77,7 @@ async function upgradePostgres(
 ): Promise<void> {
   const { databaseUrl, dataDir } = config();
   if (databaseUrl !== null) {
-    throw new CommandError(
-      EXIT.usage,
+    throw usageError(
       'DATABASE_URL names a separate database',
       'Its operator upgrades it (pg_upgrade, or the provider); this command is for the embedded one.',
     );

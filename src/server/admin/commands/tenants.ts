@@ -7,7 +7,7 @@ import type { TenantRow } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { confirmed } from '../../../terminal/ask.js';
 import { relative, show, table } from '../../../terminal/output.js';
-import { CommandError, EXIT } from '../../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, throwIfInterrupted, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
 import { sized, wholeNumber } from '../progress.js';
 
@@ -115,7 +115,7 @@ async function remove(context: AdminContext, slug: string, { confirm }: { readon
 
 async function confirmName({ terminal }: AdminContext, slug: string, given: string | undefined): Promise<void> {
   if (given === undefined && !terminal.interactive) {
-    throw new CommandError(EXIT.usage, 'cannot ask for confirmation here', `Add --confirm ${slug} if you are sure.`);
+    throw usageError('cannot ask for confirmation here', `Add --confirm ${slug} if you are sure.`);
   }
   const name =
     given ?? (await terminal.ask(`This deletes ${slug} with all its items, for good. Type its name to continue: `));
@@ -167,8 +167,7 @@ export function registerAccess(program: AdminCommand): void {
 async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
   const settings = config();
   if (settings.tenantMode !== 'multi') {
-    throw new CommandError(
-      EXIT.usage,
+    throw usageError(
       'claim links are for servers with several tenants',
       'Set TENANT_MODE=multi and BASE_DOMAIN, as the server has them.',
     );

@@ -13,6 +13,7 @@ import type { Summary } from '../../../protocol/item.js';
 import { type Change, type CommitSink, type Verdict } from '../../tenant/change.js';
 import { HAS, putInt8, type ItemRow } from '../../tenant/codec.js';
 import { readRows } from '../packing.js';
+import { placeholders } from '../query.js';
 
 const INT4 = 23;
 const INT8 = 20;
@@ -212,8 +213,6 @@ export function cutOff(client: pg.Client): Promise<void> {
   (client as unknown as { readonly connection: DriverConnection }).connection.stream.destroy();
   return ended;
 }
-
-const placeholders = (count: number): string => Array.from({ length: count }, (_, i) => `$${i + 1}`).join(',');
 
 export const INSERT = { name: 'insert', text: `SELECT * FROM insert_changes(${placeholders(17)})` } as const;
 export const COMMIT = { name: 'commit', text: `SELECT * FROM commit_changes(${placeholders(20)})` } as const;
