@@ -3,6 +3,7 @@ import { deepStrictEqual, equal } from 'node:assert/strict';
 import fc from 'fast-check';
 import Stripe from 'stripe';
 import t from 'tap';
+import { ServiceError } from '../src/protocol/errors.js';
 import { factOf } from '../src/server/billing/rules.js';
 import { createPool } from '../src/server/storage/database.js';
 import { BillingStore } from '../src/server/billing/store.js';
@@ -56,6 +57,22 @@ t.test('BILL-09: events are read in the present and in the former forms of the p
     ...[null, undefined, 7, 'text', [], {}],
   ];
   for (const event of nothing) t.equal(factOf(event), undefined, JSON.stringify(event)?.slice(0, 60));
+  t.end();
+});
+
+t.test('BILL-20: an id with anything but visible ASCII is refused, wherever it is', (t) => {
+  for (const id of ['a b', 'a\n', 'a\u0000', 'a\u007f', 'caf\u00e9', '\u202ea']) {
+    const events = [
+      { ...invoiceIs('paid', payer, T0), id },
+      ...(['tenant', 'customer', 'subscription'] as const).flatMap((field) => {
+        const odd = { ...payer, [field]: id };
+        return [invoiceIs('paid', odd, T0), checkoutDone(odd, T0), subscriptionIs('updated', 'active', odd, T0)];
+      }),
+      checkoutDone(payer, T0, { customer: { id } }),
+    ];
+    for (const event of events)
+      t.throws(() => factOf(event), new ServiceError('webhook_invalid'), JSON.stringify(event));
+  }
   t.end();
 });
 

@@ -121,6 +121,8 @@ t.test('BILL-07 BILL-09 BILL-20: a forged, stale, altered or malformed webhook i
   const large = JSON.stringify(stripe.eventOf('customer.created', Date.now(), { pad: 'x'.repeat(1024 * 1024 - 400) }));
   t.ok(large.length > 1024 * 1024 - 300);
   t.equal(await send(large, stripe.signed(large)), '200', 'another kind of event, of the largest size');
+  const ahead = stripe.signed(large, { at: Date.now() + 290_000 });
+  t.equal(await send(large, ahead), '200', 'less than five minutes ahead');
   const stranger = stripe.invoiceIs('paid', stripe.payerOf('stranger'), Date.now());
   t.equal((await stripe.deliver(apex, stranger)).raw, '{"received":true}');
   t.equal(server.logs.filter((line) => line['eventId'] === stranger['id']).length, 1, 'the event is logged once');

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { Agent, request, type IncomingMessage } from 'node:http';
 import t from 'tap';
 import { Blobs } from '../src/server/blobs/blobs.js';
-import type { ObjectStore } from '../src/server/blobs/ports.js';
+import type { ObjectStore, StoredObject } from '../src/server/blobs/ports.js';
 import type { BlobStore } from '../src/server/blobs/store.js';
 import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
@@ -14,12 +14,17 @@ const REF = '01ARZ3NDEKTSV4RRFFQ69G5FB1.bin';
 
 t.test('BLOB-31: with too many uploads open, those whose URL has expired are released', async (t) => {
   let open = 1_000;
+  let arrived: StoredObject | undefined;
   const one = { tenantId: TENANT, ref: REF, size: 5, contentType: 'a/b', session: null, kept: 0 };
   const expired = Array.from({ length: 3 }, () => one);
   const rows: Partial<BlobStore> = {
     reserve: () => Promise.resolve(open >= 1_000 ? 'too_many' : 'ok'),
     takeExpired: () => Promise.resolve(expired),
     giveUp: () => Promise.resolve(true),
+    markReady: () => {
+      open--;
+      return Promise.resolve(true);
+    },
     free: (names) => {
       open -= names.length;
       return Promise.resolve(names.length);
@@ -28,7 +33,7 @@ t.test('BLOB-31: with too many uploads open, those whose URL has expired are rel
   const store: Partial<ObjectStore> = {
     kind: 'local',
     signUpload: () => Promise.resolve({ url: 'http://here/blob', headers: {} }),
-    head: () => Promise.resolve(undefined),
+    head: () => Promise.resolve(arrived),
   };
   const blobs = new Blobs({
     store: store as ObjectStore,
@@ -39,6 +44,10 @@ t.test('BLOB-31: with too many uploads open, those whose URL has expired are rel
   });
   const wish = { size: 5, contentType: 'a/b', by: 'device', origin: 'http://here' };
   t.match(await blobs.uploadUrl(TENANT, wish), { url: 'http://here/blob' });
+  t.equal(open, 997);
+  open = 1_000;
+  arrived = { tenantId: TENANT, ref: REF, size: 5, modifiedAt: 1 };
+  t.match(await blobs.uploadUrl(TENANT, wish), { url: 'http://here/blob' }, 'those that have arrived are open no more');
   t.equal(open, 997);
   open = 1_000;
   expired.length = 0;

@@ -30,6 +30,22 @@ t.test('BLOB-20: an upload that no item names is removed after 24 hours, not bef
   await stage.sound();
 });
 
+t.test('BLOB-59: an upload that the server did not see may be named for a day from its end', async (t) => {
+  const stage = await stageOf(t);
+  const { blobRef } = await uploadOf(stage.scene.wire, stage.scene.first, { size: 100 });
+  stage.clock.advance(2 * HOUR_MS);
+  await mkdir(stage.folder, { recursive: true });
+  await writeFile(join(stage.folder, blobRef), randomBytes(100));
+  const end = new Date(stage.clock.now());
+  await utimes(join(stage.folder, blobRef), end, end);
+  t.equal(await stage.released(), 1);
+  stage.clock.advance(DAY_MS - MINUTE_MS);
+  t.equal(await stage.removed(), 0);
+  stage.clock.advance(2 * MINUTE_MS);
+  t.equal(await stage.removed(), 1);
+  await stage.sound();
+});
+
 t.test('BLOB-21: the blob of a deleted or replaced item counts until it is removed, and is freed once', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, ids } = stage.scene;

@@ -158,10 +158,10 @@ t.test('BLOB-08: a size over MAX_BLOB_SIZE_MB is refused before any upload', asy
 t.test('BLOB-09: only their owner can access files and folders', async (t) => {
   const ref = await uploaded(wire, first, randomBytes(10));
   const folder = join(dataDir, 'blobs', server.tenantId);
-  const modes = [join(dataDir, 'blobs'), folder, join(folder, ref)].map(
+  const modes = [join(dataDir, 'blobs'), join(dataDir, 'blobs', 'uploads'), folder, join(folder, ref)].map(
     async (path) => (await stat(path)).mode & 0o777,
   );
-  t.strictSame(await Promise.all(modes), [0o700, 0o700, 0o600]);
+  t.strictSame(await Promise.all(modes), [0o700, 0o700, 0o700, 0o600]);
 });
 
 t.test('BLOB-10: of uploads that race for the cap only those that fit are admitted', async (t) => {
@@ -183,8 +183,8 @@ t.test('OBJ-24: an upload that several requests complete at once is complete for
   const rows = new BlobStore(pool);
   const { blobRef: ref } = await uploadOf(wire, first, { size: 100 });
   const name = { tenantId: server.tenantId, ref };
-  t.equal(await rows.markReady(name, 101, null), false, 'another size than was reserved');
-  t.equal(await rows.markReady(name, 100, null), true);
-  t.equal(await rows.markReady(name, 100, null), true, 'also where another request was first');
-  t.equal(await rows.markReady({ ...name, ref: newId() }, 100, null), false, 'no such blob');
+  t.equal(await rows.markReady(name, 101, 0), false, 'another size than was reserved');
+  t.equal(await rows.markReady(name, 100, 0), true);
+  t.equal(await rows.markReady(name, 100, 0), true, 'also where another request was first');
+  t.equal(await rows.markReady({ ...name, ref: newId() }, 100, 0), false, 'no such blob');
 });

@@ -1,5 +1,5 @@
 /** What people do many times a day: the numbers of the last list, the newest item, bins by name, deletions taken back, folders. */
-import { mkdirSync, readFileSync, rmdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { filesIn } from '../src/cli/put-content.js';
@@ -126,6 +126,9 @@ t.test('CLI-52: bins are given by their names everywhere, also without a server'
     { code: EXIT.refused, notes: /cannot be removed/ },
     'no question is asked',
   );
+  await desk.json(['bins', 'add', 'Draft']);
+  t.match(await desk.json(['bins', 'rename', 'DRAFT', 'Finished']), { bin: { name: 'Finished' } });
+  t.match(await desk.json(['bins', 'rm', 'finished', '--yes']), { removed: true });
   away();
   t.match(await desk.json(['put', 'milk', '--bin', 'grosseinkauf']), { queued: true });
   t.match(await desk.json(['list', '-b', 'GROSSEINKAUF']), { items: [{ title: 'milk' }] });
@@ -133,7 +136,11 @@ t.test('CLI-52: bins are given by their names everywhere, also without a server'
   t.match((await desk.call(['list'])).out, /Großeinkauf/);
   t.match((await desk.call(['bins'])).out, /^Großeinkauf +\? /m);
   t.match(await desk.json(['move', await put(desk, 'bread'), 'grosseinkauf']), { queued: true });
-  t.notMatch(readFileSync(join(desk.folder, 'known.json'), 'utf8'), /einkauf/i);
+  const files = readdirSync(desk.home, { recursive: true, encoding: 'utf8' })
+    .map((name) => join(desk.home, name))
+    .filter((path) => statSync(path).isFile());
+  t.ok(files.includes(join(desk.folder, 'known.json')));
+  for (const path of files) t.notMatch(readFileSync(path, 'latin1'), /einkauf/i, path);
 });
 
 t.test('CLI-56: `restore` undoes a deletion that was not sent, and names the item', async (t) => {

@@ -106,6 +106,13 @@ t.test('CLI-62: a command that never ends is ended with `watch`', async (t) => {
 
 t.test('CLI-63: files and texts are saved in a folder under safe names, and replace nothing', async (t) => {
   const { desk, first, to } = await scene(t);
+  const truth = desk.tap.blobs;
+  const during: string[][] = [];
+  desk.tap.blobs = async (url, init) => {
+    const answer = await truth(url, init);
+    const flush = (): void => void during.push(readdirSync(to));
+    return new Response(answer.body?.pipeThrough(new TransformStream({ flush })) ?? null, answer);
+  };
   writeFileSync(join(to, 'notes.md'), 'mine');
   const names = [
     'notes.md',
@@ -153,6 +160,7 @@ t.test('CLI-63: files and texts are saved in a folder under safe names, and repl
   t.equal(readFileSync(join(to, 'notes (2).md'), 'utf8'), 'text of notes.md');
   t.equal(readFileSync(join(to, `${text.id}.txt`), 'utf8').length, 90_000, 'a large text is saved whole');
   t.ok(readFileSync(join(to, 'big.bin')).equals(bytes));
+  t.ok(during.length > 0 && during.every((names) => !names.includes('big.bin')), 'a file is shown when it is complete');
   t.equal(statSync(join(to, 'big.bin')).mode & 0o777, 0o600);
   t.notOk(existsSync(join(desk.home, 'escape.sh')));
   t.match(await desk.call(['watch', '--to', join(desk.home, 'nowhere')]), {

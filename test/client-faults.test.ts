@@ -139,6 +139,16 @@ t.test('a server that fails temporarily or loses items', async (t) => {
     const changed = next(client, 'bins', ({ bins: all }) => all.some((bin) => bin.label?.name === 'News'));
     await first.device.bins.create('news', { name: 'News' });
     t.match(await changed, { reason: 'changed' });
+    client.device.disconnect();
+    const again = [next(client, 'bins', ({ reason }) => reason === 'caught_up'), next(client, 'devices')];
+    client.tap.calls.length = 0;
+    await client.device.connect();
+    await Promise.all(again);
+    for (const asked of ['/bins', '/devices'])
+      t.ok(
+        client.tap.calls.some(({ path }) => path === asked),
+        asked,
+      );
   });
 });
 

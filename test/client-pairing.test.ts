@@ -4,11 +4,13 @@ import { bytesSource } from '../src/sdk/blobs/source.js';
 import { recover } from '../src/sdk/enrol.js';
 import { ApiError, NetworkError, PairingError } from '../src/sdk/errors.js';
 import { join, type JoinApproval } from '../src/sdk/pairing.js';
+import { keysOfPhrase } from '../src/crypto/master-key.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { concat } from '../src/protocol/bytes.js';
 import { TestClock } from './support/clock.js';
+import { formsOf } from './liar/secrets.js';
 import { newId } from './support/client.js';
 import { note, refusal, wiretap, world, type Wiretap, type World } from './support/client-world.js';
 import { until } from './support/events.js';
@@ -335,6 +337,12 @@ t.test('CLIENT-22: a device is recovered by the phrase, which is neither sent no
   t.match(await recovered.device.get(id), { payload: { text: 'before' } });
   await recovered.device.put({ binId: 'inbox', type: 'text', payload: { text: 'after' } });
   const word = all.phrase.split(' ').find((one) => one.length > 5) ?? all.phrase;
+  const { recovery } = await keysOfPhrase(tap.platform.sodium, all.phrase);
+  t.ok(
+    formsOf(recovery.publicKey).some((form) => all.first.tap.sent().includes(form)),
+    'the recovery key is the one that was registered',
+  );
+  const seed = formsOf(recovery.secretKey.subarray(0, 32));
   for (const kept of [
     tap.sent(),
     all.first.tap.sent(),
@@ -343,6 +351,10 @@ t.test('CLIENT-22: a device is recovered by the phrase, which is neither sent no
   ]) {
     t.notMatch(kept, all.phrase);
     t.notOk(kept.includes(`${word} `), 'nor is any word of the phrase');
+    t.notOk(
+      seed.some((form) => kept.includes(form)),
+      'nor is the recovery seed',
+    );
   }
   const other = 'legal winner thank year wave sausage worth useful legal winner thank yellow';
   t.ok((await refusal(recover({ ...device, phrase: other }))) instanceof ApiError, 'another phrase recovers nothing');

@@ -247,10 +247,12 @@ for (const kind of KINDS.slice(1)) {
   t.test(`STORE-06: ${kind.name}: closing completes earlier calls, and later ones are refused`, async (t) => {
     const bench = await kind.make(t);
     const { store } = bench;
-    const applied = store.apply({ entries: [live('A', 1)] });
+    const ends: string[] = [];
+    const applied = store.apply({ entries: [live('A', 1)] }).then(() => ends.push('applied'));
     const read = store.get('A');
-    const closed = bench.close();
+    const closed = bench.close().then(() => ends.push('closed'));
     await Promise.all([applied, closed, bench.close()]);
+    t.same(ends, ['applied', 'closed']);
     t.match(await read, { version: 1 });
     for (const late of [store.get('A'), store.apply({}), store.held(), store.pending(), allOf(store)]) {
       const error = await late.then(

@@ -156,7 +156,7 @@ t.test('CONF-05: the kit imports nothing of the server', (t) => {
     if (seen.has(file)) return;
     seen.add(file);
     if (!relative(PROJECT_ROOT, file).startsWith('test/')) return;
-    for (const [, target = ''] of readFileSync(file, 'utf8').matchAll(/from '(\.[^']+)'/g))
+    for (const [, target = ''] of readFileSync(file, 'utf8').matchAll(/\b(?:from |import |import\()'(\.[^']+)'/g))
       visit(resolve(dirname(file), target.replace(/\.js$/, '.ts')));
   };
   for (const file of files) visit(join(folder, file));

@@ -122,11 +122,17 @@ t.test('DRAIN-04: a socket in a replay is closed when it is caught up, or at the
 
 t.test('DRAIN-05: a second order closes the remaining sockets, over its own time', async (t) => {
   const { clock, sent, departures } = world(100);
+  const pass = (ms: number): void => {
+    for (let passed = 0; passed < ms; passed += 1_000) clock.advance(1_000);
+  };
   const first = departures.over(10 * MINUTE_MS);
-  for (let ms = 1_000; ms < 5 * MINUTE_MS; ms += 1_000) clock.advance(1_000);
+  pass(5 * MINUTE_MS - 1_000);
   t.equal(sent.length, 50);
-  const second = departures.over(0);
-  await Promise.all([first, second]);
+  const second = departures.over(MINUTE_MS);
+  pass(30_000);
+  t.equal(sent.length, 76, 'half of the remaining ones in half of its minute');
+  const third = departures.over(0);
+  await Promise.all([first, second, third]);
   t.equal(sent.length, 100, 'at once');
   t.equal(new Set(sent.map(({ n }) => n)).size, 100);
   await departures.over(MINUTE_MS);

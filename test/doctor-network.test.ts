@@ -7,6 +7,7 @@ import { createServer, type AddressInfo, type Server } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
+import type { Platform } from '../src/sdk/platform.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { newIdentity } from './support/client.js';
 import { wiretap, world, type World } from './support/client-world.js';
@@ -180,6 +181,18 @@ t.test('DOCTOR-09: a wrong clock is reported with its offset, excluding the netw
     [{ status: 'problem', what: /about 10 minutes ahead/ }],
     'without a Date header the offset comes from the ticket',
   );
+
+  const slow = new ShiftedClock();
+  const delayed: Platform['fetch'] = async (url, init) => {
+    const answer = await fetch(url, init);
+    slow.advance(80_000);
+    return answer;
+  };
+  const late = await examined(t, {
+    identity: moved(made, made.url),
+    platform: { ...wiretap(slow).platform, fetch: delayed },
+  });
+  t.match(late.of('clock'), [{ status: 'ok' }], 'an answer that takes long is no sign of a wrong clock');
 });
 
 t.test('DOCTOR-12: a proxy that refuses the upgrade, cuts it, or lets nothing through is reported', async (t) => {

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { statSync } from 'node:fs';
 import {
   chmod,
+  chown,
   copyFile,
   link,
   mkdir,
@@ -117,10 +118,10 @@ t.test('CBLOB-47 CBLOB-48: another run resumes a download after the chunks on di
 });
 
 t.test('CBLOB-48: a link, a folder or a file open to others in the place of partial data is not used', async (t) => {
-  const { save, part, tags, folder, ranges } = await scene(t);
+  const { save, part, tags, folder, path: target, ranges } = await scene(t);
   const victim = join(folder, 'victim');
   await writeFile(victim, 'mine', { mode: 0o600 });
-  const plants: Readonly<Record<string, (path: string) => Promise<void>>> = {
+  const plants: Record<string, (path: string) => Promise<void>> = {
     'a symbolic link': (path) => symlink(victim, path),
     'a hard link': (path) => link(victim, path),
     'a file that is open to others': async (path) => {
@@ -131,6 +132,12 @@ t.test('CBLOB-48: a link, a folder or a file open to others in the place of part
       await mkdir(path);
     },
   };
+  // Only root can plant a file of another user.
+  if (process.getuid?.() === 0)
+    plants['a file of another user'] = async (path) => {
+      await writeFile(path, CONTENT.subarray(0, 6e6), { mode: 0o600 });
+      await chown(path, 12_345, 12_345);
+    };
   for (const [what, plant] of Object.entries(plants)) {
     for (const place of [part, tags]) {
       await plant(place);
@@ -138,6 +145,7 @@ t.test('CBLOB-48: a link, a folder or a file open to others in the place of part
       await save();
       t.strictSame(ranges, [null], what);
       t.equal(await readFile(victim, 'utf8'), 'mine');
+      t.equal((await stat(target)).uid, process.getuid?.(), what);
       for (const path of [part, tags]) await rm(path, { recursive: true, force: true });
     }
   }

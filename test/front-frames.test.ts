@@ -222,6 +222,37 @@ t.test('FAIR-28: a client that does not read gets no more answers', async (t) =>
   await once(socket.ws, 'message');
 });
 
+/** A socket that is not open yet. */
+const alone = (): DeviceSocket =>
+  new DeviceSocket({
+    actor: new StubActor(),
+    deviceId: DEVICE,
+    tokenEpoch: 1,
+    shape: 'a',
+    expiresAt: 4e12,
+    budget: new FairBudget(UNSENT_MAX, new TestClock()),
+  });
+
+t.test('FAIR-28: answers end where 16 KiB are unsent, and no earlier', (t) => {
+  const sent: string[] = [];
+  let unsent = 0;
+  const socket = alone();
+  const wire = {
+    send: (frame: string) => {
+      sent.push(frame);
+      return 1;
+    },
+    getBufferedAmount: () => unsent,
+  };
+  socket.wire = wire as unknown as WebSocket<SocketData>;
+  for (const bytes of [0, 16 * KIB - 1, 16 * KIB, 1e6]) {
+    unsent = bytes;
+    socket.answer(`${bytes}`);
+  }
+  t.same(sent, ['0', '16383']);
+  t.end();
+});
+
 t.test('WS-21: a frame that the library drops ends the socket, since its client cannot see the gap', (t) => {
   const calls: unknown[] = [];
   let unsent = 5;
@@ -231,16 +262,7 @@ t.test('WS-21: a frame that the library drops ends the socket, since its client 
     getBufferedAmount: () => unsent,
     end: (...args: unknown[]) => calls.push(args),
   };
-  const clock = new TestClock();
-  const origin = {
-    actor: new StubActor(),
-    deviceId: DEVICE,
-    tokenEpoch: 1,
-    shape: 'a',
-    expiresAt: 4e12,
-    budget: new FairBudget(UNSENT_MAX, clock),
-  } as const;
-  const socket = new DeviceSocket(origin);
+  const socket = alone();
   t.equal(socket.send(['one']), 0, 'not open yet');
   socket.wire = wire as unknown as WebSocket<SocketData>;
   t.equal(socket.send(['one', 'three']), 5);

@@ -11,13 +11,15 @@ import { until } from './support/events.js';
 import { BASE, billed, mustDeliver, stateOf, tenantOf, type Billed } from './support/hosted.js';
 import { runServer, type Running } from './support/server.js';
 import * as stripe from './support/stripe.js';
-import { named, Wire } from './support/wire.js';
+import { named, Wire, type Reply } from './support/wire.js';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const ENV = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE };
 
 interface Apex extends Running {
+  /** Signs up from this address. */
+  readonly signUp: (address: string) => Promise<Reply>;
   /** Signs up from this address; returns the outcome. */
   readonly from: (address: string) => Promise<string>;
 }
@@ -27,11 +29,11 @@ async function apex(t: Test, more: Parameters<typeof runServer>[1] = {}): Promis
   const server = await runServer(t, { ...more, env: { ...ENV, ...more.env } });
   const wire = new Wire(server.port, named(BASE));
   t.teardown(() => wire.close());
-  const from = async (address: string): Promise<string> => {
+  const signUp = (address: string): Promise<Reply> => {
     const body = { email: 'me@example.com', subdomain: `name-${++names}` };
-    return (await wire.post('/signup', body, { headers: { 'x-forwarded-for': address } })).outcome;
+    return wire.post('/signup', body, { headers: { 'x-forwarded-for': address } });
   };
-  return { ...server, from };
+  return { ...server, signUp, from: async (address) => (await signUp(address)).outcome };
 }
 
 t.test('HOST-20: an address may sign up ten times a day', async (t) => {
@@ -111,15 +113,19 @@ t.test('HOST-23 HOST-18: at most 50 waiting names are of one /16 or /32, on all 
       ],
       'exactly 50, also of concurrent signups',
     );
-    t.equal(await two.from(address(200)), '429 rate_limited');
+    const refused = await two.signUp(address(200));
+    t.equal(refused.outcome, '429 rate_limited');
+    t.ok(Number(refused.headers['retry-after']) >= 1, 'with Retry-After');
     t.equal(await one.from(elsewhere), '200', 'other networks sign up');
     t.equal(await two.from('2001:dba::1'), '200');
   }
   const [claimed] = await one.sql(
-    "UPDATE tenants SET claimed_at = $1 WHERE id = (SELECT id FROM tenants WHERE signup_network = '198.51.0.0/16' LIMIT 1) RETURNING slug",
+    "UPDATE tenants SET claimed_at = $1, state = 'pending' WHERE id = (SELECT id FROM tenants WHERE signup_network = '198.51.0.0/16' LIMIT 1) RETURNING slug",
     [clock.now()],
   );
-  t.equal(await two.from('198.51.201.1'), '200', 'a claimed name no longer counts');
+  t.equal(await two.from('198.51.201.1'), '429 rate_limited', 'a claimed name counts until it is paid');
+  await one.sql("UPDATE tenants SET state = 'active' WHERE slug = $1", [claimed?.['slug']]);
+  t.equal(await two.from('198.51.201.1'), '200', 'then it no longer counts');
   clock.advance(24 * HOUR_MS - 1_000);
   t.equal(await one.from('198.51.202.1'), '429 rate_limited', 'no name is freed before 24 hours are over');
   clock.advance(1_001);

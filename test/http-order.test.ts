@@ -310,10 +310,8 @@ for (const shape of SHAPES) {
       { items: Array.from({ length: 100 }, () => writeBody(shape, scene.item())) },
       scene.as(shape),
     );
-    t.ok(
-      hundred.list('results').every((result) => Number.isInteger(result['version'])),
-      '100 are accepted',
-    );
+    const stored100 = hundred.list('results').filter((result) => Number.isInteger(result['version']));
+    t.equal(stored100.length, 100, '100 are accepted');
     const twice = scene.item();
     const doubled = await wire.post(
       '/items/batch',

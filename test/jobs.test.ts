@@ -122,11 +122,12 @@ t.test('JOB-07 JOB-08: a failed job stops no other, and a stop acts between two 
   t.equal(left, 5, 'the batch under way was finished, the next did not begin');
 });
 
-t.test('JOB-08: a stop acts between two statements of the purge of one device’s keys', async (t) => {
+t.test('JOB-08: a stop acts between two statements of a purge of keys, and the next run ends it', async (t) => {
   const stop = new AbortController();
   let statements = 0;
   const query = (text: string): Promise<{ rows: object[] }> => {
-    if (text.includes('devices_to_purge')) return Promise.resolve({ rows: [{ tenant: 'tenant', device: 'device' }] });
+    if (text.includes('devices_to_purge'))
+      return Promise.resolve({ rows: statements < 10 ? [{ tenant: 'tenant', device: 'device' }] : [] });
     if (++statements === 3) stop.abort();
     return Promise.resolve({ rows: [{ last: statements < 10 ? String(statements) : null }] });
   };
@@ -135,6 +136,8 @@ t.test('JOB-08: a stop acts between two statements of the purge of one device’
   const options = { jobs, clock: new TestClock(), onReport: () => undefined, onFault: failing(t) };
   t.equal(await runJobs(options, stop.signal), false);
   t.equal(statements, 3);
+  t.equal(await runJobs(options, new AbortController().signal), true);
+  t.equal(statements, 10);
 });
 
 t.test('JOB-07: the purge of one device’s keys that does not advance fails, and does not go on for ever', async (t) => {

@@ -12,6 +12,7 @@ import { TenantAudit, sumOf } from '../src/load/audit.js';
 import { Channel } from '../src/load/channel.js';
 import { Coordinator } from '../src/load/coordinator.js';
 import { forEach, removeTenant, type FleetTenant } from '../src/load/fleet.js';
+import { Histogram } from '../src/load/histogram.js';
 import { Ledger, nowUs } from '../src/load/ledger.js';
 import { Meter } from '../src/load/meter.js';
 import { Peer, type Crew, type Order } from '../src/load/orders.js';
@@ -497,34 +498,41 @@ t.test('LOAD-19: text that an agent sends cannot control a terminal', async (t) 
   t.notMatch(stdout + stderr, /[\u001b\u202e]/);
 });
 
-t.test('LOAD-20: a write that waits for its item is counted once, and a bucket named blobs is accessed', async (t) => {
-  const bucket: string[] = [];
-  const store = await answering(t, (request, reply) => {
-    bucket.push(`${request.method ?? ''} ${request.url ?? ''}`);
-    request.resume().on('end', () => reply.end());
-  });
-  let version = 0;
-  const asked: string[] = [];
-  const { target, url } = await answering(t, (request, reply) => {
-    asked.push(`${request.method ?? ''} ${request.url ?? ''}`);
-    const room = { blobRef: 'R.bin', url: `${store.url}/blobs/T/R.bin?X-Amz-Signature=0`, headers: {} };
-    reply.end(JSON.stringify(request.url === '/api/items' ? { version: ++version } : room));
-  });
-  const tenant = tenantOf();
-  const places = [{ tenant, ledger: new Ledger(0) }];
-  const pool = new SealedPool([tenant], PLAN, 1);
-  t.teardown(() => pool.end());
-  for (const mix of [{ insert: 1 }, { 'blob-put': 1 }]) {
-    const plan = { ...PLAN, url, mix };
-    const stopped = new AbortController().signal;
-    const meter = new Meter();
-    const options = { plan, sodium: nodeSodium, target, meter, places, pool, measured: () => true, stopped };
-    const writer = new Writer(options);
-    writer.begin(nowUs());
-    await writer.done();
-    t.same(meter.totals.errors, {});
-  }
-  t.equal(pool.starved, 1);
-  t.same(bucket, ['PUT /blobs/T/R.bin?X-Amz-Signature=0']);
-  t.same(asked, ['POST /api/items', 'POST /api/blobs/upload-url', 'POST /api/items']);
-});
+t.test(
+  'LOAD-20 LOAD-06: a write that waits counts once, from when it was due; a bucket named blobs is accessed',
+  async (t) => {
+    const bucket: string[] = [];
+    const store = await answering(t, (request, reply) => {
+      bucket.push(`${request.method ?? ''} ${request.url ?? ''}`);
+      request.resume().on('end', () => reply.end());
+    });
+    let version = 0;
+    const asked: string[] = [];
+    const { target, url } = await answering(t, (request, reply) => {
+      asked.push(`${request.method ?? ''} ${request.url ?? ''}`);
+      const room = { blobRef: 'R.bin', url: `${store.url}/blobs/T/R.bin?X-Amz-Signature=0`, headers: {} };
+      reply.end(JSON.stringify(request.url === '/api/items' ? { version: ++version } : room));
+    });
+    const tenant = tenantOf();
+    const places = [{ tenant, ledger: new Ledger(0) }];
+    const pool = new SealedPool([tenant], PLAN, 1);
+    t.teardown(() => pool.end());
+    for (const kind of ['insert', 'blob-put'] as const) {
+      const mix = { [kind]: 1 };
+      const plan = { ...PLAN, url, mix };
+      const stopped = new AbortController().signal;
+      const meter = new Meter();
+      const options = { plan, sodium: nodeSodium, target, meter, places, pool, measured: () => true, stopped };
+      const writer = new Writer(options);
+      writer.begin(nowUs() - 5_000_000);
+      await writer.done();
+      const { errors, timed, answers } = meter.totals;
+      t.same(errors, {});
+      for (const times of [timed.lag, timed.answer, answers[kind]])
+        t.ok(Histogram.of(times).quantile(0.5) >= 4_900_000, 'timed from when it was due, five seconds before');
+    }
+    t.equal(pool.starved, 1);
+    t.same(bucket, ['PUT /blobs/T/R.bin?X-Amz-Signature=0']);
+    t.same(asked, ['POST /api/items', 'POST /api/blobs/upload-url', 'POST /api/items']);
+  },
+);

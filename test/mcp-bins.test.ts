@@ -105,11 +105,18 @@ t.test('MCP-89: an allow list accepts names; one that fits several bins, or none
   await device.bins.create('03twin', { name: 'twin' }, 'other-twin');
   const { id } = await device.put({ ...note('a plan'), binId: '01work' });
   await device.put({ ...note('hidden'), binId: '02twin' });
-  const agent = await paired(t, all, { SERVICE_BINS: 'work things, Twin' });
+  const agent = await paired(t, all, { SERVICE_BINS: 'work things, Twin, Nowhere' });
   const listed = await agent.list();
-  t.match(listed, { total: 1, items: [{ id, binName: 'Work things' }], notes: [/several, for Twin/] });
+  t.match(listed, {
+    total: 1,
+    items: [{ id, binName: 'Work things' }],
+    notes: [/no bin, or several, for Twin, Nowhere/],
+  });
   t.match((await agent.raw('sb_list_items')).structuredContent, { bins: [{ id: '01work' }] });
-  const outside = await agent.refused('sb_list_items', { bin: 'Twin' });
-  t.match(outside, { code: 'bin_not_allowed' });
-  t.notMatch(outside.hint, /twin/i, 'the hint names no bin outside the list');
+  for (const bin of ['Twin', 'Nowhere']) {
+    const outside = await agent.refused('sb_list_items', { bin });
+    t.match(outside, { code: 'bin_not_allowed' });
+    t.notMatch(outside.hint, /twin/i, 'the hint names no bin outside the list');
+  }
+  t.same(new BinScope(['Nowhere']).of([view('A', 'a', 'Work')]).all, [], 'an allow list without any bin is not none');
 });

@@ -217,7 +217,7 @@ t.test('MCP-10: each system has its identifier, shared ones are rejected, and th
   );
 });
 
-t.test('MCP-11: a renewed token is kept, but never over another pairing or a missing one', async (t) => {
+t.test('MCP-11: a renewed token is kept, but never over another pairing, a damaged or a missing one', async (t) => {
   const kept = await keeper(t);
   const renewed = { ...identity, token: { text: 'the-next-bearer', expiresAt: null } };
   t.equal(await renewIdentity(kept, renewed), false);
@@ -232,6 +232,14 @@ t.test('MCP-11: a renewed token is kept, but never over another pairing or a mis
   const all = await Promise.all([1, 2, 3, 4].map((n) => saveIdentity(kept, { ...other, name: `Agent ${n}` })));
   t.equal(all.length, 4);
   t.match((await loadIdentity(kept)).name, /^Agent \d$/, 'concurrent writers leave one whole file');
+  const path = kept.paths.configPath;
+  const whole = await readFile(path, 'utf8');
+  const altered = whole.replace(/(?<="ct": ").(?=.)/, (first) => (first === 'A' ? 'B' : 'A'));
+  for (const damaged of ['', whole.slice(0, -40), altered]) {
+    await writeFile(path, damaged);
+    t.match(await refusal(renewIdentity(kept, { ...other, token: renewed.token })), { code: 'config_damaged' });
+    t.equal(await readFile(path, 'utf8'), damaged, 'a damaged file stays as it is');
+  }
 });
 
 t.test('MCP-81: a change to the pairing stays bound to the same identifier, and changes nothing else', async (t) => {

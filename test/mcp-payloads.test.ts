@@ -3,12 +3,13 @@ import { Ajv } from 'ajv';
 import fc from 'fast-check';
 import t from 'tap';
 import { Device } from '../src/sdk/device.js';
+import type { Platform } from '../src/sdk/platform.js';
 import { fieldsOf, detectPayload, PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
 import { mcpPlatform } from '../src/mcp/context.js';
 import { PAYLOAD_SCHEMAS } from '../src/mcp/schemas.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { shows, world } from './support/client-world.js';
-import { paired } from './support/mcp.js';
+import { companion, paired } from './support/mcp.js';
 
 /** A payload of each type. */
 const SAMPLES: Readonly<Record<(typeof CONTENT_TYPES)[number], Record<string, unknown>>> = {
@@ -171,7 +172,16 @@ t.test('MCP-59: an answer has a bound: what exceeds it is cut, and marked as cut
 
 t.test('MCP-63: content too large for an item goes into a blob, and is listed with its signed URL', async (t) => {
   const all = await world(t);
-  const agent = await paired(t, all);
+  await all.first.device.connect();
+  const second = await all.pair('Agent');
+  second.device.close();
+  const platform = await mcpPlatform();
+  const downloads: string[] = [];
+  const fetching: Platform['fetch'] = (url, init) => {
+    if (new URL(url).pathname.startsWith('/blobs/') && (init.method ?? 'GET') === 'GET') downloads.push(url);
+    return platform.fetch(url, init);
+  };
+  const agent = await companion(t, { identity: second.identity(), platform: { ...platform, fetch: fetching } });
   const text = `beginning ${'y'.repeat(100_000)}`;
   const { id } = await agent.put('inbox', { text });
   await shows(all.first, id);
@@ -194,4 +204,10 @@ t.test('MCP-63: content too large for an item goes into a blob, and is listed wi
   t.equal(bytes.byteLength, blob?.size);
   t.notMatch(Buffer.from(bytes).toString('latin1'), /yyyy/, 'the blob is encrypted');
   t.match((await agent.search('beginning')).items, [{ id, blob: { holds: 'payload' } }]);
+  // The JSON around the text has eleven bytes, the tag of its encryption sixteen.
+  const fits = await agent.put('inbox', { text: 'x'.repeat(65_536 - 27) });
+  const more = await agent.put('inbox', { text: 'x'.repeat(65_536 - 26) });
+  const blobs = new Map((await agent.list()).items.map((item) => [item.id, item.blob]));
+  t.same([blobs.get(fits.id), blobs.get(more.id)?.holds], [undefined, 'payload']);
+  t.same(downloads, []);
 });

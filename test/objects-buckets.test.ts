@@ -109,8 +109,32 @@ t.test('Google', async (t) => {
   });
 });
 
-const PAGE_WITHOUT_END = `<?xml version="1.0"?><ListBucketResult><Name>b</Name><IsTruncated>true</IsTruncated>
-<Contents><Key>x</Key><Size>1</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents></ListBucketResult>`;
+/** A page of a listing with one object, as S3 answers; `more`: it is not the last. */
+const pageOf = (more: boolean, next = ''): string => {
+  const { tenantId, ref } = newName();
+  return `<?xml version="1.0"?><ListBucketResult><Name>b</Name><IsTruncated>${more}</IsTruncated>${next}
+<Contents><Key>${tenantId}/${ref}</Key><Size>1</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents></ListBucketResult>`;
+};
+const NEXT = '<NextContinuationToken>next</NextContinuationToken>';
+
+t.test('OBJ-07: a listing of S3 continues by its token; one that is cut off or loops is a fault', async (t) => {
+  Object.assign(process.env, { AWS_ACCESS_KEY_ID: 'any', AWS_SECRET_ACCESS_KEY: 'any' });
+  // No request is passed on.
+  const proxy = await FaultyHttp.before(t, 'http://127.0.0.1:1');
+  const { log } = capturedLog();
+  const store = new S3Store({ bucket: 'bucket', endpoint: proxy.url, log });
+  t.teardown(() => store.close());
+  proxy.fault = ({ target }) => ({
+    body: target.includes('continuation-token=next') ? pageOf(false) : pageOf(true, NEXT),
+  });
+  t.equal((await listed(store.list())).length, 2);
+  proxy.fault = () => ({ body: pageOf(true, NEXT) });
+  t.equal(await reasonOf(listed(store.list())), 'broken', 'the same page again');
+  proxy.fault = () => ({ body: pageOf(true) });
+  t.equal(await reasonOf(listed(store.list())), 'broken', 'no token');
+  proxy.fault = () => ({ body: 'no list' });
+  t.equal(await reasonOf(listed(store.list())), 'broken', 'an answer that is not a listing');
+});
 
 t.test('S3', { skip: cephMissing }, async (t) => {
   const ceph = await Ceph.start(t);
@@ -200,17 +224,6 @@ t.test('S3', { skip: cephMissing }, async (t) => {
       );
     },
   );
-
-  t.test('OBJ-07: a truncated listing without a continuation token is a fault', async (t) => {
-    const proxy = await FaultyHttp.before(t, ceph.endpoint);
-    proxy.fault = () => ({ body: PAGE_WITHOUT_END });
-    const { log } = capturedLog();
-    const store = new S3Store({ bucket: 'bucket', endpoint: proxy.url, log });
-    t.teardown(() => store.close());
-    t.equal(await reasonOf(listed(store.list())), 'broken');
-    proxy.fault = () => ({ body: 'no list' });
-    t.equal(await reasonOf(listed(store.list())), 'broken', 'an answer that is not a listing');
-  });
 
   t.test('OBJ-04: a URL is refused after its expiry', async (t) => {
     const { store } = await s3Bucket(t, ceph, user);

@@ -162,7 +162,7 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
     t.match(await readFile(join(folder, 'server/data.log'), 'utf8'), `service-device claim http://localhost:`);
   });
 
-  await t.test('the client: the example of its README writes and reads', async (t) => {
+  await t.test('SDK-30: the client: the example of its README writes and reads, and types are found', async (t) => {
     await at.types(
       `mkdir client && cd client && ${FRESH} && npm pkg set type=module && npm install ${QUIET} ../service-client-*.tgz`,
     );

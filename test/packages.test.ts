@@ -234,6 +234,10 @@ t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client works, installed alone', 
   });
 
   await t.test('PKG-05 SDK-30: the types of the client compile', async (t) => {
+    t.match(of('sdk').manifest.exports, {
+      './node': { types: /\/node\.d\.ts$/, default: /\/node\.js$/ },
+      './browser': { types: /\/browser\.d\.ts$/, default: /\/browser\.js$/ },
+    });
     for (const how of ['nodenext', 'bundler'] as const) t.same(await typeProblems(app, how), [], how);
   });
 

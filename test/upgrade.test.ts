@@ -1,5 +1,5 @@
 /** An embedded database of another major version. The long test upgrades one with the real old programs. */
-import { readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
@@ -8,6 +8,16 @@ import { EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
 import { admin } from './support/admin.js';
 import { preparedFolder } from './support/postgres.js';
 import { spawnServer } from './support/server.js';
+
+/** Everything in a folder, with its size and when it was changed. */
+async function contentsOf(folder: string): Promise<string[]> {
+  const names = await readdir(folder, { recursive: true });
+  const lines = names.map(async (name) => {
+    const { size, mtimeMs } = await stat(join(folder, name));
+    return `${name} ${size} ${mtimeMs}`;
+  });
+  return (await Promise.all(lines)).sort();
+}
 
 t.test('OPER-21: a database of another major version is refused, and the error says what to do', async (t) => {
   const dataDir = await preparedFolder(t);
@@ -19,6 +29,7 @@ t.test('OPER-21: a database of another major version is refused, and the error s
   const call = await admin(t, { DATA_DIR: dataDir });
   t.match(await call.json('upgrade-postgres'), { code: EXIT.ok, data: { done: false, to: now } });
   await writeFile(file, '12\n');
+  const before = await contentsOf(join(dataDir, 'postgres'));
   await t.rejects(start(), { name: 'ClusterVersionError', message: /made by PostgreSQL 12.*upgrade-postgres/ });
   const died = spawnServer(t, { embedded: true, dataDir });
   await t.rejects(died, { message: /ended with 1.*upgrade-postgres/s });
@@ -27,6 +38,7 @@ t.test('OPER-21: a database of another major version is refused, and the error s
     code: EXIT.usage,
     error: { code: 'old_binaries', hint: /npm install .*--old-binaries/ },
   });
+  t.same(await contentsOf(join(dataDir, 'postgres')), before, 'nothing is touched');
   await writeFile(file, `${now + 1}\n`);
   await t.rejects(start(), { name: 'ClusterVersionError', message: /which is older/ });
   t.match(await call.json('upgrade-postgres'), { code: EXIT.refused, error: { code: 'postgres_version' } });

@@ -8,6 +8,7 @@ import { takeFragment } from '../src/web/ui/begin.js';
 import { pictureOf, THINGS } from '../src/web/ui/compare.js';
 import { qrPath } from '../src/web/ui/qr-code.js';
 import { saveStream } from '../src/web/ui/settings-archive.js';
+import { text } from '../src/web/ui/strings.js';
 import { browserOf, placesToAsk, readFragment, readJoin, wordsIn, type BrowserSelf } from '../src/web/ui/typed.js';
 import { wayToHttps, whatIsMissing, type Surroundings } from '../src/web/ui/unable.js';
 
@@ -118,6 +119,8 @@ t.test('WEB-34: the proposed name contains browser and platform', async (t) => {
     'Brave|Chromebook',
   );
   t.equal(name(''), '|');
+  t.equal(text.begin.browserOn('Firefox', 'Linux'), 'Firefox on Linux');
+  t.equal(text.begin.browserOn('', ''), 'Browser', 'there is always a name');
 });
 
 t.test('WEB-35: what a browser lacks is named, and a page without https lacks only that', async (t) => {

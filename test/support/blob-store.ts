@@ -101,7 +101,7 @@ export async function standInStore(t: WithTeardown): Promise<StandInStore> {
 class HastyClock implements Clock {
   readonly waits: number[] = [];
   time = Date.now();
-  private readonly long = new Set<() => void>();
+  private readonly long = new Map<() => void, number>();
 
   now(): number {
     return this.time;
@@ -109,7 +109,7 @@ class HastyClock implements Clock {
 
   setTimer(ms: number, fn: () => void): Timer {
     if (ms > 10_000) {
-      this.long.add(fn);
+      this.long.set(fn, ms);
       return { cancel: () => void this.long.delete(fn) };
     }
     this.waits.push(ms);
@@ -119,7 +119,12 @@ class HastyClock implements Clock {
 
   /** The long waits that are under way are over. */
   ring(): void {
-    for (const fn of [...this.long]) fn();
+    for (const fn of [...this.long.keys()]) fn();
+  }
+
+  /** A long wait of this time is under way. */
+  waitsFor(ms: number): boolean {
+    return [...this.long.values()].includes(ms);
   }
 }
 

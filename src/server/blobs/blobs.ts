@@ -218,8 +218,9 @@ export class Blobs {
     const wanted = { ...name, by, size, contentType, cap: capBytes, openMax: OPEN_MAX, ...times };
     let verdict = await rows.reserve(wanted);
     if (isFull(verdict)) {
-      const { freed, fault } = await this.releasing.join(name.tenantId);
-      if (freed > 0) verdict = await rows.reserve(wanted);
+      // An upload that has arrived is not open any more either, though nothing is freed.
+      const { done, fault } = await this.releasing.join(name.tenantId);
+      if (done > 0) verdict = await rows.reserve(wanted);
       // The store did not answer for some uploads, so it is unknown whether there is room.
       if (isFull(verdict) && fault !== undefined) throw fault;
     }
@@ -273,8 +274,6 @@ export interface Released {
   readonly seen: number;
   /** Rows that were settled: uploaded, or released. */
   readonly done: number;
-  /** Of `done`, those that were released. */
-  readonly freed: number;
   /** Rows whose object the store did not answer for, or did not remove. */
   readonly refused: number;
   /** The first of these refusals. */
@@ -295,7 +294,8 @@ export async function releaseExpired(
   const gone: ObjectName[] = [];
   const settle = async (upload: OpenUpload): Promise<void> => {
     const object = await store.head(upload);
-    if (object?.size === upload.size) await rows.markReady(upload, upload.size, null);
+    // The end of the upload by the store's clock, which may be ahead of ours.
+    if (object?.size === upload.size) await rows.markReady(upload, upload.size, Math.min(object.modifiedAt, turn.now));
     else if (await rows.giveUp(upload, turn.now)) {
       // The row is dying now: the nightly run removes an object that cannot be removed here.
       if (object !== undefined || upload.session !== null) await discard(store, upload);
@@ -306,6 +306,6 @@ export async function releaseExpired(
     await rows.free(gone);
     throw error;
   });
-  const freed = await rows.free(gone);
-  return { seen: expired.length, done: done.length, freed, refused: faults.length, fault: faults[0] };
+  await rows.free(gone);
+  return { seen: expired.length, done: done.length, refused: faults.length, fault: faults[0] };
 }

@@ -71,13 +71,13 @@ export class BlobStore extends Store {
 
   /**
    * Records that the object exists with this size. True: the blob is ready, perhaps marked by a concurrent call. False:
-   * the row is not reserved (any more), or has another size. `now`: just uploaded, an item has a day from now on to take
-   * it; null: found later, the day is not extended.
+   * the row is not reserved (any more), or has another size. `at`: when the upload ended; an item has a day from then on
+   * to take it.
    */
-  async markReady(name: ObjectName, size: number, now: number | null): Promise<boolean> {
+  async markReady(name: ObjectName, size: number, at: number): Promise<boolean> {
     const text = `UPDATE blobs SET state = 'ready', session = NULL, created_at = greatest(created_at, $4)
       WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`;
-    const marked = await this.changed(text, [name.tenantId, name.ref, size, now]);
+    const marked = await this.changed(text, [name.tenantId, name.ref, size, at]);
     return marked || (await this.find(name))?.state === 'ready';
   }
 
