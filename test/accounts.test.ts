@@ -220,16 +220,17 @@ t.test('DEV-01 DEV-02 DEV-03: the list has every field, `online` by socket and `
   const { a, tenantId, clock } = world;
   const [first, second] = await claimedWorld(world, 1);
   a.online.add(second?.id ?? '');
+  const pairedAt = clock.now();
+  clock.advance(1_000);
   a.devices.touch(tenantId, { id: first?.id ?? '' });
   await a.devices.close();
   const { devices } = await a.devices.list(tenantId, first?.id ?? '');
-  t.same(
-    devices.map(({ id, online, current, revokedAt, lastSeenAt }) => ({ id, online, current, revokedAt, lastSeenAt })),
-    [
-      { id: first?.id, online: false, current: true, revokedAt: null, lastSeenAt: clock.now() },
-      { id: second?.id, online: true, current: false, revokedAt: null, lastSeenAt: null },
-    ],
-  );
+  const seen = { online: false, current: true, lastSeenAt: clock.now() };
+  const unseen = { online: true, current: false, lastSeenAt: null };
+  t.match(devices, [
+    { ...{ id: first?.id, name: 'First', glyph: 'laptop', pairedAt, revokedAt: null }, ...seen },
+    { ...{ id: second?.id, name: 'Phone', glyph: 'phone', pairedAt, revokedAt: null }, ...unseen },
+  ]);
   t.same(Object.keys(devices[0] ?? {}).sort(), [
     ...['cert', 'current', 'glyph', 'id', 'lastSeenAt', 'name', 'online', 'pairedAt', 'pubkey', 'revokedAt'],
   ]);

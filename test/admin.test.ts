@@ -180,12 +180,17 @@ t.test('OPER-14: verify reports figures that do not match, and migrate --dry-run
 
   const { url } = await testDatabase(t, 'empty');
   const empty = await admin(t, { DATABASE_URL: url });
-  t.match(await empty.json('tenants', 'list'), { code: EXIT.refused, error: { code: 'schema_old' } });
+  t.match(await empty.json('tenants', 'list'), {
+    code: EXIT.refused,
+    error: { code: 'schema_old', hint: /run `service-admin migrate` or start the server/ },
+  });
   const would = await empty.json('migrate', '--dry-run');
   t.match(would.data, { dryRun: true, applied: { 0: '0001_tables' } });
   t.same(await runSql(url, `SELECT 1 FROM pg_class WHERE relname = 'migrations'`), []);
   t.same((await empty.json('migrate')).data['applied'], would.data['applied']);
   t.match(await empty.json('tenants', 'list'), { code: EXIT.ok });
   await runSql(url, `INSERT INTO migrations (number, name, sha256) VALUES (9999, '9999_later', '')`);
-  t.match(await empty.json('migrate'), { code: EXIT.refused, error: { code: 'schema', message: /Update the server/ } });
+  const newer = { code: EXIT.refused, error: { code: 'schema', message: /Update the server/ } };
+  for (const command of [['migrate'], ['migrate', '--dry-run'], ['verify'], ['tenants', 'list']])
+    t.match(await empty.json(...command), newer, command.join(' '));
 });

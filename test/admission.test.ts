@@ -206,7 +206,18 @@ t.test('ADMIT-06: a tenant has a quarter of the queue, and tenants are served in
   const out = [...outcomes].filter(([owner, one]) => owner.startsWith('tenant-') && one instanceof TurnedAway);
   const waiting = admission.waiting;
   t.ok(waiting <= 5_000 && waiting >= 4_800, `the queue stays full: ${waiting} wait`);
-  t.ok(out.length < 2_500, 'the large tenant gives way first');
+  const answered = [...outcomes.keys(), ...asked.map(({ owner }) => owner)].filter((owner) =>
+    owner.startsWith('crowd/'),
+  );
+  t.equal(3_000 - answered.length, 16, 'the large tenant gives way first, until it has few places');
+  t.ok(out.length < 1_200, `${out.length} of the others find no place`);
+  const full = world();
+  for (let n = 0; n < 5_064; n++) full.come(`crowd-${n % 5}`, String(n));
+  for (const tenant of ['crowd-0', 'few']) full.come(tenant, 'late');
+  await settle();
+  t.equal(full.admission.waiting, 5_000);
+  t.ok(full.outcomes.get('crowd-0/late') instanceof TurnedAway, 'a tenant with many takes the place of none');
+  t.notOk(full.outcomes.has('few/late'), 'one with few does');
 });
 
 t.test(

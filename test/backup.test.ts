@@ -190,25 +190,32 @@ t.test('BACKUP-04 BACKUP-05: a damaged backup or a failed restore leaves the dat
 t.test('BACKUP-06: a backup that fails leaves no file', async (t) => {
   const { url } = await testDatabase(t);
   const folder = await temporaryFolder(t);
-  const failing = dumpDatabase(url, async ({ about, bytes, read }) =>
-    writeArchive(
-      join(folder, 'never.tar.gz'),
-      {
-        tables: DUMPED_TABLES,
-        bytes,
-        createdAt: 1,
-        version: 'test',
-        ...about,
-        read: async (table) => {
-          if (table === 'items') throw new Error('the connection broke');
-          return read(table);
+  const path = join(folder, 'never.tar.gz');
+  const failing = (existing: 'keep' | 'replace'): Promise<unknown> =>
+    dumpDatabase(url, async ({ about, bytes, read }) =>
+      writeArchive(
+        path,
+        {
+          tables: DUMPED_TABLES,
+          bytes,
+          createdAt: 1,
+          version: 'test',
+          ...about,
+          read: async (table) => {
+            if (table === 'items') throw new Error('the connection broke');
+            return read(table);
+          },
         },
-      },
-      nothing,
-    ),
-  );
-  await t.rejects(failing, /the connection broke/);
+        nothing,
+        existing,
+      ),
+    );
+  await t.rejects(failing('keep'), /the connection broke/);
   t.same(await readdir(folder), []);
+  await writeFile(path, 'the one before');
+  await t.rejects(failing('replace'), /the connection broke/);
+  t.same(await readdir(folder), ['never.tar.gz']);
+  t.equal(await readFile(path, 'utf8'), 'the one before', 'one that was to be replaced is whole');
 });
 
 t.test('BACKUP-06: a file that appears while the backup is made is not replaced', async (t) => {

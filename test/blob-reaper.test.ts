@@ -149,7 +149,8 @@ t.test(
     const stage = await stageOf(t);
     const kept = await stage.item(10);
     const lost = await stage.item(20);
-    const old = new Date(Date.now() - 2 * DAY_MS);
+    const ago = (ms: number): Date => new Date(Date.now() - ms);
+    const old = ago(DAY_MS + MINUTE_MS);
     const place = async (tenantId: string, age: Date): Promise<string> => {
       const ref = `${ulid()}.bin`;
       const folder = join(stage.folder, '..', tenantId);
@@ -159,7 +160,7 @@ t.test(
       return ref;
     };
     const stray = await place(stage.scene.server.tenantId, old);
-    const fresh = await place(stage.scene.server.tenantId, new Date());
+    const fresh = await place(stage.scene.server.tenantId, ago(DAY_MS - MINUTE_MS));
     const stranger = newId();
     await place(stranger, old);
     await rm(join(stage.folder, lost.ref));

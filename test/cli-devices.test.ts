@@ -29,6 +29,7 @@ async function scene(t: WithTeardown, tap: Wiretap = wiretap()): Promise<Scene> 
 t.test('CLI-11 CLI-12 CLI-16: watch prints each change as it arrives, while other commands write', async (t) => {
   const { desk, first } = await scene(t);
   await first.device.put(note('before'));
+  await first.device.put({ ...note('older'), ts: Date.now() - 60_000 });
   const watch = desk.start(['watch', '--json', '--last', '5', '--count', '4']);
   await watch.line(/"ready"/);
   const { id } = await first.device.put(note('one'));
@@ -40,6 +41,7 @@ t.test('CLI-11 CLI-12 CLI-16: watch prints each change as it arrives, while othe
   const { code, data, out } = await watch.result;
   t.equal(code, EXIT.ok);
   t.match(data, [
+    { event: 'known', title: 'older' },
     { event: 'known', title: 'before', payload: { text: 'before' } },
     { event: 'ready' },
     { event: 'item', id, type: 'text', title: 'one', sender: 'First' },

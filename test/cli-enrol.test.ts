@@ -301,6 +301,18 @@ t.test(
     ];
     t.equal((await first.call(['password', 'change'], { answers: differ })).code, EXIT.usage);
 
+    const pairing = first.start(['pair', '--no-qr'], { answers: [[/same digits/, 'yes']] });
+    const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
+    const guest = await machine(t);
+    const answers: Answers = [
+      [/^Account password/, 'battery staple'],
+      [/^Account password/, 'correct horse'],
+    ];
+    const joined = await guest.call(['join', url, ...words.split(' '), '--name', 'Guest'], { answers });
+    t.match(joined, { code: EXIT.ok, notes: /not the account password/ }, 'the words are still valid');
+    // Without the words it would wait for another device.
+    if (joined.code === EXIT.ok) await pairing.result;
+
     const desk = await machine(t);
     const recovered = await desk.call(['recover', url, '--name', 'Back'], {
       answers: [

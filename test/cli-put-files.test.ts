@@ -149,7 +149,7 @@ t.test('CLI-44: a command for a profile that does not exist leaves no folder', a
   t.same(await readdir(home), []);
 });
 
-t.test('CLI-45: search accepts --bin and --type', async (t) => {
+t.test('CLI-45: search accepts --bin and --type, and a list has the sizes', async (t) => {
   const desk = await scene(t);
   await desk.json(['bins', 'add', 'Work things', '--slug', 'work']);
   writeFileSync(desk.at('milk.txt'), 'milk\n');
@@ -162,6 +162,8 @@ t.test('CLI-45: search accepts --bin and --type', async (t) => {
   t.same(await found('--bin', 'work'), ['milk for all', 'milk.txt']);
   t.same(await found('--bin', 'Work things', '--type', 'code'), ['milk.txt']);
   t.same(await found('--type', 'link'), []);
+  const sizes = ((await desk.json(['list'])) as { items: Json[] }).items.map((item) => [titleOf(item), item['size']]);
+  t.same(Object.fromEntries(sizes), { 'milk, bread': 11, 'milk for all': 12, 'milk.txt': 5 });
   t.match(await desk.call(['search', 'milk', '--bin', 'nowhere']), { code: EXIT.notFound });
   t.match(await desk.call(['search', 'milk', '--type', 'nonsense']), { code: EXIT.usage });
 });

@@ -90,7 +90,12 @@ t.test('pairing by six words', async (t) => {
     const asked = new Promise<void>((resolve) => {
       ask = resolve;
     });
-    const offer = await device.offerPairing(async () => {
+    const wraps = () =>
+      all.first.tap.calls.filter(({ path, body }) => path === '/devices/pair-wrap' && body?.['wrappedMasterKey']);
+    const before = wraps().length;
+    const shown: unknown[] = [];
+    const offer = await device.offerPairing(async ({ name, digits }) => {
+      shown.push(name, digits);
       ask();
       return new Promise<boolean>((resolve) => {
         decide = resolve;
@@ -98,9 +103,8 @@ t.test('pairing by six words', async (t) => {
     });
     const attempt = joining(all, offer.words);
     await asked;
-    const wraps = () =>
-      all.first.tap.calls.filter(({ path, body }) => path === '/devices/pair-wrap' && body?.['wrappedMasterKey']);
-    const before = wraps().length;
+    t.same(shown, ['New', attempt.digits.at(-1)]);
+    t.equal(wraps().length, before, 'nothing before the decision');
     decide(false);
     t.match(await refusal(offer.joined), { code: 'rejected' });
     t.match(await refusal(attempt.identity), { name: 'PairingError', code: 'rejected' });

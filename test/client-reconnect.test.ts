@@ -215,6 +215,26 @@ t.test('CLIENT-48: a wait that the server names is observed, up to 15 minutes', 
   t.same(absurd.times('/ws-ticket'), [0, 900], 'never for longer than a quarter of an hour');
 });
 
+t.test('CLIENT-48: a wait that the server names is observed by what waits in the outbox too', async (t) => {
+  const cases: readonly [asked: string, seconds: number, gaps: readonly number[]][] = [
+    ['200', 450, [200, 200]],
+    ['999999999', 950, [900]],
+  ];
+  for (const [asked, seconds, gaps] of cases) {
+    const answer: Trouble['answer'] = (_, response) => refuse(503, response, { 'retry-after': asked });
+    const world = await device(t, await server(t, { answer }));
+    const put = world.device.put({ binId: 'inbox', type: 'text', payload: { text: 'queued' } });
+    t.equal((await refusal(hurried(world.clock, world.traffic, put, 100))).code, 'queued');
+    await world.pass(seconds);
+    const sent = world.times('/items');
+    t.same(
+      sent.slice(1).map((at, before) => Math.round(at - (sent[before] ?? 0))),
+      gaps,
+      `Retry-After ${asked}`,
+    );
+  }
+});
+
 t.test('CLIENT-59: the reconnect time that a close frame names is observed, with jitter and a bound', async (t) => {
   const closing = (code: number, reason: string): Promise<string> =>
     server(t, { socket: (client) => client.on('message', () => client.close(code, reason)) });

@@ -122,20 +122,35 @@ t.test('STORE-12: opening on a full or read-only disk gets `full` or `read_only`
   await again.store.close();
 });
 
-t.test('STORE-13: a second process gets `locked` until the first one ends', async (t) => {
+t.test('STORE-13: a second process gets `locked` until the first one closes the store or ends', async (t) => {
   const folder = join(await temporaryFolder(t), 'store');
   const script = `
     const { openNodeStore } = await import(process.argv[1]);
-    await openNodeStore(process.argv[2], { tenantId: 'tenant', deviceId: '${OWNER.deviceId}' });
+    const open = () => openNodeStore(process.argv[2], { tenantId: 'tenant', deviceId: '${OWNER.deviceId}' });
+    let opened = await open();
     console.log('open');
-    setInterval(() => {}, 1000);`;
+    for await (const _ of process.stdin) {
+      if (opened === undefined) opened = await open();
+      else opened = await opened.store.close();
+      console.log('done');
+    }`;
   const module = new URL('../src/sdk/store/node-store.js', import.meta.url).href;
   const args = ['--input-type=module', '-e', script, module, folder];
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] });
   t.teardown(() => child.kill('SIGKILL'));
   await once(child.stdout, 'data');
   t.equal(await codeOf(openNodeStore(folder, OWNER)), 'locked');
   t.equal((await stat(folder)).mode & 0o777, 0o700);
+  /** Closes the store in the other process, which lives on, or opens it there again. */
+  const turn = async (): Promise<unknown> => {
+    const done = once(child.stdout, 'data');
+    child.stdin.write('turn\n');
+    return done;
+  };
+  await turn();
+  await (await openNodeStore(folder, OWNER)).store.close();
+  await turn();
+  t.equal(await codeOf(openNodeStore(folder, OWNER)), 'locked', 'it was free while the first one had closed it');
   child.kill('SIGKILL');
   await once(child, 'close');
   const { store, repair } = await openNodeStore(folder, OWNER);

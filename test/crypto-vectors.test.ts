@@ -37,6 +37,12 @@ void t.test(
   'CRYPTO-01: every vector file is checked, and the Node binding gives what its valid vectors expect',
   async (t) => {
     t.same(Object.keys(checks).sort(), vectorFiles(), 'one check for each file');
+    const odd = vectorFiles()
+      .flatMap(vectors)
+      .filter(
+        (vector) => Object.keys(vector).sort().join() !== 'comment,expected,input,valid' || vector.comment === '',
+      );
+    t.same(odd, [], 'each is {comment, input, expected, valid}');
     await runAll(t, nodeSodium, true);
   },
 );

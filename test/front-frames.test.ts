@@ -77,6 +77,8 @@ t.test('FAIR-20 FAIR-21: a socket that sends too much closes, and its device mus
       ['pings of the protocol', (socket) => range(1, 70).forEach(() => socket.ws.ping())],
       ['pongs of the protocol', (socket) => range(1, 70).forEach(() => socket.ws.pong())],
     ];
+    const quiet = await socketOf(t, port, mine);
+    await quiet.say(hello);
     for (const [what, send] of attacks) {
       const socket = await socketOf(t, port, mine);
       await socket.say(hello);
@@ -89,6 +91,8 @@ t.test('FAIR-20 FAIR-21: a socket that sends too much closes, and its device mus
       t.equal(refused.status, 429);
       t.equal(refused.headers['retry-after'], '10');
       await (await socketOf(t, port, { query })).say(hello);
+      await quiet.say({ type: 'pong' });
+      t.equal(quiet.closeCode, undefined, 'another socket of the device stays');
       clock.advance(9_999);
       t.equal((await refusedSocket(t, port, mine)).headers['retry-after'], '1');
       clock.advance(1);

@@ -193,6 +193,17 @@ t.test('RATE-16 RATE-05: a client that pauses is still charged for replies it re
 t.test('RATE-13: where the rate of requests is off, bytes are not counted either', (t) => {
   const rates = new DeviceRates({ read: 0, write: 0 }, new TestClock());
   for (let n = 0; n < 100; n++) t.equal(rates.take('a', 'write', MIB), undefined);
+  const reading = new DeviceRates({ read: 1, write: 0 }, new TestClock());
+  const writing = new DeviceRates({ read: 0, write: 1 }, new TestClock());
+  t.ok(reading.take('a', 'read'));
+  t.ok(writing.take('a', 'write', 8 * MIB));
+  for (let n = 0; n < 100; n++) {
+    t.equal(reading.take('a', 'write', MIB), undefined, 'bodies, where writes alone are not limited');
+    t.equal(writing.take('a', 'read', MIB), undefined, 'replies, where reads alone are not limited');
+  }
+  t.ok(refusal(() => reading.take('a', 'read')));
+  t.ok(refusal(() => writing.take('a', 'write')));
+  for (const one of [reading, writing]) one.stop();
   t.end();
 });
 

@@ -227,7 +227,11 @@ t.test('DEV-06 DEV-07 DEV-12: a device may revoke itself, but the last one canno
   const { wire, first, second } = scene;
   const watching = await scene.watch(first);
   const third = await join(wire, second);
-  t.match(await watching.next('device_joined'), { device: { id: third.id, name: 'joined', glyph: 'phone' } });
+  // What a device has to know of it, to seal keys for it.
+  const list = (await wire.get('/devices', { token: first.token })).list('devices');
+  const { online: _, current: __, lastSeenAt: ___, ...joined } = list.find(({ id }) => id === third.id) ?? {};
+  t.ok(joined['pubkey'] && joined['cert']);
+  t.match(await watching.next('device_joined'), { device: { ...joined, name: 'joined', glyph: 'phone' } });
   const out = await wire.post(`/devices/${third.id}/revoke`, {}, { token: third.token });
   t.equal(out.at('device.id'), third.id, 'a device may revoke itself');
   t.equal(

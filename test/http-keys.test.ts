@@ -228,9 +228,9 @@ t.test('ITEM-41: malformed nonce and keys beside a blob and an empty ct are refu
 
 t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG decides which writes need a sig', async (t) => {
   const table = {
-    a: { a: false, b: true, blob: true, beside: false, empty: false },
-    always: { a: false, b: false, blob: false, beside: false, empty: false },
-    never: { a: true, b: true, blob: true, beside: true, empty: true },
+    a: { a: false, b: true, blob: true, beside: false, empty: false, besideB: true },
+    always: { a: false, b: false, blob: false, beside: false, empty: false, besideB: false },
+    never: { a: true, b: true, blob: true, beside: true, empty: true, besideB: true },
   };
   const blobOf = async (of: Scene): Promise<BlobFields> => blobFields(await newBlob(of), of.ids);
   const emptyEnvelope = (ids: string[]): Json => ({ ct: '', nonce: randomBytes(24), keys: sealedFor(...ids) });
@@ -238,16 +238,25 @@ t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG decides which writes need a
     const other = await Scene.start(t, { env: { REQUIRE_SIG: setting } });
     const send = async (body: Json, shape: Shape): Promise<Reply> => other.wire.post('/items', body, other.as(shape));
     const unsigned = other.item({ sig: null });
+    const besideB = async (): Promise<Json> => {
+      const blob = await blobOf(other);
+      return { ...writeBody('b', other.item({ sig: null })), ...blob, blobKeys: wrappedOf(blob.blobKeys) };
+    };
     const replies = {
       a: await send(writeBody('a', unsigned), 'a'),
       b: await send(writeBody('b', other.item({ sig: null })), 'b'),
       blob: await send(blobOnly('a', blobFields(await newBlob(other), other.ids)), 'a'),
       beside: await send({ ...writeBody('a', other.item({ sig: null })), ...(await blobOf(other)) }, 'a'),
       empty: await send(blobOnly('a', await blobOf(other), { payloadEnc: emptyEnvelope(other.ids) }), 'a'),
+      besideB: await send(await besideB(), 'b'),
     };
     for (const [what, pass] of Object.entries(passes)) {
       const reply = replies[what as keyof typeof replies];
-      t.equal(reply.outcome, pass ? '200' : VALIDATION[what === 'b' ? 'b' : 'a'], `${setting}: ${what} without sig`);
+      t.equal(
+        reply.outcome,
+        pass ? '200' : VALIDATION[['b', 'besideB'].includes(what) ? 'b' : 'a'],
+        `${setting}: ${what} without sig`,
+      );
       if (!pass) t.match(reply.at('error.details.path'), /sig$/);
     }
     for (const shape of SHAPES)

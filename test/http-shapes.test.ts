@@ -166,6 +166,11 @@ t.test('SHAPE-07 SHAPE-10: WIRE_SHAPE decides where a request neither names nor 
     const me = await other.wire.get('/me', { token: other.first.token });
     t.equal(me.at('device.paired_at') === undefined, configured === 'a');
     t.equal((await other.wire.get('/nothing')).at('error.hint') === undefined, configured === 'a', 'an error');
+    const token = { token: other.first.token };
+    const named = await other.wire.patch(`/devices/${other.first.id}`, '{"name":"desk"}', token);
+    t.equal(named.at('device.paired_at') === undefined, configured === 'a', 'a body without a mark of either shape');
+    const batch = await other.wire.post('/items/batch', '{"items":[{}]}', token);
+    t.match(batch.list('results'), [{ error: { code: configured === 'a' ? 'validation' : 'invalid_payload' } }]);
     const sockets = { none: undefined, a: 'a', b: 'b' } as const;
     for (const shape of Object.values(sockets)) {
       const socket = await other.wire.connect({ token: other.second.token, ...(shape ? { shape } : {}) });

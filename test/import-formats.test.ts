@@ -244,12 +244,14 @@ t.test('IMPORT-09: a folder of Markdown is imported without links, hidden files 
   await writeFile(join(folder, 'Trips/Lisbon/Plan.md'), '![](map.png)\r\n');
   await writeFile(join(folder, 'Trips/Lisbon/map.png'), Uint8Array.of(0x89, 0x50, 0x4e, 0x47));
   await writeFile(join(folder, 'Trips/empty.md'), '');
+  await writeFile(join(folder, '.hidden.md'), 'hidden');
   await symlink('/etc/passwd', join(folder, 'passwd.md'));
+  await symlink('Trips', join(folder, 'Linked'));
   execFileSync('mkfifo', [join(folder, 'pipe.md')]);
   const document = await at.dry(folder);
   t.same(kindsOf(document), [
-    ...['1 file: file', '1 file: nothing: a link', '1 file: nothing: hidden', '1 file: nothing: no file'],
-    ...['1 image: image', '2 markdown: code'],
+    ...['1 file: file', '1 file: nothing: no file', '1 image: image'],
+    ...['2 file: nothing: a link', '2 file: nothing: hidden', '2 markdown: code'],
   ]);
   const bins = new Map((document['each'] as { where: string; bin: string }[]).map(({ where, bin }) => [where, bin]));
   t.equal(bins.get('Trips/Lisbon/Plan.md'), 'Trips/Lisbon');

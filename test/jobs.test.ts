@@ -71,6 +71,7 @@ t.test('JOB-01 JOB-09: the jobs run once a night, and soon after a start that fo
   const nightly = new Nightly(options);
   await nightly.start();
   for (let night = 1; night <= 3; night++) {
+    t.ok(clock.hasTimer(15.5 * HOUR_MS), 'at noon the next run is 15 and a half hours away');
     clock.advance(DAY_MS);
     await ran.until(night);
     // The event comes from inside the run, which ends with the promises of this turn.

@@ -41,15 +41,19 @@ t.test('MCP-66: on a revoked machine every tool answers revoked, and how to pair
 });
 
 t.test('MCP-67: while the server is away the tools say so, and when it is back they work again', async (t) => {
-  const { liar, identity } = await behindLiar(t);
+  const { all, liar, identity } = await behindLiar(t);
   const platform = { ...(await mcpPlatform()), random: () => 0 };
   const agent = await companion(t, { identity, platform });
-  await agent.list();
+  const { id } = await all.first.device.put(note('from before'));
+  t.match(await agent.list(), { total: 1 });
   liar.raw = () => ({ status: 503, body: '{"error":{"code":"unavailable","message":"no"}}' });
   t.match(await agent.refused('sb_list_items'), { code: 'server_trouble' });
   t.match(await agent.refused('sb_put_item', text('x')), { code: 'server_trouble' });
+  t.match(await agent.refused('sb_search', { query: 'before' }), { code: 'server_trouble' });
   liar.honest();
-  t.match(await agent.list(), { total: 0, complete: true });
+  t.match(await agent.list(), { total: 1, complete: true, items: [{ id }] });
+  const put = await agent.put('inbox', { text: 'again' });
+  t.match(await shows(all.first, put.id), { payload: { text: 'again' } });
 });
 
 t.test('MCP-68: a put whose answer was lost is kept, sent again, and made once', async (t) => {

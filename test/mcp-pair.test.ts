@@ -9,6 +9,7 @@ import { holdInstance } from '../src/mcp/lock.js';
 import type { Answers } from './support/answers.js';
 import { next, wiretap, world, refusal, type World } from './support/client-world.js';
 import { newIdentity } from './support/client.js';
+import { ShiftedClock } from './support/clock.js';
 import { desk, pairingOf, saveIdentity, type Desk } from './support/mcp-desk.js';
 import { temporaryFolder } from './support/postgres.js';
 
@@ -185,7 +186,8 @@ t.test('MCP-03: an account password is prompted for without echo, again if misty
 });
 
 t.test('MCP-04: a pairing that fails ends with its own code, and keeps nothing', async (t) => {
-  const scene = await world(t);
+  const clock = new ShiftedClock();
+  const scene = await world(t, { clock });
   await scene.first.device.connect();
   const one = await desk(t);
   const refused = await offered(scene, () => false);
@@ -205,6 +207,10 @@ t.test('MCP-04: a pairing that fails ends with its own code, and keeps nothing',
   one.tap.lie = ({ path }, body) =>
     path === '/devices/pair-fetch-npk' ? { ...body, confirmation: 'A'.repeat(43) } : undefined;
   t.match(await one.call(argv(words)), { code: 6, notes: /untrusted.*somebody may be in between/ });
+  const late = await offered(scene);
+  clock.advance(300_001);
+  one.tap.lie = () => undefined;
+  t.match(await one.call(argv(late.words)), { code: 5, notes: /pairing_expired.*Show new words/ });
   t.match(await refusal(pairingOf(one)), { code: 'not_paired' });
 });
 
@@ -328,8 +334,10 @@ t.test('MCP-15: status reports the pairing and what is wrong, as lines or as JSO
   const scene = await world(t);
   await scene.first.device.connect();
   const one = await desk(t);
+  const printed: string[] = [];
   const status = async () => {
     const outcome = await one.call(['status', '--json']);
+    printed.push(outcome.out, outcome.notes);
     return { code: outcome.code, ...(JSON.parse(outcome.out) as Record<string, unknown>) };
   };
   t.match(await status(), { code: 3, paired: false, running: null, version: '1.2.3', error: { code: 'not_paired' } });
@@ -347,7 +355,7 @@ t.test('MCP-15: status reports the pairing and what is wrong, as lines or as JSO
     token.text,
     ...[masterKey, keys.secretKey].map((key) => Buffer.from(key).toString('base64url')),
   ])
-    t.notOk(plain.out.includes(secret));
+    for (const text of [plain.out, plain.notes, ...printed]) t.notOk(text.includes(secret));
   await saveIdentity(one.keeper, { ...(await pairingOf(one)), token: { text: 'expired', expiresAt: 5 } });
   t.match(await status(), { code: 0 });
   t.not((await pairingOf(one)).token.text, 'expired', 'an expired token is renewed and kept');

@@ -131,7 +131,7 @@ t.test('MCP-45: a list accepts bin, limit and since, and gives the newest first'
   const all = await world(t);
   const agent = await paired(t, all);
   const { device } = all.first;
-  await device.bins.create('01work', { name: 'Work' }, 'work');
+  await device.bins.create('01work', { name: 'My things' }, 'work');
   const at = (time: string, binId = 'inbox') =>
     device.put({ binId, type: 'text', payload: { text: time }, ts: Date.parse(time) });
   const old = await at('2026-01-01T00:00:00.000Z');
@@ -141,6 +141,7 @@ t.test('MCP-45: a list accepts bin, limit and since, and gives the newest first'
   t.same(await ids({}), [late.id, middle.id, old.id]);
   t.same(await ids({ bin: 'work' }), [middle.id]);
   t.same(await ids({ bin: '01work' }), [middle.id]);
+  t.same(await ids({ bin: 'My things' }), [middle.id]);
   t.match(await agent.list({ limit: 1 }), { total: 3, items: [{ id: late.id }], notes: [/2 more items fit/] });
   t.same(await ids({ since: '2026-02-01T10:00:00Z' }), [late.id, middle.id], 'since includes its time');
   t.same(await ids({ since: '2026-02-01T12:00:00+02:00' }), [late.id, middle.id]);
@@ -151,6 +152,7 @@ t.test('MCP-45: a list accepts bin, limit and since, and gives the newest first'
     t.match(await agent.refused('sb_list_items', args), { code: 'bad_input' }, JSON.stringify(args));
   for (let more = 0; more < 22; more++) await device.put({ binId: 'inbox', type: 'text', payload: { text: 'more' } });
   t.match(await agent.list(), { total: 25, items: { length: 20 } });
+  t.match(await agent.list({ limit: 200 }), { total: 25, items: { length: 25 } });
 });
 
 t.test('MCP-59: an answer has a bound: what exceeds it is cut, and marked as cut', async (t) => {

@@ -1,4 +1,5 @@
 /** The metrics that Prometheus reads. */
+import { Server as HttpServer } from 'node:http';
 import { createServer, Server } from 'node:net';
 import { once } from 'node:events';
 import t from 'tap';
@@ -16,6 +17,17 @@ const valueOf = (text: string, name: string): number =>
 t.test('METRIC-01 METRIC-02 METRIC-03: METRICS_PORT serves the metrics, which name no tenant or token', async (t) => {
   const port = await freePort();
   const server = await runServer(t, { env: { METRICS_PORT: String(port) } });
+  const reply = await fetch(`http://127.0.0.1:${port}/metrics`);
+  t.match(reply.headers.get('content-type'), /^text\/plain; version=\d/);
+  const label = '\\w+="[^"\\n]*"';
+  const line = new RegExp(
+    `^(# (HELP|TYPE) \\w+ .+|\\w+(\\{${label}(,${label})*\\})? (-?[\\d.]+(e[-+]?\\d+)?|NaN|\\+Inf))?$`,
+  );
+  t.same(
+    (await reply.text()).split('\n').filter((text) => !line.test(text)),
+    [],
+    'each line is a comment or a sample',
+  );
   const scrape = async (): Promise<string> => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
   const first = await claim(server.wire);
   const second = await join(server.wire, first);
@@ -50,6 +62,15 @@ t.test('METRIC-01 METRIC-02 METRIC-03: METRICS_PORT serves the metrics, which na
   t.equal((await server.wire.get('//metrics')).status, 404, 'the client port does not serve metrics');
   await server.stop();
   await t.rejects(scrape());
+});
+
+t.test('METRIC-01: without METRICS_PORT nothing listens for metrics', async (t) => {
+  const listened = t.capture(Server.prototype, 'listen', Server.prototype.listen);
+  await runServer(t);
+  t.same(
+    listened().filter(({ receiver }) => receiver instanceof HttpServer),
+    [],
+  );
 });
 
 t.test('METRIC-04: metrics listen on the loopback address alone, unless METRICS_HOST is set', async (t) => {

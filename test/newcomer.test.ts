@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 import { ApiError } from '../src/sdk/errors.js';
+import { storeError } from '../src/sdk/store/error.js';
 import { checkVault } from '../src/cli/doctor/vault.js';
 import type { DoctorContext } from '../src/cli/doctor/finding.js';
 import { sizeText } from '../src/cli/transfer.js';
@@ -66,6 +67,10 @@ t.test(
 t.test('CLI-34 DOCTOR-19: a full disk is reported as such, with what to do, also by doctor', async (t) => {
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
   t.match(failureOf(full), { message: 'the disk is full', hint: /Make room.*`service-device status`/ });
+  t.match(failureOf(storeError('full')), {
+    code: 'store_full',
+    message: /no room left.*works again when there is room/,
+  });
   t.notMatch(failureFrom(full, () => undefined).hint, /service-device/, 'the other programs do not have this command');
   const context = { withDevice: () => Promise.reject(full) };
   const [finding, ...more] = await checkVault({ context } as unknown as DoctorContext, undefined);

@@ -268,7 +268,12 @@ function buckets(t: Test, newBucket: NewBucket): void {
     });
     t.equal(bucket.logs.length, 1);
     t.match(JSON.parse(bucket.logs[0] ?? ''), { reason: 'denied', msg: /^(s3|gcs) head: 403/ });
-    t.notMatch(bucket.logs.join(''), /https?:|Signature|Bearer|PRIVATE|BEGIN/i);
+    await bucket.down();
+    await refusalOf(bucket.store.head(newName()));
+    await bucket.up();
+    t.equal(bucket.logs.length, 2);
+    t.match(JSON.parse(bucket.logs[1] ?? ''), { reason: 'unreachable', code: 'ECONNREFUSED' });
+    t.notMatch(bucket.logs.join(''), /https?:|127\.0\.0\.1|Signature|Bearer|PRIVATE|BEGIN|\.bin/i);
   });
 }
 

@@ -78,9 +78,13 @@ t.test(
     const tenants = await store.tenants('', 10);
     t.match(tenants, [
       { slug: 'anna', email: 'anna@example.com', state: 'active', devices: 1, items: 1 },
-      { slug: 'berta', claimedAt: null, devices: 0, items: 0 },
+      { slug: 'berta', claimedAt: null, devices: 0, items: 0, storageBytes: 0 },
     ]);
-    t.equal((await store.tenants('anna', 10)).length, 1);
+    const [used] = await server.sql('SELECT sum(bytes)::int AS bytes FROM items');
+    t.ok(Number(used?.['bytes']) > 0);
+    t.equal(tenants[0]?.storageBytes, used?.['bytes']);
+    t.match(await store.tenants('', 1), [{ slug: 'anna' }]);
+    t.match(await store.tenants('anna', 10), [{ slug: 'berta' }]);
     const socket = await at('anna').connect({ token: device.token });
     const hosting = new HostingStore(poolOf(t, server.databaseUrl));
     const remove = async (): Promise<string> => hosting.removeSome(anna, 2_000, Date.now());

@@ -40,11 +40,14 @@ class Driver {
   async ask(method: string, path: string, expected: number, options: Ask = {}): Promise<Reply> {
     const { body } = options;
     const reply = await this.scene.wire.ask(method, path, { shape: this.shape, ...options });
-    if (expected < 300 && body !== undefined) {
-      const sent: unknown = JSON.parse(JSON.stringify(spelled(this.shape, body)));
-      this.t.equal(this.documented.bodyFaults(method, `/api${path}`, sent), '', `body of ${method} ${path}`);
-    }
+    if (expected < 300 && body !== undefined) this.sent(method, path, body);
     return this.check(method, path, expected, reply);
+  }
+
+  /** Checks a body that the server took. */
+  sent(method: string, path: string, body: unknown): void {
+    const sent: unknown = JSON.parse(JSON.stringify(spelled(this.shape, body)));
+    this.t.equal(this.documented.bodyFaults(method, `/api${path}`, sent), '', `body of ${method} ${path}`);
   }
 
   check(method: string, path: string, expected: number, reply: Reply): Reply {
@@ -201,7 +204,9 @@ async function pairing(driver: Driver): Promise<void> {
   await driver.ask('POST', '/devices/pair-fetch-npk', 400, { body: npkBody(newCode()) });
   const bare = newCode();
   await driver.mine('POST', '/devices/pair-init', 200, { code: bare, epk: randomBytes(32) });
-  const joining = scene.wire.post('/devices/pair-fetch-npk', npkBody(bare, { host: null }), { shape: driver.shape });
+  const request = npkBody(bare, { host: null });
+  driver.sent('POST', '/devices/pair-fetch-npk', request);
+  const joining = scene.wire.post('/devices/pair-fetch-npk', request, { shape: driver.shape });
   await waitForRequest(scene.wire, scene.first);
   await driver.mine('GET', '/devices/pair-requests', 200);
   await driver.mine('POST', '/devices/pair-wrap', 200, wrapBody(bare, { deviceCert: null, confirmation: null }));
@@ -266,6 +271,7 @@ async function hosted(driver: Driver): Promise<void> {
   const apex = new Wire(server.port, named('sync.test'));
   const { shape } = driver;
   const body = { email: 'me@example.com', subdomain: 'anna' };
+  driver.sent('POST', '/signup', body);
   driver.check('POST', '/signup', 200, await apex.post('/signup', body, { shape }));
   driver.check('POST', '/signup', 409, await apex.post('/signup', body, { shape }));
   driver.check('POST', '/signup', 404, await server.wire.post('/signup', body, { shape }));
@@ -279,6 +285,7 @@ async function hosted(driver: Driver): Promise<void> {
   const test = '/admin/test-tenants';
   const bytes = Buffer.alloc(32, 9).toString('base64url');
   const tests = { subdomain: 'load-a', devices: [{ id: '01J00000000000000000000000', pubkey: bytes, cert: bytes }] };
+  driver.sent('POST', test, tests);
   driver.check('POST', test, 200, await server.wire.post(test, tests, operator));
   driver.check('POST', test, 409, await server.wire.post(test, tests, operator));
   driver.check('POST', test, 403, await server.wire.post(test, tests, { shape, token: 'another' }));
@@ -355,6 +362,11 @@ for (const shape of SHAPES) {
       documented.successes.filter((success) => !documented.seen.has(success)),
       [],
       'every success of every endpoint was seen',
+    );
+    t.same(
+      documented.bodies.filter((operation) => !documented.taken.has(operation)),
+      [],
+      'and every body that it takes',
     );
   });
 

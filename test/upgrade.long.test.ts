@@ -1,6 +1,8 @@
 /** Upgrade of the embedded database to another major version: real old programs, real servers, a kill at every step. */
+import { execFile } from 'node:child_process';
 import { readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { planUpgrade, requireSpace } from '../src/server/storage/embedded/upgrade-plan.js';
@@ -9,9 +11,12 @@ import { admin } from './support/admin.js';
 import { mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { oldPostgres, startOld, withoutOld } from './support/old-postgres.js';
 import { runServer, spawnServer } from './support/server.js';
+import { smallDisk } from './support/small-disk.js';
 import { contents, filledFolder, killedBefore, majorIn } from './support/upgrades.js';
 
 t.setTimeout(840_000);
+
+const run = promisify(execFile);
 
 const from = oldPostgres?.major ?? 0;
 const folder = oldPostgres?.folder ?? '';
@@ -37,11 +42,25 @@ t.test('OPER-22 OPER-23 OPER-25: a major upgrade keeps all rows and can be undon
   t.ok(plan.freeBytes > 0);
   t.throws(() => requireSpace({ ...plan, freeBytes: 1_000_000 }), { name: 'UpgradeError', reason: 'space' });
   requireSpace({ ...plan, freeBytes: plan.needBytes });
+  // Less than an empty cluster alone is taken to need.
+  const disk = await smallDisk(t, '128m');
+  if (disk !== undefined) {
+    await run('cp', ['-a', dataDir, join(disk, 'data')]);
+    const there = await admin(t, { DATA_DIR: join(disk, 'data') });
+    for (const more of [[], ['--dry-run']])
+      t.match(await there.json('upgrade-postgres', ...more), { code: EXIT.refused, error: { code: 'space' } });
+    t.same((await readdir(join(disk, 'data'))).sort(), before);
+  }
 
   const running = await startOld(t, dataDir);
   t.match(await call.json('upgrade-postgres'), { code: EXIT.unavailable, error: { code: 'busy' } });
   await running.stop();
   t.equal(await majorIn(join(dataDir, 'postgres')), from, 'the database is unchanged');
+  const added = (await readdir(dataDir)).filter((name) => !before.includes(name));
+  t.same(
+    added.filter((name) => name !== 'postgres.upgrade-lock'),
+    [],
+  );
 
   const done = await call.plain('upgrade-postgres');
   t.equal(done.code, EXIT.ok, done.stderr);

@@ -30,6 +30,7 @@ t.test(
     t.equal((await stat(file)).mode & 0o777, 0o600);
     const bytes = await readFile(file, 'latin1');
     for (const content of ['spare', 'Beans', 'garden', 'record']) t.notOk(bytes.includes(content), content);
+    for (const content of ['spare', 'Beans', 'garden']) t.notOk(terminal.all().includes(content), `told: ${content}`);
     for (const phrase of [at.phrase, wrong]) {
       const words = phrase.split(' ');
       for (const [n, word] of words.entries()) {

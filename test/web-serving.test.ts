@@ -166,6 +166,7 @@ t.test('WEB-05: the web app’s files are restricted to their origin and name th
     t.equal(headers['cross-origin-resource-policy'], 'same-origin');
     t.equal(headers['x-content-type-options'], 'nosniff');
     t.equal(headers['referrer-policy'], 'no-referrer');
+    t.match(headers['content-security-policy'], /; frame-ancestors 'none'(;|$)/, 'no page may frame it');
     const permissions = String(headers['permissions-policy']);
     for (const used of ['camera', 'clipboard-write', 'publickey-credentials-get'])
       t.ok(permissions.includes(`${used}=(self)`), used);

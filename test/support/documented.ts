@@ -23,6 +23,8 @@ export class Documented {
   private readonly compiled = new Map<string, ValidateFunction>();
   /** What was checked: `POST /api/items 200`. */
   readonly seen = new Set<string>();
+  /** Whose body was checked: `POST /api/items`. */
+  readonly taken = new Set<string>();
 
   constructor(readonly document: Json) {
     const components = objectOf(document['components']);
@@ -72,10 +74,22 @@ export class Documented {
   bodyFaults(method: string, path: string, body: unknown): string {
     const template = this.templateOf(method, path.split('?')[0] ?? '') ?? '';
     const at = ['paths', template, method.toLowerCase(), 'requestBody'];
+    this.taken.add(`${method} ${template}`);
     const found = objectOf(objectOf(objectOf(this.document['paths'])[template])[method.toLowerCase()])['requestBody'];
     if (found === undefined)
       return Object.keys(objectOf(body)).length === 0 ? '' : `${method} ${template} takes no body`;
     return this.faults([...at, 'content', 'application/json', 'schema'], body);
+  }
+
+  /** Every operation of the document that takes a body of JSON: `POST /api/items`. */
+  get bodies(): string[] {
+    return Object.entries(objectOf(this.document['paths'])).flatMap(([path, methods]) =>
+      Object.entries(objectOf(methods))
+        .filter(
+          ([, operation]) => 'application/json' in objectOf(objectOf(objectOf(operation)['requestBody'])['content']),
+        )
+        .map(([method]) => `${method.toUpperCase()} ${path}`),
+    );
   }
 
   /** Every operation of the document with a status below 400: `POST /api/items 200`. */
