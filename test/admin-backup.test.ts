@@ -116,26 +116,29 @@ t.test('OPER-16 OPER-17: a restore verifies the file, replaces data only after a
   t.not(me.text('epoch'), epoch);
 });
 
-t.test('OPER-18: a backup whose schema the database cannot be brought to is refused, with what to do', async (t) => {
-  const { url } = await testDatabase(t);
-  const call = await admin(t, { DATABASE_URL: url });
-  const folder = await temporaryFolder(t);
-  const file = join(folder, 'backup.tar.gz');
-  await call.json('backup', file);
-  const newer = join(folder, 'newer.tar.gz');
-  const source = { tables: [], bytes: 0, createdAt: 1, version: '99.0.0', schema: 9_999, postgres: '18' };
-  await writeArchive(newer, { ...source, read: () => Promise.reject(new Error('no tables')) }, () => undefined);
-  t.match(await call.json('restore', newer), {
-    code: EXIT.refused,
-    error: { code: 'schema', message: /which this version \(schema \d+\) cannot read$/, hint: /99\.0\.0/ },
-  });
-  await runSql(url, 'UPDATE migrations SET number = number + 1 WHERE number = (SELECT max(number) FROM migrations)');
-  t.match(await call.json('backup', join(folder, 'no.tar.gz')), { code: EXIT.refused }, 'no backup is made either');
-  t.match(await call.json('restore', file), {
-    code: EXIT.refused,
-    error: { code: 'schema', message: /older schema/, hint: /without tables/ },
-  });
-});
+t.test(
+  'OPER-18 OPER-27: a backup whose schema the database cannot be brought to is refused, with what to do',
+  async (t) => {
+    const { url } = await testDatabase(t);
+    const call = await admin(t, { DATABASE_URL: url });
+    const folder = await temporaryFolder(t);
+    const file = join(folder, 'backup.tar.gz');
+    await call.json('backup', file);
+    const newer = join(folder, 'newer.tar.gz');
+    const source = { tables: [], bytes: 0, createdAt: 1, version: '99.0.0\u009b2J', schema: 9_999, postgres: '18' };
+    await writeArchive(newer, { ...source, read: () => Promise.reject(new Error('no tables')) }, () => undefined);
+    t.match(await call.json('restore', newer), {
+      code: EXIT.refused,
+      error: { code: 'schema', message: /which this version \(schema \d+\) cannot read$/, hint: /99\.0\.0<U\+009B>2J/ },
+    });
+    await runSql(url, 'UPDATE migrations SET number = number + 1 WHERE number = (SELECT max(number) FROM migrations)');
+    t.match(await call.json('backup', join(folder, 'no.tar.gz')), { code: EXIT.refused }, 'no backup is made either');
+    t.match(await call.json('restore', file), {
+      code: EXIT.refused,
+      error: { code: 'schema', message: /older schema/, hint: /without tables/ },
+    });
+  },
+);
 
 /** A database of an older schema with the rows of `from`, as far as that schema has their tables and columns. */
 async function olderDatabase(t: Test, upTo: number, from: string): Promise<string> {

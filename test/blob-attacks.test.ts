@@ -14,7 +14,7 @@ const REF = '01ARZ3NDEKTSV4RRFFQ69G5FB1.bin';
 
 t.test('BLOB-31: with too many uploads open, those whose URL has expired are released', async (t) => {
   let open = 1_000;
-  let arrived: StoredObject | undefined;
+  const arrived: StoredObject[] = [];
   const one = { tenantId: TENANT, ref: REF, size: 5, contentType: 'a/b', session: null, kept: 0 };
   const expired = Array.from({ length: 3 }, () => one);
   const rows: Partial<BlobStore> = {
@@ -33,7 +33,7 @@ t.test('BLOB-31: with too many uploads open, those whose URL has expired are rel
   const store: Partial<ObjectStore> = {
     kind: 'local',
     signUpload: () => Promise.resolve({ url: 'http://here/blob', headers: {} }),
-    head: () => Promise.resolve(arrived),
+    head: () => Promise.resolve(arrived[0]),
   };
   const blobs = new Blobs({
     store: store as ObjectStore,
@@ -46,7 +46,7 @@ t.test('BLOB-31: with too many uploads open, those whose URL has expired are rel
   t.match(await blobs.uploadUrl(TENANT, wish), { url: 'http://here/blob' });
   t.equal(open, 997);
   open = 1_000;
-  arrived = { tenantId: TENANT, ref: REF, size: 5, modifiedAt: 1 };
+  arrived.push({ tenantId: TENANT, ref: REF, size: 5, modifiedAt: 1 });
   t.match(await blobs.uploadUrl(TENANT, wish), { url: 'http://here/blob' }, 'those that have arrived are open no more');
   t.equal(open, 997);
   open = 1_000;

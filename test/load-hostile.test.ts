@@ -81,26 +81,32 @@ t.test('LOAD-21: no delete is signed for an item that a server only claims to be
   }
 });
 
-t.test('LOAD-17: a tenant whose creation was not answered is removed, one whose name was taken stays', async (t) => {
-  for (const outcome of ['cut', 'broken', 'taken'] as const) {
-    const there = new Set(outcome === 'taken' ? ['load-plan-0-0'] : []);
+t.test('LOAD-11 LOAD-17: a tenant that may have been made is removed, one that was there before stays', async (t) => {
+  const name = 'load-plan-0-0';
+  for (const [outcome, before] of [
+    ['cut', false],
+    ['broken', false],
+    ['unreadable', false],
+    ['taken', false], // by another run, after the names were listed
+    ['broken', true],
+  ] as const) {
+    const there = new Set(before ? [name] : []);
     const { url } = await answering(t, (request, reply) => {
       request.resume();
-      if (request.method === 'DELETE') {
-        reply.end(JSON.stringify({ removed: there.delete(request.url?.split('/').at(-1) ?? '') }));
-        return;
-      }
-      there.add('load-plan-0-0');
-      reply.statusCode = outcome === 'taken' ? 409 : 503;
-      if (outcome === 'cut') request.socket.destroy();
-      else reply.end(JSON.stringify({ error: { code: outcome } }));
+      if (request.method === 'GET') return reply.end(JSON.stringify({ tenants: [...there].map((slug) => ({ slug })) }));
+      if (request.method === 'DELETE')
+        return reply.end(JSON.stringify({ removed: there.delete(request.url?.split('/').at(-1) ?? '') }));
+      there.add(name);
+      reply.statusCode = { cut: 503, broken: 503, unreadable: 200, taken: 409 }[outcome];
+      if (outcome === 'cut') return request.socket.destroy();
+      return reply.end(JSON.stringify({ error: { code: outcome } }));
     });
     const access = { adminToken: 'token' };
     const share = { part: 0, parts: 1 };
     const worker = await LoadWorker.open({ plan: { ...PLAN, url }, share, access, onTick: NOTHING });
     await t.rejects(worker.prepare(), outcome);
     t.same(await worker.remove(), []);
-    t.same([...there], outcome === 'taken' ? ['load-plan-0-0'] : [], outcome);
+    t.same([...there], before || outcome === 'taken' ? [name] : [], outcome);
   }
 });
 

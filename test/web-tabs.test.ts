@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import type { ItemRow } from '../src/web/link/messages.js';
+import { pagesText } from '../src/web/ui/strings-pages.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
 import { until } from './support/events.js';
 import { runServer } from './support/server.js';
@@ -167,3 +168,54 @@ t.test('WEB-59: while locked no tab holds a device or shows items; unlocking one
     return phase?.phase === 'locked';
   });
 });
+
+t.test(
+  'WEB-76: a save that ends late closes no other dialog, and a key pressed twice opens one',
+  { skip },
+  async (t) => {
+    const { app, proxy } = await scene(t);
+    const { page } = app;
+    const dialogs = (): Promise<number> => page.$$eval('dialog[open]', ({ length }) => length);
+    const drawn = (): Promise<unknown> =>
+      page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+    await app.call('put', text('short'));
+    const { items } = await app.shows('list', ({ items }) => items.some(({ pending }) => !pending));
+    await page.evaluate((id) => location.assign(`#/item/${id}`), items[0]?.id);
+    await page.waitForSelector('.item-body');
+    await page.evaluate(() => {
+      for (let times = 0; times < 2; times++) dispatchEvent(new KeyboardEvent('keydown', { key: 'm' }));
+    });
+    await page.waitForSelector('dialog[open]');
+    await app.call('hidden'); // answered after what the keys asked for
+    await drawn();
+    t.equal(await dialogs(), 1);
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelector('dialog') === null);
+    await page.keyboard.press('e');
+    const field = await page.waitForSelector('form.item textarea');
+    // Too long for the outbox: it is uploaded first, and the save ends after that.
+    await field?.evaluate((area) => {
+      area.value = 'long '.repeat(40_000);
+      area.dispatchEvent(new Event('input', { bubbles: true }));
+    });
+    proxy.swallow(true);
+    await page.click('form.item button[type=submit]');
+    await page.waitForSelector('form.item button[type=submit][aria-disabled=true]');
+    await page.evaluate(() => location.assign('#/settings'));
+    await page.waitForFunction(
+      (label) => {
+        const found = [...document.querySelectorAll('button')].find((one) => one.innerText.trim() === label);
+        found?.click();
+        return found !== undefined;
+      },
+      {},
+      pagesText.settings.archive.import,
+    );
+    await page.waitForSelector('dialog[open]');
+    proxy.swallow(false);
+    await app.shows('list', ({ items }) => items.some(({ title, pending }) => title.startsWith('long') && !pending));
+    await drawn();
+    t.equal(await dialogs(), 1, 'what was opened meanwhile is still there');
+    t.same(app.faults, []);
+  },
+);

@@ -90,6 +90,7 @@ interface Making {
  */
 export async function makeTenants(by: Making, onMade: (tenant: FleetTenant) => void): Promise<void> {
   const { sodium, target, adminToken, plan, share, signal } = by;
+  const others = new Set(await testTenants(target, adminToken, plan.name));
   let last: FleetTenant | undefined;
   await forEach([...Array(shareOf(plan.tenants, share)).keys()], async (at) => {
     signal.throwIfAborted();
@@ -102,18 +103,19 @@ export async function makeTenants(by: Making, onMade: (tenant: FleetTenant) => v
     const body = JSON.stringify({ subdomain: slug, devices: listed });
     const path = '/api/admin/test-tenants';
     const tenant = { host: undefined, slug, masterKey, binId: 'inbox', devices: [] };
-    const { body: answer } = await target
-      .send({ method: 'POST', path, token: adminToken, body })
-      .catch((error: unknown) => {
-        // Without an answer it may exist.
-        if (!(error instanceof Refused) || error.status === 0 || error.status >= 500) onMade(tenant);
-        throw error;
-      });
-    const reply = made(answer, '');
-    last = {
-      ...{ ...tenant, host: new URL(reply.url).host },
-      devices: devices.map((device, nth) => ({ ...device, token: reply.tokens[nth] ?? '' })),
-    };
+    try {
+      const { body: answer } = await target.send({ method: 'POST', path, token: adminToken, body });
+      const reply = made(answer, '');
+      last = {
+        ...{ ...tenant, host: new URL(reply.url).host },
+        devices: devices.map((device, nth) => ({ ...device, token: reply.tokens[nth] ?? '' })),
+      };
+    } catch (error) {
+      // Unless it was refused it may exist; one that existed before is another run's.
+      const isRefused = error instanceof Refused && error.status >= 400 && error.status < 500;
+      if (!isRefused && !others.has(slug)) onMade(tenant);
+      throw error;
+    }
     onMade(last);
   });
   if (last !== undefined) await known(target, last);

@@ -294,9 +294,11 @@ export async function releaseExpired(
   const gone: ObjectName[] = [];
   const settle = async (upload: OpenUpload): Promise<void> => {
     const object = await store.head(upload);
-    // The end of the upload by the store's clock, which may be ahead of ours.
-    if (object?.size === upload.size) await rows.markReady(upload, upload.size, Math.min(object.modifiedAt, turn.now));
-    else if (await rows.giveUp(upload, turn.now)) {
+    if (object?.size === upload.size) {
+      // The end of the upload, by the store's clock, which may be ahead of ours. One in parts may have the time of its begin.
+      const at = upload.session === null ? Math.min(object.modifiedAt, turn.now) : turn.now;
+      await rows.markReady(upload, upload.size, at);
+    } else if (await rows.giveUp(upload, turn.now)) {
       // The row is dying now: the nightly run removes an object that cannot be removed here.
       if (object !== undefined || upload.session !== null) await discard(store, upload);
       gone.push(upload);

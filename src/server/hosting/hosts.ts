@@ -161,7 +161,8 @@ export class TenantHosts {
       let stale = false;
       for (const change of changes) {
         // The statement began before a signup here. The position stays, so the next read includes the name again.
-        if (change.tenantId === null && this.added.has(change.slug)) stale = true;
+        const isOlder = this.added.has(change.slug) && this.bySlug.get(change.slug) !== (change.tenantId ?? undefined);
+        if (isOlder) stale = true;
         else this.apply(change);
       }
       if (!stale) this.position = position;

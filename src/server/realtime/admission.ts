@@ -65,8 +65,8 @@ export class Admission {
   /** By tenant; tenants are served in turn. */
   private readonly queue = new Map<string, Waiter[]>();
   private window = WINDOW_INITIAL;
-  /** Sockets per second that the database is estimated to admit. */
-  rate = RATE_INITIAL;
+  /** Sockets per second that the database admitted in the last measurements. */
+  private learned = RATE_INITIAL;
   private underWay = 0;
   /** When the last answer arrived, or the first of those under way was admitted, ms. */
   private answeredAt = 0;
@@ -74,7 +74,7 @@ export class Admission {
    * How often the window was halved: slow answers to sockets admitted before the last halving do not halve it again.
    */
   private halvings = 0;
-  /** The answers counted for one window, while others wait; see `learn`. */
+  /** The answers counted while others wait; see `learn`. */
   private measured = { since: 0, answers: 0, target: WINDOW_INITIAL, halved: false };
   /** The latest time promised to a socket that was turned away, ms. */
   private latestPromise = 0;
@@ -115,8 +115,11 @@ export class Admission {
         return working.then(() => true, isAnswer);
       };
       if (!this.makeRoom({ tenantId, owner })) return turnAway();
+      const isFirst = this.waiting === 0;
       this.enter(tenantId, { owner, start, turnAway });
       this.admit();
+      // Not from when the window had room.
+      if (isFirst && this.waiting > 0) this.measureFrom(this.options.clock.now());
     });
   }
 
@@ -133,7 +136,7 @@ export class Admission {
   private makeRoom({ tenantId, owner }: Arrival): boolean {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
-    const capacity = Math.min(WAITING_MAX, Math.ceil(this.rateAt(this.options.clock.now()) * WAIT_MAX_S));
+    const capacity = Math.min(WAITING_MAX, this.admittedWithin(this.waiting > 0 ? this.rate : this.learned));
     const own = this.queue.get(tenantId)?.length ?? 0;
     if (own >= Math.max(TENANT_MIN, capacity * TENANT_SHARE)) return false;
     if (this.waiting < capacity) return true;
@@ -172,7 +175,10 @@ export class Admission {
       if (waiter === undefined) return;
       const begunAt = this.options.clock.now();
       const { halvings } = this;
-      if (this.underWay++ === 0) this.measureFrom(begunAt);
+      if (this.underWay++ === 0) {
+        this.answeredAt = begunAt;
+        this.measureFrom(begunAt);
+      }
       void waiter.start().then((ok) => {
         this.underWay--;
         const slow = !ok || this.options.clock.now() - begunAt > SLOW_MS;
@@ -207,36 +213,42 @@ export class Admission {
     if (this.waiting > 0) {
       if (++measured.answers < measured.target) return;
       const ms = now - measured.since;
-      if (ms > 0) this.rate = this.mixed((measured.answers * 1_000) / ms, Math.max(RATE_WEIGHT, ms / RATE_MS));
+      if (ms > 0) this.learned = this.mixed((measured.answers * 1_000) / ms, Math.max(RATE_WEIGHT, ms / RATE_MS));
       if (!measured.halved) this.window = Math.min(WINDOW_MAX, this.window + WINDOW_STEP);
     }
     this.measureFrom(now);
   }
 
+  /** Counts from now on, to no more than can wait at a time: a queue that is shorter would never end the measurement. */
   private measureFrom(now: number): void {
-    this.answeredAt = now;
-    this.measured = { since: now, answers: 0, target: this.window, halved: false };
+    const most = Math.max(WINDOW_MIN, Math.floor(this.admittedWithin(this.learned) / 2));
+    this.measured = { since: now, answers: 0, target: Math.min(this.window, most), halved: false };
+  }
+
+  private admittedWithin(rate: number): number {
+    return Math.ceil(rate * WAIT_MAX_S);
   }
 
   private mixed(measured: number, weight: number): number {
-    return Math.max(RATE_MIN, this.rate + Math.min(1, weight) * (measured - this.rate));
+    return Math.max(RATE_MIN, this.learned + Math.min(1, weight) * (measured - this.learned));
   }
 
   /**
-   * The rate, lowered by the measurement under way, which can only come out below its target over the time so far. A
-   * database that answers nothing ends no measurement: at the rate of better times all would come back after a second.
+   * Sockets per second that the database is estimated to admit: as learned, lowered by the measurement under way, which
+   * can only come out below its target over the time so far. A database that answers nothing ends no measurement: at the
+   * rate of better times all would come back after a second.
    */
-  private rateAt(now: number): number {
+  get rate(): number {
     const { since, target } = this.measured;
-    const ms = Math.max(0, now - since);
+    const ms = Math.max(0, this.options.clock.now() - since);
     const most = (target * 1_000) / ms;
-    return this.underWay > 0 && most < this.rate ? this.mixed(most, ms / RATE_MS) : this.rate;
+    return this.underWay > 0 && most < this.learned ? this.mixed(most, ms / RATE_MS) : this.learned;
   }
 
   /** Promises the next free time, after the sockets that wait and those that were promised one before. */
   private turnedAway(owner: string): TurnedAway {
     const now = this.options.clock.now();
-    const rate = this.rateAt(now);
+    const { rate } = this;
     const latest = now + RETRY_AFTER_MAX_S * 1_000;
     const next = Math.max(this.latestPromise, now + (this.waiting * 1_000) / rate) + 1_000 / rate;
     this.latestPromise = Math.min(next, latest);

@@ -89,7 +89,7 @@ interface RowProps {
 }
 
 function Row({ device }: RowProps) {
-  const rename = (): void => openDialog((dialog) => <RenameDialog {...dialog} device={device} />);
+  const rename = (): void => void openDialog((dialog) => <RenameDialog {...dialog} device={device} />);
   return (
     <li>
       <Glyph icon={deviceIcon(device.glyph)} accent={device.own} />
@@ -148,7 +148,7 @@ function RevokedRow({ device }: RowProps) {
 }
 
 function Uncertified({ device }: RowProps) {
-  const certify = (): void => openDialog((dialog) => <CertifyDialog {...dialog} device={device} />);
+  const certify = (): void => void openDialog((dialog) => <CertifyDialog {...dialog} device={device} />);
   return (
     <Notice
       kind="danger"
@@ -180,7 +180,7 @@ function RenameDialog({ device, onClose }: RowProps & Closable) {
 }
 
 const askRevoke = ({ id, name }: DeviceRow): void =>
-  ask({
+  void ask({
     title: words.revokeTitle(name),
     action: words.revoke,
     onYes: () => call('deviceRevoke', id),

@@ -8,7 +8,7 @@ import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
-import { Button, closeDialogs, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
+import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits, useOwnDialog } from './kit.js';
 import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
 import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
@@ -154,15 +154,16 @@ function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonOb
   const draft = useSignal(keptDraft(item.id) ?? draftOf(item.type, payload));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
+  const question = useOwnDialog();
   const onEnd = (): void => {
     // The item's heading, which appears now, gets the focus only where no dialog has it.
-    closeDialogs();
+    question.current?.();
     keepDraft(item.id, undefined);
     onClose();
   };
   const cancel = (): void => {
     if (keptDraft(item.id) === undefined) onEnd();
-    else ask({ title: words.discardTitle, action: text.kit.discard, onYes: onEnd });
+    else question.current = ask({ title: words.discardTitle, action: text.kit.discard, onYes: onEnd });
   };
   const save = async (): Promise<void> => {
     const checked = payloadOf(item.type, draft.value, payload);

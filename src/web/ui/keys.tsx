@@ -2,7 +2,7 @@
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { edit, remove, copyItem } from './actions.js';
-import { Dialog, openDialog, type Closable } from './kit.js';
+import { Dialog, dialogs, openDialog, type Closable } from './kit.js';
 import { isRevoked, link } from './link.js';
 import { askMove } from './list.js';
 import { itemId, leave, page, focusComposer, focusSearch, moveInList } from './route.js';
@@ -44,7 +44,8 @@ const KEYS: Readonly<Record<string, () => void>> = {
   c: () => withCurrent((item) => item.file === null && void copyItem(item)),
   o: () => withCurrent(open),
   e: () => changing(edit),
-  m: () => changing(askMove),
+  // The key may have been pressed twice before the first dialog is there.
+  m: () => changing((item) => dialogs.peek().length === 0 && askMove(item)),
   Delete: () => changing((item) => void remove(item.id)),
   '?': () => openDialog(KeysDialog),
   Escape: () => (itemId.value !== null || page.value !== null) && leave(),

@@ -313,19 +313,31 @@ export function useModal(onClose: () => void) {
 export const dialogs = signal<readonly { readonly id: number; readonly Shown: ComponentType<Closable> }[]>([]);
 let lastDialog = 0;
 
-/** Opens a dialog over the page. It stays until it calls `onClose`, or until `closeDialogs`. */
-export const openDialog = (Shown: ComponentType<Closable>): void =>
-  void (dialogs.value = [...dialogs.value, { id: ++lastDialog, Shown }]);
+/** Opens a dialog over the page, until it calls `onClose`, or the returned function is called, or `closeDialogs`. */
+export function openDialog(Shown: ComponentType<Closable>): () => void {
+  const id = ++lastDialog;
+  dialogs.value = [...dialogs.value, { id, Shown }];
+  return () => closeDialog(id);
+}
+
+/** Closes that dialog only: a call that ends late must not close the next one. */
+const closeDialog = (id: number): void => void (dialogs.value = dialogs.value.filter((one) => one.id !== id));
 
 export const closeDialogs = (): void => void (dialogs.value = []);
+
+/** Holds what `openDialog` returned, and calls it when the component is unmounted: its question is void then. */
+export function useOwnDialog(): { current: (() => void) | undefined } {
+  const close = useRef<() => void>();
+  useEffect(() => () => close.current?.(), []);
+  return close;
+}
 
 /** Shows the open dialogs; rendered once, after the screen. */
 export function Dialogs() {
   return (
     <>
       {dialogs.value.map(({ id, Shown }) => (
-        // Closes itself only: one whose call ends late must not close the next.
-        <Shown key={id} onClose={() => (dialogs.value = dialogs.value.filter((one) => one.id !== id))} />
+        <Shown key={id} onClose={() => closeDialog(id)} />
       ))}
     </>
   );

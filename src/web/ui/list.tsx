@@ -327,7 +327,7 @@ const changesOf = (item: ItemRow): readonly MenuEntry[] => [
 ];
 
 /** Chooses another bin for an item. */
-export const askMove = (item: ItemRow): void => openDialog((dialog) => <MoveDialog {...dialog} item={item} />);
+export const askMove = (item: ItemRow): void => void openDialog((dialog) => <MoveDialog {...dialog} item={item} />);
 
 function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
   return (

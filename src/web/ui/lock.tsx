@@ -51,7 +51,7 @@ export function LockScreen() {
 
 /** Removes everything from this browser, after explaining the consequences. */
 export const askForget = (): void =>
-  ask({
+  void ask({
     title: words.forgetTitle,
     action: words.forget,
     onYes: () => call('forget'),

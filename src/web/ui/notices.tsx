@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import type { HiddenItem } from '../../sdk/item-reader.js';
 import type { DeviceInfo, Notice as Told, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Button, Dialog, Notice, OneLine, openDialog, When, Progress, type Closable } from './kit.js';
+import { Button, Dialog, Notice, OneLine, openDialog, Progress, useOwnDialog, When, type Closable } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
 import { ask } from './screen.js';
 import { text } from './strings.js';
@@ -95,13 +95,15 @@ function Standing({ about }: { about: DeviceInfo }) {
 
 function Orphaned({ count }: { count: number }) {
   const answer = (how: 'republish' | 'discard'): void => void attempt(call('orphans', how));
-  const discard = (): void =>
-    ask({
+  const question = useOwnDialog();
+  const discard = (): void => {
+    question.current = ask({
       title: words.discardTitle,
       action: text.kit.discard,
       onYes: () => answer('discard'),
       children: <p>{words.discardText}</p>,
     });
+  };
   return (
     <Notice
       kind="warn"
@@ -120,11 +122,10 @@ function Orphaned({ count }: { count: number }) {
 }
 
 function Hidden({ count }: { count: number }) {
+  const list = useOwnDialog();
+  const show = (): void => void (list.current = openDialog(HiddenDialog));
   return (
-    <Notice
-      title={words.hidden(count)}
-      actions={<Button kind="quiet" onClick={() => openDialog(HiddenDialog)} label={words.hiddenShow} />}
-    >
+    <Notice title={words.hidden(count)} actions={<Button kind="quiet" onClick={show} label={words.hiddenShow} />}>
       {words.hiddenText}
     </Notice>
   );

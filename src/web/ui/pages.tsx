@@ -28,7 +28,7 @@ export function Page({ page }: { page: 'devices' | 'settings' | 'trust' | 'revok
 
 /** Shown above the list in the phase `revoked`: what happened, and the options export and forget. */
 function RevokedNotice() {
-  const exportFirst = (): void => openDialog((dialog) => <ExportDialog {...dialog} lead={revoked.may} />);
+  const exportFirst = (): void => void openDialog((dialog) => <ExportDialog {...dialog} lead={revoked.may} />);
   return (
     <div class="revoked">
       <Notice

@@ -244,6 +244,6 @@ export function Confirm({ title, action, onYes, onClose, children, meanwhile = c
   );
 }
 
-/** Opens a dialog that asks for confirmation. */
-export const ask = (question: Question): void =>
+/** Opens a dialog that asks for confirmation; returns as `openDialog`. */
+export const ask = (question: Question): (() => void) =>
   openDialog(({ onClose }) => <Confirm {...question} onClose={onClose} />);

@@ -95,7 +95,7 @@ function Fact({ name, value, hint }: { name: string; value: string; hint?: strin
 function PasswordSection() {
   // A dialog may have changed it.
   const { value: exists } = useAnswer<boolean>(() => call('passwordExists'), dialogs.value);
-  const set = (): void => openDialog((dialog) => <SetPasswordDialog {...dialog} exists={exists === true} />);
+  const set = (): void => void openDialog((dialog) => <SetPasswordDialog {...dialog} exists={exists === true} />);
   return (
     <Section title={words.password.title}>
       <p class="quiet">
@@ -327,7 +327,7 @@ function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string })
 const changed = (): void => toast(words.lock.changed);
 
 const askUnlock = (): void =>
-  ask({
+  void ask({
     title: words.lock.offTitle,
     action: words.lock.off,
     onYes: () => call('lockSet', { kind: 'none' }).then(changed),

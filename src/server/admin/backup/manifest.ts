@@ -51,7 +51,7 @@ type BlobPath = tags.Pattern<'^[0-7][0-9A-HJKMNP-TV-Z]{25}/[0-7][0-9A-HJKMNP-TV-
 export interface Manifest {
   readonly format: number;
   /** Milliseconds since 1970. */
-  readonly createdAt: number;
+  readonly createdAt: Count & tags.Maximum<8.64e15>;
   /** The server's version. */
   readonly version: string;
   /** Number of the last migration. */

@@ -7,7 +7,7 @@ import { systemClock } from '../../../protocol/clock.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../../terminal/ask.js';
 import { NewFile } from '../../../terminal/new-file.js';
-import { counted, show } from '../../../terminal/output.js';
+import { counted, sanitizeText, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { localStore } from '../../app/object-store.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
@@ -268,7 +268,7 @@ const tooNew = ({ schema, version }: Manifest, newest: number): CommandError =>
   new CommandError(
     EXIT.refused,
     `the backup has schema ${schema}, which this version (schema ${newest}) cannot read`,
-    `Update the server to version ${JSON.stringify(version)} or newer, which wrote it, and restore with that.`,
+    `Update the server to version ${JSON.stringify(sanitizeText(version))} or newer, which wrote it, and restore with that.`,
     { code: 'schema' },
   );
 
