@@ -26,8 +26,9 @@ const OPEN_MS = 1_800_000;
  */
 const ARRIVALS_PER_S = 1_000;
 
-/** Seconds over which this many sockets are opened. */
-export const spreadFor = (sockets: number): number => Math.max(10, sockets / ARRIVALS_PER_S);
+/** Seconds over which this many sockets are opened: twice as long for a million, whose heartbeats leave less of the cores. */
+export const spreadFor = (sockets: number): number =>
+  Math.max(10, (sockets / ARRIVALS_PER_S) * (1 + sockets / 1_000_000));
 
 /** Writes while the sockets are open: `WRITERS` connections write for `WRITING_DEVICES` devices in turn. */
 const WRITERS = 50;

@@ -13,7 +13,7 @@ import { CircuitBreaker } from '../storage/circuit-breaker.js';
 import { SQL_FOLDER } from '../../root.js';
 import { repeated, type Stop } from './lifecycle.js';
 
-const POOL_SIZE = 12;
+const POOL_SIZE = 11;
 
 /**
  * Interval of the checks for a failover that broke no connection, ms: behind a pooler the history is compared, and
@@ -24,6 +24,11 @@ const LOOK_MS = 5_000;
 /** An open database. */
 export interface Database {
   readonly pool: pg.Pool;
+  /**
+   * One connection that stays open, for heartbeats and notifications: where the pool has to open another one on a busy
+   * machine, they would fail, and every other instance would compare all of its heads with the database.
+   */
+  readonly feedPool: pg.Pool;
   readonly history: EpochGuard;
   /** See `NoticeMac`. */
   readonly noticeKey: Uint8Array;
@@ -72,15 +77,15 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
     },
   });
   const { link } = breaker;
-  const pool = createPool({
-    ...{ url, link, pooled },
-    name: CONNECTION_NAMES.pool,
-    size: POOL_SIZE,
-    onIdleError: hooks.onFault,
-    onConnect: (client) => history.check(client),
-  });
+  const settings = {
+    ...{ url, link, pooled, name: CONNECTION_NAMES.pool, onIdleError: hooks.onFault },
+    onConnect: (client: pg.ClientBase) => history.check(client),
+  };
+  const pool = createPool({ ...settings, size: POOL_SIZE });
+  const feedPool = createPool({ ...settings, size: 1, idleMs: 0 });
   hooks.stops.push(
     () => endPool(pool),
+    () => endPool(feedPool),
     () => breaker.close(),
   );
   const noticeKey = await valueOf<Uint8Array>(pool, 'SELECT key FROM notice_key');
@@ -91,7 +96,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   if (pooled) hooks.stops.push(repeated(clock, LOOK_MS, () => compare().catch(onFault)));
   if (hosts.servers.length > 1) hooks.stops.push(repeated(clock, LOOK_MS, () => hosts.refresh().catch(onFault)));
   return {
-    ...{ pool, history, noticeKey, sessionUrl, pooled, link },
+    ...{ pool, feedPool, history, noticeKey, sessionUrl, pooled, link },
     async openLane(onLost) {
       const client = await openClient({ url, link, pooled, name: CONNECTION_NAMES.commit, onLost });
       try {

@@ -269,7 +269,7 @@ type Tenants = ReturnType<typeof composeTenants>;
 
 /** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
 function composeTenants({ config, clock, database, instanceId, linkFolder, stops, onFault, meter }: Parts) {
-  const { pool, history, noticeKey } = database;
+  const { pool, feedPool, history, noticeKey } = database;
   const items = new PostgresItemLog(pool, meter);
   const lanes = new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
@@ -291,7 +291,7 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
     hooks.onHint(tenantId);
   };
   const feed: ChangeFeed = new ChangeFeed({
-    ...{ instanceId, pool, noticeKey, linkFolder, clock, onFault, meter },
+    ...{ instanceId, pool: feedPool, noticeKey, linkFolder, clock, onFault, meter },
     epoch: () => history.epoch,
     connection: () => listenConfig(database),
     onHint: (tenant, head, generation) => {

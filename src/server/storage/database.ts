@@ -178,6 +178,8 @@ export function clientConfig(settings: ConnectionSettings): ServiceClientConfig 
 interface PoolSettings extends ConnectionSettings {
   /** Maximum number of connections. Default 10; the embedded server admits 60 in total. */
   readonly size?: number;
+  /** An idle connection is closed after this time, ms; 0: never. Default a minute. */
+  readonly idleMs?: number;
   /** Called for every connection that dies, for the log; the pool opens another by itself. */
   readonly onIdleError: (error: Error) => void;
   /** Runs on each new connection before its first use; a connection for which it fails is not used. */
@@ -283,7 +285,7 @@ export function createPool(settings: PoolSettings): pg.Pool {
     ...clientConfig(settings),
     Client: (settings.pooled === true ? PooledClient : ServiceClient) as unknown as typeof pg.Client,
     max: settings.size ?? POOL_SIZE,
-    idleTimeoutMillis: IDLE_MS,
+    idleTimeoutMillis: settings.idleMs ?? IDLE_MS,
     // The pool waits for the promise; its type does not say so.
     onConnect: settings.onConnect as pg.PoolConfig['onConnect'],
   });
