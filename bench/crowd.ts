@@ -26,7 +26,7 @@ const OPEN_MS = 1_800_000;
  */
 const ARRIVALS_PER_S = 1_000;
 
-/** Seconds over which this many sockets are opened: twice as long for a million, whose heartbeats leave less of the cores. */
+/** Seconds over which this many are opened: twice as long for a million, whose heartbeats leave less of the cores. */
 export const spreadFor = (sockets: number): number =>
   Math.max(10, (sockets / ARRIVALS_PER_S) * (1 + sockets / 1_000_000));
 

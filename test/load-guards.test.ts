@@ -1,8 +1,7 @@
 /** What `service-load` must not do, whatever existed before, and whatever servers, agents and coordinators send. */
 import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
-import { createServer as createHttp, type RequestListener } from 'node:http';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import t from 'tap';
@@ -19,34 +18,20 @@ import { Peer, type Crew, type Order } from '../src/load/orders.js';
 import { SealedPool } from '../src/load/pool.js';
 import { AgentListener } from '../src/load/remote-crew.js';
 import { reportOf, Timeline } from '../src/load/report.js';
-import { withRetries, Refused, Target } from '../src/load/target.js';
+import { withRetries, Refused } from '../src/load/target.js';
 import { LoadWorker } from '../src/load/worker.js';
 import { Writer } from '../src/load/writer.js';
 import { RELEASE } from '../src/root.js';
 import { newId } from './support/client.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-import { load, hosted, SECRET } from './support/load-program.js';
+import { answering, load, hosted, opened, SECRET } from './support/load-program.js';
 import { listOfDevices, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
 
 const NOTHING = (): undefined => undefined;
 const SHARE = { part: 0, parts: 1 };
-
-async function opened(t: WithTeardown, server: Server): Promise<number> {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => server.close());
-  return (server.address() as AddressInfo).port;
-}
-
-/** An HTTP server on this machine, and a target that sends requests to it. */
-async function answering(t: WithTeardown, listener: RequestListener): Promise<{ url: string; target: Target }> {
-  const url = `http://127.0.0.1:${await opened(t, createHttp(listener))}`;
-  const target = new Target(url, { connections: 4, from: [] });
-  t.teardown(() => target.close());
-  return { url, target };
-}
 
 t.test('LOAD-11: a bin of the name that existed before stays, and the run does not begin', async (t) => {
   const server = await runServer(t);

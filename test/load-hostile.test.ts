@@ -1,6 +1,5 @@
 /** What `service-load` does not do for servers, agents and coordinators that want more of it than a run. */
-import { createServer as createHttp, type RequestListener } from 'node:http';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import t from 'tap';
 import { certifyDevice } from '../src/crypto/device.js';
 import { sealItem } from '../src/crypto/item.js';
@@ -16,30 +15,14 @@ import { Meter } from '../src/load/meter.js';
 import type { Crew, News, Order } from '../src/load/orders.js';
 import { SealedPool } from '../src/load/pool.js';
 import { AgentListener } from '../src/load/remote-crew.js';
-import { Target } from '../src/load/target.js';
 import { LoadWorker } from '../src/load/worker.js';
 import { Writer } from '../src/load/writer.js';
 import { newId } from './support/client.js';
 import { until } from './support/events.js';
-import { load, SECRET } from './support/load-program.js';
+import { answering, load, opened, SECRET } from './support/load-program.js';
 import { PLAN } from './support/load-plan.js';
-import type { WithTeardown } from './support/postgres.js';
 
 const NOTHING = (): undefined => undefined;
-
-async function opened(t: WithTeardown, server: Server): Promise<number> {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => server.close());
-  return (server.address() as AddressInfo).port;
-}
-
-/** An HTTP server on this machine, and a target that sends requests to it. */
-async function answering(t: WithTeardown, listener: RequestListener): Promise<{ url: string; target: Target }> {
-  const url = `http://127.0.0.1:${await opened(t, createHttp(listener))}`;
-  const target = new Target(url, { connections: 4, from: [] });
-  t.teardown(() => target.close());
-  return { url, target };
-}
 
 const tenantOf = (): FleetTenant => {
   const { publicKey } = nodeSodium.boxKeyPair();

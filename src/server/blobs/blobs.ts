@@ -295,7 +295,8 @@ export async function releaseExpired(
   const settle = async (upload: OpenUpload): Promise<void> => {
     const object = await store.head(upload);
     if (object?.size === upload.size) {
-      // The end of the upload, by the store's clock, which may be ahead of ours. One in parts may have the time of its begin.
+      // The end of the upload by the store's clock, which may be ahead of ours; of one in parts some stores give the
+      // beginning. A later time is harmless: the item has longer to take the blob.
       const at = upload.session === null ? Math.min(object.modifiedAt, turn.now) : turn.now;
       await rows.markReady(upload, upload.size, at);
     } else if (await rows.giveUp(upload, turn.now)) {
