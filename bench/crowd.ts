@@ -16,8 +16,6 @@ export const PER_TENANT = 5;
 const PER_PROCESS = 18_000;
 /** Sockets of one source address: connect() slows down badly past 14,000 ports per pair of addresses. */
 const PER_ADDRESS = 9_000;
-/** Time-out of opening: the last socket may have to wait for all others. */
-const OPEN_MS = 1_800_000;
 
 /**
  * New devices per second: well below the best rate of two cores (S6), even in addition to the heartbeats of a million
@@ -29,6 +27,9 @@ const ARRIVALS_PER_S = 1_000;
 /** Seconds over which this many are opened: twice as long for a million, whose heartbeats leave less of the cores. */
 export const spreadFor = (sockets: number): number =>
   Math.max(10, (sockets / ARRIVALS_PER_S) * (1 + sockets / 1_000_000));
+
+/** Time-out of opening, ms: the last socket may have to wait for all others. */
+const openingMs = (sockets: number): number => 2_000 * Math.max(900, spreadFor(sockets));
 
 /** Writes while the sockets are open: `WRITERS` connections write for `WRITING_DEVICES` devices in turn. */
 const WRITERS = 50;
@@ -92,7 +93,7 @@ export class Crowd {
       return new Receivers(this.context.drivers, { ...how, sockets, source, wait: true, first: n * this.perProcess });
     });
     this.source += this.files.length * addresses;
-    const opened = await Promise.all(this.receivers.map(async (one) => one.open(OPEN_MS)));
+    const opened = await Promise.all(this.receivers.map(async (one) => one.open(openingMs(this.size))));
     const from = opened.reduce((first, line) => (line.from < first ? line.from : first), opened[0]?.from ?? 0n);
     const last = opened.reduce((latest, line) => (line.to > latest ? line.to : latest), 0n);
     return Number(last - from) / 1e9;
