@@ -247,6 +247,14 @@ t.test('ADMIT-04: while the database answers nothing, few are told to come back 
   t.ok(Math.max(...seconds) >= 90, `the last one after ${Math.max(...seconds)} s`);
 });
 
+t.test('ADMIT-04: while every query fails at once, few are told to come back soon', async (t) => {
+  const { come, answer, admission } = world();
+  for (let n = 0; n < 5_064; n++) come(`tenant-${n}`, '1');
+  for (let n = 0; n < 100; n++) await answer(50, unavailable());
+  t.ok(admission.waiting > 0, 'others waited all the time');
+  t.ok(admission.rate < 20, `${admission.rate}/s`);
+});
+
 t.test('ADMIT-04: a wait while the window had room does not count', async (t) => {
   const { clock, come, away, admission } = world();
   for (let n = 0; n < 20; n++) come(`early-${n}`, '1');

@@ -74,8 +74,8 @@ export class Admission {
    * How often the window was halved: slow answers to sockets admitted before the last halving do not halve it again.
    */
   private halvings = 0;
-  /** The answers counted while others wait; see `learn`. */
-  private measured = { since: 0, answers: 0, target: WINDOW_INITIAL, halved: false };
+  /** The answers counted while others wait, and how many of them did not fail; see `learn`. */
+  private measured = { since: 0, answers: 0, admitted: 0, target: WINDOW_INITIAL, halved: false };
   /** The latest time promised to a socket that was turned away, ms. */
   private latestPromise = 0;
   /** When a device may come back, ms; in the order in which they were promised. */
@@ -182,7 +182,7 @@ export class Admission {
       void waiter.start().then((ok) => {
         this.underWay--;
         const slow = !ok || this.options.clock.now() - begunAt > SLOW_MS;
-        this.learn(slow && halvings === this.halvings);
+        this.learn(ok, slow && halvings === this.halvings);
         this.admit();
       });
     }
@@ -199,8 +199,11 @@ export class Admission {
     return waiter;
   }
 
-  /** Updates window and rate after an answer. `halve`: the window is too large. */
-  private learn(halve: boolean): void {
+  /**
+   * Updates window and rate after an answer. `ok`: it is one of the database, which admits nobody by failing quickly.
+   * `halve`: the window is too large.
+   */
+  private learn(ok: boolean, halve: boolean): void {
     const now = this.options.clock.now();
     const { measured } = this;
     if (halve) {
@@ -211,9 +214,10 @@ export class Admission {
     this.answeredAt = now;
     // If none wait, the count restarts: a window with free places says nothing about the database's capacity.
     if (this.waiting > 0) {
+      if (ok) measured.admitted++;
       if (++measured.answers < measured.target) return;
       const ms = now - measured.since;
-      if (ms > 0) this.learned = this.mixed((measured.answers * 1_000) / ms, Math.max(RATE_WEIGHT, ms / RATE_MS));
+      if (ms > 0) this.learned = this.mixed((measured.admitted * 1_000) / ms, Math.max(RATE_WEIGHT, ms / RATE_MS));
       if (!measured.halved) this.window = Math.min(WINDOW_MAX, this.window + WINDOW_STEP);
     }
     this.measureFrom(now);
@@ -222,7 +226,7 @@ export class Admission {
   /** Counts from now on, to no more than can wait at a time: a queue that is shorter would never end the measurement. */
   private measureFrom(now: number): void {
     const most = Math.max(WINDOW_MIN, Math.floor(this.admittedWithin(this.learned) / 2));
-    this.measured = { since: now, answers: 0, target: Math.min(this.window, most), halved: false };
+    this.measured = { since: now, answers: 0, admitted: 0, target: Math.min(this.window, most), halved: false };
   }
 
   private admittedWithin(rate: number): number {
