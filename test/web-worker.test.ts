@@ -9,7 +9,7 @@ import { TargetType, type BrowserContext, type Page } from 'puppeteer-core';
 import t from 'tap';
 import type { ItemRow } from '../src/web/link/messages.js';
 import { contentHeaders, disposition, shownAs, spanOf } from '../src/web/worker/content.js';
-import { bundled, CHROMIUM, freshContext } from './support/browser.js';
+import { bundled, freshContext, WHOLE_CHROMIUM } from './support/browser.js';
 import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
@@ -18,7 +18,7 @@ import type { WorkerPage } from './support/web-worker-page.js';
 
 t.setTimeout(300_000);
 
-const skip = CHROMIUM === undefined && 'this machine has no Chromium';
+const skip = WHOLE_CHROMIUM === undefined && 'this machine has no Chromium';
 
 /** The service worker of a version, as the build makes it. */
 async function workerOf(version: string): Promise<string> {
@@ -76,7 +76,7 @@ async function scene(t: WithTeardown) {
     server.close();
   });
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const browser = await freshContext(t);
+  const browser = await freshContext(t, WHOLE_CHROMIUM);
   const open = async (path = '/'): Promise<Page> => {
     const page = await browser.newPage();
     await page.goto(`${origin}${path}`);
@@ -426,7 +426,7 @@ t.test('WEB-47: without an open device content is refused within seconds', { ski
 
 t.test('WEB-42 WEB-43: a file that a device put is served by its address, whole and in parts', { skip }, async (t) => {
   const server = await runServer(t);
-  const browser = await freshContext(t);
+  const browser = await freshContext(t, WHOLE_CHROMIUM);
   const app = await App.open(browser, `http://127.0.0.1:${server.port}/`);
   await app.claim();
   await app.page.evaluate(async () => {
