@@ -83,7 +83,7 @@ t.test('WEB-51: a passphrase opens what it locked, and nothing else does', async
   const vault = new Vault(records, nodeSodium);
   await vault.create(identity);
   await vault.setLock({ kind: 'passphrase', passphrase: 'correct horse' });
-  t.match(await vault.locked(), { kind: 'passphrase' });
+  t.match(await vault.lockState(), { kind: 'passphrase' });
   vault.close();
   await t.rejects(vault.remember([]), { code: 'bad_identity' }, 'a locked vault accepts nothing');
   const next = new Vault(records, nodeSodium);
@@ -103,7 +103,7 @@ t.test('WEB-51: a passkey opens what it locked, and another does not', async (t)
   const passkey = { credentialId: nodeSodium.random(16), salt: nodeSodium.random(32) };
   await vault.setLock({ kind: 'passkey', passkey, secret });
   const next = new Vault(records, nodeSodium);
-  t.same(await next.locked(), { kind: 'passkey', passkey });
+  t.same(await next.lockState(), { kind: 'passkey', passkey });
   await t.rejects(next.open({ secret: nodeSodium.random(32) }), { code: 'bad_identity' });
   await t.rejects(next.open({ passphrase: 'x' }), { code: 'bad_identity' });
   t.same((await next.open({ secret })).toJSON(), identity.toJSON());

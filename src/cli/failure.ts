@@ -160,7 +160,7 @@ function ofApi(error: errors.ApiError): Failure {
 }
 
 const LATER = 'Try again later; `service-device doctor` says more.';
-/** Doctor knows a server only where there is a device: whoever claims or joins has just the address to check. */
+/** Doctor checks the server of an existing device; during a claim or a join only the address can be checked. */
 const UNREACHABLE = `Check the address, and whether the server runs. ${LATER}`;
 
 function ofNetwork(error: errors.NetworkError): Failure {

@@ -9,13 +9,13 @@ import { titleOf } from '../sdk/payloads/shapes.js';
 import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 
 const SHOWN_MAX = 5;
-/** Shortest form of an id that is shown: longer by one than a list number, so that the two cannot be confused. */
+/** Minimum length of a short id: one more than a list number has, so that the two cannot be confused. */
 const SHORT_MIN = 5;
 /** Highest number of a list; items beyond it have none. */
 export const NUMBERS_MAX = 9_999;
 const NUMBER = /^[1-9]\d{0,3}$/;
 
-/** The last list shown, in its order: its numbers keep their meaning when items change. */
+/** The list shown last, in its order: its numbers keep their meaning when items change. */
 export interface Listed {
   /** When, ms. */
   readonly at: number;
@@ -34,7 +34,8 @@ const quoted = (text: string): string => `"${sanitizeText(text).slice(0, 80)}"`;
 /** The commands that list what was not found. */
 const LISTS = { item: 'list', bin: 'bins', device: 'devices' } as const;
 
-function only<T>(found: readonly T[], what: keyof typeof LISTS, typed: string, say: (one: T) => string): T {
+/** The only match. Throws `CommandError` `notFound` or `ambiguous`, which lists the first matches by `lineOf`. */
+function only<T>(found: readonly T[], what: keyof typeof LISTS, typed: string, lineOf: (one: T) => string): T {
   const [first] = found;
   if (first === undefined)
     throw new CommandError(
@@ -43,7 +44,7 @@ function only<T>(found: readonly T[], what: keyof typeof LISTS, typed: string, s
       `See \`${PROGRAM_NAME} ${LISTS[what]}\`.`,
     );
   if (found.length === 1) return first;
-  const some = found.slice(0, SHOWN_MAX).map((one) => `  ${say(one)}`);
+  const some = found.slice(0, SHOWN_MAX).map((one) => `  ${lineOf(one)}`);
   const more = found.length > SHOWN_MAX ? [`  and ${found.length - SHOWN_MAX} more`] : [];
   const hint = ['Type more of it, or the id:', ...some, ...more].join('\n');
   throw usageError(`${quoted(typed)} can be any of ${found.length} ${what}s`, hint, 'ambiguous');
@@ -66,8 +67,8 @@ export function findItem(items: readonly ItemView[], typed: string, listed?: Lis
   const found = wanted === '' ? [] : items.filter((item) => fits(item.id));
   if (id !== undefined && found.length === 0)
     throw new CommandError(EXIT.notFound, `number ${typed.trim()} of the last list is not there any more`);
-  const say = ({ id, type, payload }: ItemView): string => `${id}  ${type}  ${sanitizeText(titleOf(type, payload))}`;
-  return only(found, 'item', typed, say);
+  const lineOf = ({ id, type, payload }: ItemView): string => `${id}  ${type}  ${sanitizeText(titleOf(type, payload))}`;
+  return only(found, 'item', typed, lineOf);
 }
 
 /** The id of an item to delete: also of one that does not verify and is not listed. */

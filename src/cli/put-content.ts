@@ -1,6 +1,6 @@
 /**
- * What `put` writes: a text; files, one or those of folders, which are of any size, streamed and never held in memory;
- * payloads, validated against the shapes of the reference (Content types).
+ * The content that `put` writes: texts; files, which are streamed and never held in memory; and payloads, validated
+ * against the shapes of the reference (Content types).
  */
 import { createReadStream, type BigIntStats, type Dirent } from 'node:fs';
 import { open, opendir, type FileHandle } from 'node:fs/promises';
@@ -76,21 +76,22 @@ async function piped(
   const taken: Uint8Array[] = [];
   let length = 0;
   const iterator = input[Symbol.asyncIterator]();
-  const wanted = type === undefined || !shapes.holdsFile(type) ? shapes.PAYLOAD_MAX : 0;
+  const mayBeText = type === undefined || !shapes.holdsFile(type);
+  const textMax = mayBeText ? shapes.PAYLOAD_MAX : 0;
   let ended = false;
-  while (!ended && length <= wanted) {
+  while (length <= textMax) {
     const next = await iterator.next();
     ended = next.done === true;
     if (next.done === true) break;
     taken.push(next.value);
     length += next.value.length;
   }
-  const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
-  if (text !== undefined && wanted > 0) {
+  const text = ended && mayBeText ? textOf(Buffer.concat(taken)) : undefined;
+  if (text !== undefined) {
     if (!isVisible(text)) throw blankText('standard input');
     return type === undefined ? shapes.detectText(text) : { type: 'text', payload: { text } };
   }
-  if (type !== undefined && !shapes.holdsFile(type)) {
+  if (type !== undefined && mayBeText) {
     await iterator.return?.();
     throw notText('standard input');
   }
@@ -111,7 +112,7 @@ interface HeldSource extends BlobSource {
   close(): Promise<void>;
 }
 
-const FOLDERS = 'Use --folder for folders.';
+const HINT = 'Use --folder for folders.';
 
 /** An open file. It is read through its handle: another file that gets its name meanwhile is not sent. */
 class FileSource implements HeldSource {
@@ -121,7 +122,7 @@ class FileSource implements HeldSource {
   /** Its path; its device, inode and time of modification. */
   readonly identity: SourceIdentity;
   /** `ctime`: unlike `mtime` it cannot be set back. A rename or another mode changes it, too. */
-  private readonly touchedAt: bigint;
+  private readonly changedAt: bigint;
 
   private constructor(
     private readonly handle: FileHandle,
@@ -130,7 +131,7 @@ class FileSource implements HeldSource {
   ) {
     this.size = Number(stat.size);
     this.isFile = stat.isFile();
-    this.touchedAt = stat.ctimeNs;
+    this.changedAt = stat.ctimeNs;
     this.identity = { name: resolve(path), state: `${stat.dev}:${stat.ino}:${stat.mtimeNs}` };
   }
 
@@ -140,7 +141,7 @@ class FileSource implements HeldSource {
     try {
       const stat = await handle.stat({ bigint: true });
       if (stat.isDirectory())
-        throw new CommandError(EXIT.failure, `${sanitizeText(path)}: that is a folder`, FOLDERS, { code: 'eisdir' });
+        throw new CommandError(EXIT.failure, `${sanitizeText(path)}: that is a folder`, HINT, { code: 'eisdir' });
       return new FileSource(handle, path, stat);
     } catch (error) {
       await handle.close();
@@ -154,7 +155,7 @@ class FileSource implements HeldSource {
   }
 
   async isTouched(): Promise<boolean> {
-    return this.isFile && (await this.handle.stat({ bigint: true })).ctimeNs !== this.touchedAt;
+    return this.isFile && (await this.handle.stat({ bigint: true })).ctimeNs !== this.changedAt;
   }
 
   /** Its first bytes, at most `most`. Regular files only. */
@@ -167,7 +168,7 @@ class FileSource implements HeldSource {
   }
 }
 
-const bad = (message: string, hint?: string): CommandError => usageError(message, hint, 'bad_payload');
+const invalid = (message: string, hint?: string): CommandError => usageError(message, hint, 'bad_payload');
 
 /** The error of content that cannot be the text of an item. */
 export const notText = (what: string): CommandError =>
@@ -180,19 +181,19 @@ export const notText = (what: string): CommandError =>
 /** A content type. Throws `CommandError` `usage` for an unknown one. */
 export function contentType(text: string): ContentType {
   if (isContentType(text)) return text;
-  throw bad(`there is no type "${text.slice(0, 40)}"`, `Types: ${CONTENT_TYPES.join(', ')}.`);
+  throw invalid(`there is no type "${text.slice(0, 40)}"`, `Types: ${CONTENT_TYPES.join(', ')}.`);
 }
 
 /** `name=value` pairs as a payload's fields; numbers are parsed. */
 export function assigned(type: ContentType, pairs: readonly string[]): JsonObject {
   const fields: [string, unknown][] = pairs.map((pair) => {
     const at = pair.indexOf('=');
-    if (at < 1) throw bad('--set takes name=value', `For example: --set ${shapes.fieldsOf(type)[0] ?? 'name'}=...`);
+    if (at < 1) throw invalid('--set takes name=value', `For example: --set ${shapes.fieldsOf(type)[0] ?? 'name'}=...`);
     const name = pair.slice(0, at);
     const value = pair.slice(at + 1);
     if (shapes.kindOf(type, name) !== 'number') return [name, value];
     const number = value.trim() === '' ? NaN : Number(value);
-    if (!Number.isFinite(number)) throw bad(`${name} must be a number`);
+    if (!Number.isFinite(number)) throw invalid(`${name} must be a number`);
     return [name, number];
   });
   return Object.fromEntries(fields);
@@ -209,7 +210,7 @@ export function shaped(type: ContentType, given: JsonObject, isFile = false): Js
   const payload = inShape(type, given);
   for (const name of shapes.mainFields(type))
     if (!shapes.isSecretField(type, name) && !isVisible(shapes.fieldText(payload, name) ?? ''))
-      throw bad(`${name} is empty or blank`);
+      throw invalid(`${name} is empty or blank`);
   const bytes = shapes.payloadSize(payload);
   const room = file ? shapes.PAYLOAD_INLINE_MAX : shapes.PAYLOAD_MAX;
   if (bytes > room) throw notText(`${bytes} bytes are more than the ${room} that a ${type} holds`);
@@ -220,7 +221,7 @@ function inShape(type: ContentType, given: JsonObject): JsonObject {
   try {
     return shapes.shapedPayload(type, given);
   } catch (error) {
-    throw error instanceof shapes.PayloadError ? bad(error.message, error.hint) : error;
+    throw error instanceof shapes.PayloadError ? invalid(error.message, error.hint) : error;
   }
 }
 
@@ -233,7 +234,7 @@ export interface Source {
   readonly name?: string;
 }
 
-/** Why a name is left out. */
+/** Why a name in a folder is left out. */
 const LEFT_OUT = ['hidden', 'link', 'special file'] as const;
 const reasonOf = (entry: Dirent): (typeof LEFT_OUT)[number] | undefined => {
   if (entry.name.startsWith('.')) return 'hidden';

@@ -1,6 +1,4 @@
-/**
- * The item tag `sig` and the delete tag: the bytes that they cover, and their verification (reference, Cryptography).
- */
+/** The item tag `sig` and the delete tag: the bytes they cover, and their verification (reference, Cryptography). */
 import { compareBytes, lengthPrefixed, text } from '../protocol/bytes.js';
 import type { Blob, ItemHead, Payload } from '../protocol/item.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
@@ -15,9 +13,7 @@ const NOTHING = new Uint8Array(0);
 /** An item with its encrypted payload, from a write or a row. */
 export type SealedItem = ItemHead & Payload;
 
-/**
- * A blob's part of the tag: reference, nonce, number of keys, then device ids and keys in the order of the id's bytes.
- */
+/** A blob's part of the tag: reference, nonce, number of keys, then device ids and keys by the id's bytes. */
 function blobParts(blob: Blob): (string | Uint8Array)[] {
   const entries = [...blob.keys].map(([id, key]) => ({ id: text(id), key }));
   entries.sort((one, other) => compareBytes(one.id, other.id));

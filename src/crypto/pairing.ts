@@ -159,9 +159,7 @@ export function releaseMasterKey(sodium: Sodium, link: PairLink, masterKey: Uint
   return { ...release, confirmation: confirmationOf(sodium, link, release) };
 }
 
-/**
- * N: the session's link, and the attestation that proves knowledge of the code. Throws `low_order` and `bad_length`.
- */
+/** N: the session's link, and the attestation that proves knowledge of the code. Throws `low_order`, `bad_length`. */
 export function requestJoin(
   sodium: Sodium,
   join: {

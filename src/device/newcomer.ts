@@ -1,4 +1,4 @@
-/** Questions before a machine becomes a device: server, words and password; and the default for its name. */
+/** The questions before a machine becomes a device: server, words and password; and its default name. */
 import { hostname } from 'node:os';
 import { isLocalHost } from '../protocol/local-host.js';
 import { serverAddress } from '../sdk/address.js';
@@ -11,7 +11,7 @@ import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
-type Asked = Pick<Terminal, 'interactive' | 'note' | 'ask'>;
+type Prompts = Pick<Terminal, 'interactive' | 'note' | 'ask'>;
 
 /** Attempts at words and passwords. */
 const TRIES = 3;
@@ -23,7 +23,7 @@ export function ownName(suffix: string, otherwise: string): string {
 }
 
 /** The server's address, given or typed, normalized. Throws `missing()` without an address and without a terminal. */
-export async function serverFrom(terminal: Asked, given: string | undefined, missing: () => Error): Promise<string> {
+export async function serverFrom(terminal: Prompts, given: string | undefined, missing: () => Error): Promise<string> {
   let typed = given ?? '';
   if (typed.trim() === '' && terminal.interactive) typed = await terminal.ask('Address of the server: ');
   if (typed.trim() === '') throw missing();
@@ -48,7 +48,7 @@ export function addressOf(typed: string): string {
 
 /** The words as typed; the user is asked again while their checksum is wrong, before anything is sent. */
 export function askedWords(
-  { terminal, platform }: { readonly terminal: Asked; readonly platform: Pick<Platform, 'sodium'> },
+  { terminal, platform }: { readonly terminal: Prompts; readonly platform: Pick<Platform, 'sodium'> },
   asking: { readonly count: number; readonly question: string; readonly hidden: boolean },
 ): Promise<string> {
   const attempt = async (): Promise<string> => {
@@ -63,7 +63,7 @@ export function askedWords(
 
 /** Lets the user retry a wrong account password, which uses up neither words nor phrase. */
 export const forgiving = <T>(
-  { terminal }: { readonly terminal: Asked },
+  { terminal }: { readonly terminal: Prompts },
   attempt: () => Promise<T>,
   mistyped = 'That is not the account password. Try again.',
 ): Promise<T> =>

@@ -1,4 +1,4 @@
-/** The pages on the endpoints, one per subject, from the OpenAPI documents of both shapes and the examples. */
+/** The pages on the endpoints, one per subject, made from the OpenAPI documents of both shapes and the examples. */
 import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
 import { slugOf } from './markdown.js';
 import { documented, openApi, templateOf, type RouteFacts } from './openapi.js';
@@ -16,6 +16,7 @@ const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\
 
 const link = (name: string): string => `[${name}](#${name.toLowerCase()})`;
 
+/** The bounds of a schema's value, length or entries: `, 1 to 64 characters`. */
 function bounds(schema: Json): string {
   const { minimum, maximum, minLength, maxLength, minItems, maxItems } = schema;
   const range = (low: unknown, high: unknown, unit: string): string => {
@@ -65,7 +66,7 @@ function objectInWords(schema: Json): string {
   return `{ ${fields.join(', ')} }`;
 }
 
-function fields(schema: Json): string {
+function fieldTable(schema: Json): string {
   const required = new Set(listOf(schema['required']));
   const rows = Object.entries(objectOf(schema['properties'])).map(([name, of]) => {
     const optional = required.has(name) ? '' : ' (optional)';
@@ -77,13 +78,13 @@ function fields(schema: Json): string {
 function schemaSection([name, value]: readonly [string, unknown]): string {
   const schema = objectOf(value);
   const description = textOf(schema['description']);
-  const table = fields(schema);
+  const table = fieldTable(schema);
   const pattern = textOf(schema['pattern']);
   const kind = table === '' ? `${typeInWords(schema)}${pattern === '' ? '' : `, \`${pattern}\``}\n` : table;
   return `### ${name}\n\n${[description, kind].filter((part) => part !== '').join('\n\n')}`;
 }
 
-function parameters(operation: Json): string {
+function parameterTable(operation: Json): string {
   const rows = listOf(operation['parameters'])
     .map(objectOf)
     .filter((parameter) => parameter['in'] !== 'header')
@@ -117,9 +118,10 @@ interface Operation {
 }
 
 /** The texts for both shapes, or one if they are the same. */
-const both = (a: string, b: string): string => (a === b ? a : `${a}, in shape B ${b}`);
+const forShapes = (a: string, b: string): string => (a === b ? a : `${a}, in shape B ${b}`);
 
-function facts({ a, b }: Operation): string {
+/** Token, limit, tenant state and body in one line. */
+function summaryLine({ a, b }: Operation): string {
   const [security] = listOf(a['security']).map((entry) => Object.keys(objectOf(entry)));
   const [inA = '', inB = ''] = [a, b].map((operation) => {
     const schema = schemaOf(objectOf(operation['requestBody'])['content']);
@@ -130,15 +132,16 @@ function facts({ a, b }: Operation): string {
     `**Token** ${security?.[0] ?? 'none'}`,
     `**Limit** ${textOf(a['x-limit'])}`,
     `**Tenant state** ${STATES[textOf(a['x-tenant-state'])] ?? ''}`,
-    `**Body** ${both(inA, inB)}${max}`,
+    `**Body** ${forShapes(inA, inB)}${max}`,
   ].join(' · ');
 }
 
+/** The error codes of a response, with links to their pages. */
 const codesOf = (response: Json): string =>
   textOf(response['description']).replace(/`([a-z_]+)`/g, '[`$1`](error-$1.md)');
 
-/** The endpoint's own reply with the status of a refusal, if it has one. */
-const ownOf = (response: Json): string => {
+/** The endpoint's own reply with the status of a refusal, if there is one. */
+const ownReply = (response: Json): string => {
   const own = listOf(schemaOf(response['content'])['anyOf']).map(objectOf);
   const named = own.find((one) => one['$ref'] !== undefined);
   return named === undefined ? '' : `${typeInWords(named)}, or `;
@@ -154,11 +157,11 @@ function replies({ a, b }: Operation): string {
         const schema = schemaOf(response['content']);
         return schema['$ref'] === undefined ? '' : typeInWords(schema);
       });
-      return `- **${status}** ${first === '' ? '' : `${both(first, second)}. `}${textOf(one['description'])}`;
+      return `- **${status}** ${first === '' ? '' : `${forShapes(first, second)}. `}${textOf(one['description'])}`;
     }
     if (inA[status] === undefined) return `- **${status}** in shape B only: ${codesOf(other)}`;
     if (inB[status] === undefined) return `- **${status}** in shape A only: ${codesOf(one)}`;
-    return `- **${status}** ${ownOf(one)}${both(codesOf(one), codesOf(other))}`;
+    return `- **${status}** ${ownReply(one)}${forShapes(codesOf(one), codesOf(other))}`;
   });
   return lines.join('\n');
 }
@@ -178,18 +181,18 @@ function section(one: Operation): string {
   return [
     `## \`${one.title}\``,
     `${textOf(one.a['summary'])}.${text === '' ? '' : ` ${text}`}`,
-    facts(one) + parameters(one.a),
+    summaryLine(one) + parameterTable(one.a),
     example(one),
     replies(one),
   ].join('\n\n');
 }
 
-const SHELL = `The examples want \`bash\` or \`zsh\`, \`curl\` 7.76 or newer, and the [variables](endpoints.md#variables) that they name. \`-H @<(…)\` keeps a token out of the list of processes.`;
+const SHELL = `The examples need \`bash\` or \`zsh\`, \`curl\` 7.76 or newer, and the [variables](endpoints.md#variables) that they name. \`-H @<(…)\` keeps a token out of the list of processes.`;
 
 /** The introduction to the examples of a page. */
-function before(operations: readonly Operation[]): string {
+function examplesIntro(operations: readonly Operation[]): string {
   const sdk = operations.some(({ key }) => EXAMPLES[key]?.sdk !== undefined);
-  const library = `Those of the [client library](sdk.md) are pasted behind these lines, into one file; \`identity.json\` is an identity as it was saved:\n\n${fenced('ts', SDK_BEGIN.trimEnd())}`;
+  const library = `Those of the [client library](sdk.md) follow these lines in one file; \`identity.json\` is a saved identity:\n\n${fenced('ts', SDK_BEGIN.trimEnd())}`;
   return sdk ? `${SHELL} ${library}` : SHELL;
 }
 
@@ -221,7 +224,7 @@ const pageName = (group: string): string => `endpoints-${group.toLowerCase()}`;
 
 function subjectPage(group: string, operations: readonly Operation[], documents: Documents): string {
   const parts = operations.map(section);
-  return `# ${group}\n\nThe rules that all requests follow are on [HTTP](http.md). Names are those of shape A; shape B spells them in snake_case.\n\n${before(operations)}\n\n${parts.join('\n\n')}\n\n${schemas(operations, documents)}\n`;
+  return `# ${group}\n\nThe rules that all requests follow are on [HTTP](http.md). Names are those of shape A; shape B spells them in snake_case.\n\n${examplesIntro(operations)}\n\n${parts.join('\n\n')}\n\n${schemas(operations, documents)}\n`;
 }
 
 function overview(groups: ReadonlyMap<string, readonly Operation[]>): string {
@@ -234,17 +237,17 @@ function overview(groups: ReadonlyMap<string, readonly Operation[]>): string {
   const variables = Object.entries(VARIABLES).map(([name, what]) => `| \`${name}\` | ${what} |`);
   return `# Endpoints
 
-Every endpoint, one page for each subject: parameters, body, replies, refusals, and an example for \`curl\` and for the [client library](sdk.md). Tests run every example as it stands here, and hold the replies of a running server against these pages.
+Every endpoint, one page for each subject: parameters, body, replies, refusals, and an example for \`curl\` and for the [client library](sdk.md). Tests run every example as it stands here, and compare the replies of a running server with these pages.
 
 The same for programs, as OpenAPI 3.1: [openapi-a.json](openapi-a.json), [openapi-b.json](openapi-b.json).
 
-There are two spellings of the same wire. Shape A has keys in camelCase and bytes as base64url without padding. Shape B has keys in snake_case (a request may use either) and bytes as standard base64 with padding. A request names its shape by the header \`X-Wire-Shape: a\` or by \`?shape=a\`. The pages show shape A, and B where more than the spelling differs.
+There are two spellings of the same wire format. Shape A has keys in camelCase and bytes as base64url without padding. Shape B has keys in snake_case (a request may use either) and bytes as standard base64 with padding. A request names its shape by the header \`X-Wire-Shape: a\` or by \`?shape=a\`. The pages show shape A, and B where more than the spelling differs.
 
 ${rows.join('\n\n')}
 
 ## Variables
 
-What the examples for a shell use.
+Variables of the shell that the examples use.
 
 | Variable | Holds |
 | --- | --- |
@@ -252,7 +255,7 @@ ${variables.join('\n')}
 `;
 }
 
-/** Former names of the page of all endpoints, which still lead to it. */
+/** Former names of the overview page, under which it is still served. */
 export const ENDPOINT_ALIASES: readonly string[] = ['endpoints-a', 'endpoints-b'];
 
 function operationOf({ a, b }: Documents, { method, path }: RouteFacts): Operation {
@@ -266,7 +269,7 @@ function operationOf({ a, b }: Documents, { method, path }: RouteFacts): Operati
 
 /** The page of all endpoints, and one per subject. */
 export function endpointPages(routes: readonly RouteFacts[]): Source[] {
-  // No version: the footer of every page has it.
+  // Without a version, which the footer of every page has.
   const documents: Documents = { a: openApi('a', routes, ''), b: openApi('b', routes, '') };
   const groups = new Map<string, Operation[]>();
   for (const route of documented(routes)) {

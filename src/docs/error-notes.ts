@@ -7,9 +7,7 @@ interface ErrorNote {
   readonly details: string;
 }
 
-/**
- * Markdown by the catalogue's names: what a client, its user or the operator does, and the fields of `details` if any.
- */
+/** Markdown by the catalogue's names: what a client, its user or the operator does, and the fields of `details`. */
 export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   validation: {
     remedy:

@@ -34,7 +34,7 @@ export function titleOf(markdown: string): string | undefined {
 const PICTURE = /^pictures\/([a-z0-9-]+\.(?:png|svg))$/;
 
 /** Sizes of screenshots, by the width in their names (test/pictures.ts), so that text does not move when they load. */
-const SCREENS: Readonly<Record<string, string>> = {
+const SCREENSHOT_SIZES: Readonly<Record<string, string>> = {
   '1280': ' width="1280" height="800"',
   '360': ' width="360" height="740"',
 };
@@ -58,9 +58,7 @@ export const SERVED: Places = {
 /** For one folder that is opened without a server. */
 export const SAVED: Places = { page: (name) => `${name}.html`, file: (name) => name };
 
-/**
- * The address of a link. Undefined for a file of the repository that is not a page: only the link's text is shown.
- */
+/** The address of a link. Undefined for a file of the repository that is not a page: only the link's text is shown. */
 export function addressOf(href: string, places: Places = SERVED): string | undefined {
   if (/^(https?:|#)/.test(href)) return href;
   if (/^\/(docs|api)\b/.test(href)) return href;
@@ -78,17 +76,17 @@ export const breakable = (html: string): string =>
     ? html
     : html.replace(/([a-z0-9>}](?:&(?:amp|gt);)?[/_=:.,-]+|\/)(?=&lt;|[A-Za-z0-9{:$<])/gi, '$1<wbr>');
 
-/** The same for long words outside of code, such as addresses. */
+/** Applies `breakable` to long words outside of code, such as addresses. */
 const withBreaks = (html: string): string =>
   html.replace(
     /(<pre[\s\S]*?<\/pre>|<code[^>]*>[\s\S]*?<\/code>|<[^>]*>)|[^<>\s]{20,}/g,
     (word, markup: string | undefined) => markup ?? breakable(word),
   );
 
-/** Longest code, in characters, that is never broken across lines; longer code may break after punctuation. */
+/** Maximum length of code that is never broken across lines; longer code may break after punctuation. */
 const LINE_CODE_MAX = 24;
 
-/** Hexadecimal bytes have no punctuation to break at: a line may break after this many digits. */
+/** Hexadecimal bytes have no punctuation: a line may break after each 32 digits. */
 const DIGITS = /[A-Za-z0-9]{32}(?=[A-Za-z0-9])/g;
 
 const longCode = (html: string): string => `<code class="long">${breakable(html).replace(DIGITS, '$&<wbr>')}</code>`;
@@ -107,8 +105,8 @@ interface Rendered {
   readonly headings: readonly Heading[];
 }
 
-/** Columns from which each cell has its column's name: on a phone such rows become cards that show it. */
-const NAMED_COLUMNS = 3;
+/** From this many columns each cell has its column's title: on a phone the rows become cards that show it. */
+const LABELLED_COLUMNS_MIN = 3;
 
 /** Renders a page. Anchors of equal headings get `-1`, `-2` and so on, as on code hosts. */
 export function render(markdown: string, places: Places = SERVED): Rendered {
@@ -127,7 +125,7 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
       // Comments are dropped.
       html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escaped(text)),
       heading({ tokens, depth, text }) {
-        // Headings have large letters: code that fits a line in text may not fit in a heading.
+        // Headings are set larger: code that fits into a line of text may not fit into a heading.
         const inner = this.parser
           .parseInline(tokens)
           .replace(/<code>([^<]*)<\/code>/g, (_, code: string) => longCode(code));
@@ -149,17 +147,17 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
         const [, name] = PICTURE.exec(href) ?? [];
         if (name === undefined) return escaped(text);
         const [, width = ''] = /-(\d+)\.png$/.exec(name) ?? [];
-        return `<img src="${places.file(name)}" alt="${escaped(text)}"${SCREENS[width] ?? ''}>`;
+        return `<img src="${places.file(name)}" alt="${escaped(text)}"${SCREENSHOT_SIZES[width] ?? ''}>`;
       },
       table(token) {
-        const named = token.header.length >= NAMED_COLUMNS;
+        const labelled = token.header.length >= LABELLED_COLUMNS_MIN;
         const titles = token.header.map(({ text }) => escaped(plain(text)));
         const titled = titles.some((title) => title !== '');
         const cell = ({ tokens }: Tokens.TableCell, at: number): string => {
           const inner = this.parser.parseInline(tokens);
           // If no column has a title, the first cell is the heading of its row.
           if (!titled && at === 0) return `<th scope="row">${inner}</th>`;
-          return `<td${named && at > 0 && titles[at] !== '' ? ` data-label="${titles[at]}"` : ''}>${inner}</td>`;
+          return `<td${labelled && at > 0 && titles[at] !== '' ? ` data-label="${titles[at]}"` : ''}>${inner}</td>`;
         };
         const head = titles.map((title, at) =>
           title === '' ? '<td></td>' : `<th>${this.parser.parseInline(token.header[at]?.tokens ?? [])}</th>`,

@@ -28,6 +28,7 @@ const LIMITS: Readonly<Record<string, string>> = {
   challenge: 'challenges, by address',
   signup: 'five an hour, by address',
   payment: 'five a minute, by address or device',
+  return: 'thirty a minute, by address',
   none: 'none',
 };
 

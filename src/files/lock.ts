@@ -30,7 +30,7 @@ const TOUCH_EVERY_MS = 2_000;
 const ABANDONED_AFTER_MS = 20_000;
 /**
  * The same for a file with this process's id that another process wrote. In a restarted container every program gets
- * its old process id, so that the holder is most likely gone; but it may live in another container.
+ * its old process id, so that the holder has probably ended; but it may run in another container.
  */
 const OWN_PID_AFTER_MS = 5_000;
 const LONG_AGO = new Date(0);
@@ -38,7 +38,7 @@ const LONG_AGO = new Date(0);
 const FIRST_MAX = 2 ** 40;
 
 /** Owner texts of the locks that this process holds. */
-const own = new Set<string>();
+const ownedHere = new Set<string>();
 
 /** A lock that this process holds. */
 export interface FileLock {
@@ -52,9 +52,7 @@ export interface FileLock {
 type Attempt = { readonly lock: FileLock } | { readonly heldBy: number | undefined };
 
 interface LockOptions {
-  /**
-   * Called once if another process has taken the lock over, after this one was stopped for long (a suspended machine).
-   */
+  /** Called once if another process took the lock over while this one was suspended for long. */
   readonly onLost?: () => void;
   readonly touchEveryMs?: number;
 }
@@ -97,7 +95,7 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
   const number = take(filesOf(path, owner));
   if (number === undefined) return { heldBy: pidOf(holder(path)?.found) };
-  own.add(owner);
+  ownedHere.add(owner);
   const file = join(path, String(number));
   const touching = setInterval(() => {
     touch(file, new Date());
@@ -108,7 +106,7 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
   touching.unref();
   const end = (): void => {
     clearInterval(touching);
-    own.delete(owner);
+    ownedHere.delete(owner);
   };
   return {
     lock: {
@@ -212,7 +210,7 @@ function isAbandoned(file: string, found: string): boolean {
   if (age === undefined) return false;
   if (age > ABANDONED_AFTER_MS) return true;
   const pid = pidOf(found);
-  if (pid === process.pid) return !own.has(found) && age > OWN_PID_AFTER_MS;
+  if (pid === process.pid) return !ownedHere.has(found) && age > OWN_PID_AFTER_MS;
   // Empty: its creator is about to write it, or died between two system calls and is detected by age.
   if (pid === undefined) return false;
   return !isAlive(pid);
@@ -248,7 +246,6 @@ function touch(file: string, at: Date): void {
   try {
     utimesSync(file, at, at);
   } catch {
-    // Removed by hand, or a full or read-only disk: the work continues, at the risk that another process takes the
-    // lock.
+    // Removed by hand, or a full or read-only disk: the work continues; another process may take the lock.
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Files that only their owner may read. A file or folder that is open to others is closed, with a warning; a file that
- * may belong to another user is refused.
+ * Files that only their owner may read. Permissions of others are removed, with a warning; a file that may belong to
+ * another user is refused.
  */
 import { constants } from 'node:fs';
 import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
@@ -18,13 +18,13 @@ export class PrivateFileError extends Error {
   }
 }
 
-/** Receives the warning when something was too open and was closed. */
+/** Receives a warning when permissions of others were removed. */
 export type Warn = (text: string) => void;
 
 /** Permission bits in octal: `644`. */
 export const modeText = (mode: number): string => (mode & 0o777).toString(8).padStart(3, '0');
 
-/** Creates the folder, or closes an existing one to others. Throws the system's error. */
+/** Creates the folder, or removes the permissions of others from an existing one. Throws the system's error. */
 export async function privateFolder(folder: string, warn: Warn): Promise<void> {
   const made = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
   if (!POSIX) return;
@@ -45,8 +45,8 @@ export async function removePrivate(path: string): Promise<void> {
 }
 
 /**
- * Reads a private file of at most `max` bytes; undefined if there is none. A file that others can read is closed, with
- * a warning. Throws `PrivateFileError` for one that cannot be closed, is a link, too long or another user's.
+ * Reads a private file of at most `max` bytes; undefined if there is none. Removes the permissions of others, with a
+ * warning. Throws `PrivateFileError` if that fails, and for a file that is a link, too long or another user's.
  */
 export async function readPrivate(path: string, max: number, warn: Warn): Promise<Buffer | undefined> {
   let handle: FileHandle;
@@ -60,7 +60,7 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
     throw new PrivateFileError(path, `cannot be read (${errorCode(error)})`, error);
   }
   try {
-    await close(handle, path, warn);
+    await restrict(handle, path, warn);
     const buffer = Buffer.alloc(max + 1);
     let length = 0;
     for (;;) {
@@ -74,8 +74,8 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
   }
 }
 
-/** Closes an open file to others. By its handle: the path may name another file by now. */
-async function close(handle: FileHandle, path: string, warn: Warn): Promise<void> {
+/** Removes the permissions of others, by the handle: the path may name another file by now. */
+async function restrict(handle: FileHandle, path: string, warn: Warn): Promise<void> {
   const stat = await handle.stat();
   const { mode, uid } = stat;
   if (!stat.isFile()) throw new PrivateFileError(path, 'is not a file');

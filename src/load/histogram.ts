@@ -6,26 +6,27 @@
 /** Bits of a value that are kept after its leading one: values below 2^8 are exact. */
 const BITS = 7;
 const EXACT = 2 ** (BITS + 1);
-const HALF = 2 ** BITS;
-/** The longest value, 2^36 us, is 19 hours. */
+/** Buckets per doubling of the value. */
+const PER_DOUBLING = 2 ** BITS;
+/** The largest value, 2^36 us, is 19 hours. */
 const VALUE_MAX = 2 ** 36 - 1;
-const BUCKETS = EXACT + (36 - BITS - 1) * HALF;
+const BUCKETS = EXACT + (36 - BITS - 1) * PER_DOUBLING;
 
-/** Alternately a bucket and its count: the form in which histograms are sent and merged. */
+/** Buckets and their counts, alternately: the form in which histograms are sent and merged. */
 export type Buckets = readonly number[];
 
 function bucketOf(value: number): number {
   if (value < EXACT) return value;
   const exponent = Math.floor(Math.log2(value)) - BITS;
   const part = Math.floor(value / 2 ** exponent);
-  return EXACT + (exponent - 1) * HALF + (part - HALF);
+  return EXACT + (exponent - 1) * PER_DOUBLING + (part - PER_DOUBLING);
 }
 
 /** The middle of a bucket. */
 function valueOf(bucket: number): number {
   if (bucket < EXACT) return bucket;
-  const exponent = Math.floor((bucket - EXACT) / HALF) + 1;
-  const part = ((bucket - EXACT) % HALF) + HALF;
+  const exponent = Math.floor((bucket - EXACT) / PER_DOUBLING) + 1;
+  const part = ((bucket - EXACT) % PER_DOUBLING) + PER_DOUBLING;
   return (part + 0.5) * 2 ** exponent;
 }
 
@@ -81,7 +82,7 @@ export class Histogram {
     return [...this.counts].sort(([one], [other]) => one - other);
   }
 
-  /** The value that a share of all (0 to 1) does not exceed, in microseconds; 0 if nothing was counted. */
+  /** The value, in microseconds, that `share` (0 to 1) of all do not exceed; 0 if nothing was counted. */
   quantile(share: number): number {
     let left = Math.max(1, Math.ceil(this.count * share));
     for (const [bucket, count] of this.sorted) {

@@ -7,13 +7,13 @@ export const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n);
 export interface Entry {
   readonly index: number;
   readonly id: string;
-  /** Timestamp of the last content that was sent. */
+  /** `ts` of the last content that was sent, ms. */
   ts: number;
   /** The last version that was acknowledged; 0: none. */
   version: number;
   /** `busy`: a change is under way. `unknown`: a change was not answered. `refused`: it was never stored. */
   state: 'busy' | 'live' | 'deleted' | 'unknown' | 'refused';
-  /** Scheduled time of the change under way, or of the last one. */
+  /** Scheduled time of the change under way, or of the last one, us. */
   sentAt: number;
   /** Of a blob: its ref, and the hash of its plaintext. */
   blob: { readonly ref: string; readonly hash: string } | undefined;
@@ -22,7 +22,7 @@ export interface Entry {
 /** A change that was acknowledged. */
 interface Change {
   readonly entry: Entry;
-  /** The device that made it, as its place in the tenant. */
+  /** Index in the tenant of the device that made it. */
   readonly device: number;
   readonly sentAt: number;
   readonly deletes: boolean;
@@ -48,7 +48,7 @@ export class Ledger {
   /** @param base the head before the run. */
   constructor(readonly base: number) {}
 
-  /** Adds a new item whose first write is scheduled for `sentAt`. */
+  /** Adds a new item whose first write is scheduled for `sentAt` (us, see `nowUs`). */
   begin(id: string, ts: number, sentAt: number): Entry {
     const entry: Entry = {
       ...{ index: this.entries.length, id, ts, version: 0, state: 'busy', sentAt, blob: undefined },
@@ -111,7 +111,7 @@ export class Ledger {
   }
 
   /** Whether each live socket, in the order of the tenant's devices, has the last change of the other devices. */
-  arrivedAt(receivers: readonly { readonly live: boolean; readonly at: number }[]): boolean {
+  caughtUp(receivers: readonly { readonly live: boolean; readonly at: number }[]): boolean {
     const last = [...this.lastBy];
     return receivers.every(
       ({ live, at }, device) => !live || last.every(([by, version]) => by === device || at >= version),

@@ -31,9 +31,9 @@ export class AgentListener {
   readonly crews: Peer[] = [];
   private readonly server: Server;
   private readonly unauthenticated = new Set<Socket>();
-  /** All agents have joined: one that leaves from now on is lost, and no other may take its place. */
+  /** All agents have joined: one that leaves after that is lost, and no other may take its place. */
   private complete = false;
-  private changed: () => void = () => undefined;
+  private onJoined: () => void = () => undefined;
 
   /** @param options.onNote is called for each agent that joins, leaves before the run or is refused. */
   constructor(
@@ -60,7 +60,7 @@ export class AgentListener {
   async allJoined(signal: AbortSignal): Promise<readonly Crew[]> {
     while (this.crews.length < this.options.wanted) {
       signal.throwIfAborted();
-      await Promise.race([new Promise<void>((resolve) => (this.changed = resolve)), delay(systemClock, 1_000)]);
+      await Promise.race([new Promise<void>((resolve) => (this.onJoined = resolve)), delay(systemClock, 1_000)]);
     }
     this.complete = true;
     return this.crews;
@@ -98,7 +98,7 @@ export class AgentListener {
         this.crews.push(crew);
         this.unauthenticated.delete(socket);
         onNote(`${crew.name} has joined with ${message.joins} processes.`);
-        this.changed();
+        this.onJoined();
         return undefined;
       },
       onEnd: (text) => {
@@ -113,7 +113,7 @@ export class AgentListener {
   }
 }
 
-/** How long an agent waits for its coordinator to listen, and the wait between two attempts, ms. */
+/** How long an agent tries to reach its coordinator, and the wait between two attempts, ms. */
 const DIAL_WITHIN_MS = 600_000;
 const DIAL_EVERY_MS = 1_000;
 
@@ -150,23 +150,23 @@ export async function serveAsAgent(options: {
   const { host, port, secret, processes, access, signal, onNote } = options;
   const socket = await dial({ host, port }, signal);
   let [finished, gone] = [false, false];
-  const tell = (news: News): void => channel.send(news);
+  const report = (news: News): void => channel.send(news);
   const crew = new LocalCrew(processes, access, (news) => {
     if (gone && news.news === 'left') onNote(`Left on the server: ${news.left.join(', ')}.`);
-    else tell(news);
+    else report(news);
   });
   const execute = (order: Order): void => {
     const { phase } = order;
     onNote(`${phase} ...`);
     if (order.phase === 'prepare' && order.plan.url !== options.url) {
-      return tell({ news: 'failed', phase, text: `this agent loads ${options.url} only` });
+      return report({ news: 'failed', phase, text: `this agent loads ${options.url} only` });
     }
     crew.perform(order).then(
       () => {
         if (phase === 'remove') finished = true;
-        tell({ news: 'done', phase });
+        report({ news: 'done', phase });
       },
-      (error: unknown) => tell({ news: 'failed', phase, text: asError(error).message }),
+      (error: unknown) => report({ news: 'failed', phase, text: asError(error).message }),
     );
   };
   let last = -1;

@@ -252,7 +252,7 @@ export class LoadWorker {
   private async arrived(): Promise<void> {
     const all = this.receivers;
     await this.until(() => all.every(({ live, ended }) => live || ended), RETURN_WITHIN_MS);
-    await this.until(() => this.places.every(({ ledger, receivers }) => ledger.arrivedAt(receivers)), ARRIVE_WITHIN_MS);
+    await this.until(() => this.places.every(({ ledger, receivers }) => ledger.caughtUp(receivers)), ARRIVE_WITHIN_MS);
   }
 
   private async until(done: () => boolean, withinMs: number): Promise<void> {

@@ -70,9 +70,7 @@ export class BinScope {
       factsOf: (id: string | null): BinFacts | undefined => (id === null ? undefined : byId.get(id)),
       /** A bin in a line of text. */
       textOf: (id: string): string => binText(byId.get(id) ?? { id, slug: null, name: null }),
-      /**
-       * The id of the bin that an agent names. Throws `McpError` `bin_not_found`, `bin_not_allowed`, `bin_ambiguous`.
-       */
+      /** The id of the bin that an agent names. Throws `bin_not_found`, `bin_not_allowed`, `bin_ambiguous`. */
       named: (name: string): string => {
         const pinned = this.pinned.get(name);
         if (pinned !== undefined) return pinned;

@@ -172,9 +172,7 @@ interface Status {
   readonly error: { readonly code: string; readonly message: string; readonly hint: string } | null;
 }
 
-/**
- * `service-mcp status`. Resolves with 0 if the pairing opens and the server answers, else with the error's exit code.
- */
+/** `service-mcp status`. Resolves with 0 if the pairing opens and the server answers, else the error's exit code. */
 async function status(context: CommandContext, json: boolean): Promise<ExitCode> {
   const { terminal, paths, version, note } = context;
   let found: Status = {

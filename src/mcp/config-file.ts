@@ -93,9 +93,7 @@ export async function savePasswords(keeper: Keeper, passwords: boolean): Promise
     throw new McpError('not_paired', 'this machine is not paired yet');
 }
 
-/**
- * Keeps the pairing bound to the same identifier: one that is missing temporarily must not be replaced by a weaker one.
- */
+/** Keeps the pairing bound to one identifier: a weaker one must not replace one that is missing temporarily. */
 const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined): Promise<boolean> =>
   withLock(keeper, async () => {
     const file = await readConfig(keeper.paths, keeper.note);

@@ -28,9 +28,7 @@ export interface Context extends Release {
   readonly env: Env;
   /** Aborted by SIGINT, SIGTERM or SIGHUP. */
   readonly interrupted: AbortSignal;
-  /**
-   * Prints a line for the user on standard error. Standard output belongs to the protocol, or to a command's result.
-   */
+  /** Prints a line for the user on standard error: standard output is for the protocol, or a command's result. */
   readonly note: (text: string) => void;
 }
 

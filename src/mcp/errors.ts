@@ -135,9 +135,7 @@ export const ERRORS = {
 /** A code of the catalogue. */
 export type McpCode = keyof typeof ERRORS;
 
-/**
- * A failure with a code, a sentence on what is wrong, and a hint on what to do. Neither contains a secret or a payload.
- */
+/** A failure: a code, a sentence on what is wrong, and a hint on what to do. No text contains a secret or payload. */
 export class McpError extends CommandError {
   override readonly name = 'McpError';
   declare readonly code: McpCode;
@@ -158,9 +156,7 @@ export class McpError extends CommandError {
 
 const TOO_LARGE = 'the content is larger than the server accepts';
 
-/**
- * The server's codes (reference, Errors) that have their own code here. Without `says` the server's message is used.
- */
+/** The server's codes (reference, Errors) that have a code of their own here. Without `says`: the server's message. */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: string }>> = {
   device_revoked: { code: 'revoked', says: 'this machine was revoked: it no longer has access' },
   device_not_found: { code: 'unknown_device', says: 'the server does not know this machine' },

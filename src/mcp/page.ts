@@ -14,7 +14,7 @@ import { firstOf, lastOf, type listInput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
 /** The arguments of a list or a search. */
-type Asked = z.infer<typeof listInput> & { readonly query?: string };
+type PageRequest = z.infer<typeof listInput> & { readonly query?: string };
 
 /** One page of a list or a search. */
 export class Page {
@@ -33,9 +33,9 @@ export class Page {
   /** Throws `McpError` for a bin name that `Bins.named` refuses, an empty period, and a cursor of another selection. */
   constructor(
     private readonly bins: Bins,
-    private readonly asked: Asked,
+    private readonly request: PageRequest,
   ) {
-    const { id = null, query, bin, type = null, since, until, cursor } = asked;
+    const { id = null, query, bin, type = null, since, until, cursor } = request;
     this.bin = bin === undefined ? null : bins.named(bin);
     this.from = since === undefined ? -Infinity : firstOf(since);
     this.to = until === undefined ? Infinity : lastOf(until);
@@ -46,9 +46,9 @@ export class Page {
 
   /** False for an item that the arguments exclude regardless of its text. */
   fits({ id, type, ts, binId, provenBin }: Card): boolean {
-    const { asked, bins } = this;
-    if (asked.id !== undefined && asked.id !== id) return false;
-    if (asked.type !== undefined && asked.type !== type) return false;
+    const { request, bins } = this;
+    if (request.id !== undefined && request.id !== id) return false;
+    if (request.type !== undefined && request.type !== type) return false;
     if (ts < this.from || ts > this.to) return false;
     // An item that does not verify also counts for the bin of its last verified state.
     if (this.bin !== null) return binId === this.bin || provenBin === this.bin;
@@ -60,12 +60,12 @@ export class Page {
     if (this.last !== undefined && newestFirst(card, this.last) <= 0) return;
     this.offered++;
     this.found.push(card);
-    if (this.found.length >= 2 * this.asked.limit) this.found = this.cards;
+    if (this.found.length >= 2 * this.request.limit) this.found = this.cards;
   }
 
   /** At most `limit`, newest first. */
   get cards(): Card[] {
-    return this.found.sort(newestFirst).slice(0, this.asked.limit);
+    return this.found.sort(newestFirst).slice(0, this.request.limit);
   }
 
   /** How many items follow the first `count` (at least one) of `cards`, and the cursor of the page with them. */

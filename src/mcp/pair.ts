@@ -1,6 +1,4 @@
-/**
- * `service-mcp pair`: this machine becomes a device by the six words that another device shows (reference, Pairing).
- */
+/** `service-mcp pair`: makes this machine a device by the six words that another one shows (reference, Pairing). */
 import { createReadStream } from 'node:fs';
 import { readOfferText } from '../sdk/address.js';
 import { Device, type DeviceOptions } from '../sdk/device.js';

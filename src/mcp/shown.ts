@@ -140,9 +140,7 @@ export class Sheet {
 const namesText = (names: readonly string[]): string =>
   names.map((name) => (/^\w{1,32}$/.test(name) ? name : jsonLine(name.slice(0, 32)))).join(', ');
 
-/**
- * One item as text: a line of metadata, then its content as one line of JSON, so that content cannot imitate metadata.
- */
+/** One item as text: a line of metadata, then its content as a line of JSON, which cannot imitate metadata. */
 export function itemText(item: ItemOutput, at: number): string {
   const { id, bin, binSlug, binName, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;
   const where = bin === null ? 'unknown bin' : `bin ${binText({ id: bin, slug: binSlug, name: binName })}`;

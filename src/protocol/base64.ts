@@ -6,9 +6,7 @@
 /** True in Node, which has a native codec: 64 KB take 42 us, against 790 us with a regular expression. */
 const native = typeof Buffer === 'function' && typeof Buffer.from === 'function';
 
-/**
- * The number of bytes that a base64 text encodes, or -1 if its length is impossible. Padding is complete or absent.
- */
+/** The number of bytes that a base64 text encodes, or -1 if its length is impossible. Padding is complete or absent. */
 function base64Length(value: string): number {
   let chars = value.length;
   if (chars > 0 && value.charCodeAt(chars - 1) === 61) {

@@ -44,9 +44,7 @@ export const webPolicy = (reached: readonly string[]): string =>
     'trusted-types service-web',
   ].join('; ');
 
-/**
- * The origins that a policy allows in addition to the web app's own; undefined if the rest of it is not `webPolicy`.
- */
+/** The origins that a policy allows besides the web app's own; undefined if the rest of it is not `webPolicy`. */
 export function reachedIn(policy: string): readonly string[] | undefined {
   const [, listed = ''] = /; connect-src 'self'((?: [^\s;,']+)*);/.exec(policy) ?? [];
   const reached = listed.split(' ').filter((origin) => origin !== '');

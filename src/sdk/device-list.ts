@@ -39,9 +39,7 @@ const REVOKED_MAX = 20_000;
 export class DeviceList {
   private known: readonly DeviceEntry[] | undefined;
   private readonly reading = new SingleFlight(() => this.readList());
-  /**
-   * Devices that were once listed as revoked. Revocation is final: one that is listed as active again is uncertified.
-   */
+  /** Devices once listed as revoked. Revocation is final: one that is listed as active again is uncertified. */
   private readonly revoked = new Set<string>();
 
   /** True while the first reading takes longer than `FIRST_READ_MS`: see `readInTime`. */
@@ -83,9 +81,7 @@ export class DeviceList {
     return this.subscriptions.subscribe(listener, () => this.list());
   }
 
-  /**
-   * Counts of the last reading: devices that are not revoked, and the uncertified ones. Null before the first reading.
-   */
+  /** Counts of the last reading: devices that are not revoked, and uncertified ones. Null before the first reading. */
   counts(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
     if (this.known === undefined) return null;
     const active = this.known.filter(isActive);
@@ -183,9 +179,7 @@ export class DeviceList {
     return devices;
   }
 
-  /**
-   * Stores this device's own certificate on the server where it is missing, because the other devices need it.
-   */
+  /** Stores this device's own certificate on the server where it is missing, because the other devices need it. */
   private async vouchForSelf(devices: readonly DeviceEntry[]): Promise<void> {
     const { api, sodium, identity } = this.options;
     const own = devices.find((device) => device.id === identity.deviceId);

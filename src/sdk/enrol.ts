@@ -1,4 +1,4 @@
-/** Enrolment without another device: claiming an empty server, and recovery by the phrase. */
+/** Enrolment without another device: claiming an unclaimed server, and recovery by the phrase. */
 import { certifyDevice } from '../crypto/device.js';
 import { drawPhrase, keysOfPhrase, wrapMasterKey } from '../crypto/master-key.js';
 import { hostOf } from '../crypto/pairing.js';
@@ -57,7 +57,7 @@ export function candidate({ platform, serverUrl }: Pick<NewDevice, 'platform' | 
 }
 
 /** The reply must name this device: otherwise a key of the server would be certified. Throws `CryptoRefusal`. */
-function expectOwn(own: Candidate, device: { readonly id: string; readonly pubkey: Uint8Array }): void {
+function expectThisDevice(own: Candidate, device: { readonly id: string; readonly pubkey: Uint8Array }): void {
   if (device.id !== own.id || !equalBytes(device.pubkey, own.keys.publicKey))
     throw new CryptoRefusal('wrong_device', 'the server registered another device than this one');
 }
@@ -76,7 +76,7 @@ export interface Claim {
 }
 
 /**
- * Prepares the claim of an empty server: checks that it is empty, draws the phrase and the device's keys, registers
+ * Prepares the claim of a server: checks that it is unclaimed, draws the phrase and the device's keys, registers
  * nothing. `claimToken`: set by the operator or given by signup. Throws `ApiError` `bootstrap_already_done`.
  */
 export async function prepareClaim(device: NewDevice & { readonly claimToken?: string }): Promise<Claim> {
@@ -98,7 +98,7 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
     wrappedMasterKey: toBase64Url(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
     claimToken: device.claimToken ?? null,
   };
-  return { phrase, register: registering(device, { own, tenantId, masterKey }, () => own.api.bootstrap(body)) };
+  return { phrase, register: registration(device, { own, tenantId, masterKey }, () => own.api.bootstrap(body)) };
 }
 
 /** A recovery with its keys drawn. */
@@ -133,7 +133,7 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
     const keys = { pubkey: toBase64Url(own.keys.publicKey), deviceCert: toBase64Url(deviceCert) };
     return own.api.recover({ ...body, ...keys });
   };
-  const register = registering(device, { own, tenantId, masterKey }, send);
+  const register = registration(device, { own, tenantId, masterKey }, send);
   return { register, forget: () => sodium.memzero(recovery.secretKey) };
 }
 
@@ -154,24 +154,24 @@ export async function recover(device: RecoverRequest): Promise<SavableIdentity> 
 type Registered = Awaited<ReturnType<PublicApi['bootstrap']>>;
 
 /**
- * Registers one candidate, any number of times. After an attempt with unknown outcome, a refusal may be caused by that
- * attempt: re-authentication then determines whether the server knows this device.
+ * A function that registers one candidate and may be called again. After an attempt with unknown outcome, a refusal may
+ * be caused by that attempt: re-authentication then determines whether the server knows this device.
  */
-function registering(
+function registration(
   device: NewDevice,
   joining: Joining & { readonly masterKey: Uint8Array },
   send: () => Promise<Registered>,
 ): () => Promise<SavableIdentity> {
   const { own, tenantId } = joining;
-  let doubtful = false;
+  let uncertain = false;
   const token = async (): Promise<Token> => {
     try {
       const reply = await send();
-      expectOwn(own, reply.device);
+      expectThisDevice(own, reply.device);
       return { text: reply.token, expiresAt: null };
     } catch (failure) {
-      if (isUndecided(failure)) doubtful = true;
-      else if (!doubtful || !(failure instanceof ApiError)) throw failure;
+      if (isUndecided(failure)) uncertain = true;
+      else if (!uncertain || !(failure instanceof ApiError)) throw failure;
       try {
         const { sodium } = device.platform;
         return await reauthenticate(own.api, sodium, { tenantId, deviceId: own.id, keys: own.keys });
@@ -193,10 +193,10 @@ export async function ticketFor(
   { own, tenantId }: Joining,
 ): Promise<string | null> {
   if (!(await own.api.passwordExists())) return null;
-  const typed = (await device.password?.()) ?? null;
-  if (typed === null) throw new PairingError('password_required', 'an account password is set, and none was given');
-  const sent = await stretchPassword(device.platform.sodium, { password: typed, tenantId });
-  return own.api.passwordTicket(sent, own.keys.publicKey);
+  const password = (await device.password?.()) ?? null;
+  if (password === null) throw new PairingError('password_required', 'an account password is set, and none was given');
+  const stretched = await stretchPassword(device.platform.sodium, { password, tenantId });
+  return own.api.passwordTicket(stretched, own.keys.publicKey);
 }
 
 /** The identity of a registered device. */

@@ -1,4 +1,4 @@
-/** The items as the user sees them: the state of the stream with this device's pending changes on top, decrypted. */
+/** The items as the user sees them: the state of the stream, overlaid with this device's pending changes, decrypted. */
 import { openItem } from '../crypto/item.js';
 import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
@@ -11,7 +11,7 @@ import type { HiddenReason } from './reasons.js';
 import { unversioned } from './store/store.js';
 import type { Core } from './core.js';
 
-/** An item that is not shown, the reason, and whether a last valid state of it was kept (see `kept`). */
+/** An item that is not shown, the reason, and whether its last valid state is kept (see `ItemReader.kept`). */
 export interface HiddenItem {
   readonly id: string;
   readonly version: number;
@@ -19,7 +19,7 @@ export interface HiddenItem {
   readonly kept: boolean;
 }
 
-/** Read access; changes nothing. */
+/** Reads items from the store and the outbox. */
 export class ItemReader {
   constructor(private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
@@ -28,13 +28,13 @@ export class ItemReader {
    * where the stored item no longer decrypts.
    */
   async get(id: string): Promise<ItemView | undefined> {
-    const row = await this.seen(id);
-    return row === undefined ? undefined : this.shown(row, row.pending);
+    const row = await this.current(id);
+    return row === undefined ? undefined : this.decrypted(row, row.pending);
   }
 
   /** The current row of an item, still encrypted. Throws `ClientError` `unknown_item`. */
   async row(id: string): Promise<LiveItem> {
-    const row = await this.seen(id);
+    const row = await this.current(id);
     if (row === undefined) throw new ClientError('unknown_item', `there is no item ${id}`);
     return row;
   }
@@ -46,7 +46,7 @@ export class ItemReader {
       const row = rowSeen(seen);
       if (row === undefined || (binId !== undefined && row.binId !== binId)) continue;
       try {
-        views.push(this.shown(row, row.pending));
+        views.push(this.decrypted(row, row.pending));
       } catch (error) {
         if (!(error instanceof ClientError)) throw error;
         this.options.onProblem(error);
@@ -64,7 +64,7 @@ export class ItemReader {
       const [before, own] = [changes.at(-2), changes.at(-1)];
       if (own?.kind !== 'delete' || own.version !== null) continue;
       const row = rowSeen({ entry: await store.get(id), own: before });
-      if (row !== undefined) found.push({ seq: own.seq, view: this.shown(row, row.pending) });
+      if (row !== undefined) found.push({ seq: own.seq, view: this.decrypted(row, row.pending) });
     }
     return found.sort((one, other) => other.seq - one.seq).map(({ view }) => view);
   }
@@ -113,16 +113,16 @@ export class ItemReader {
   async kept(id: string): Promise<ItemView | undefined> {
     const entry = await this.options.store.get(id);
     const row = entry === undefined || entry.state === 'live' ? null : entry.kept;
-    return row === null ? undefined : this.shown(row, false);
+    return row === null ? undefined : this.decrypted(row, false);
   }
 
-  private async seen(id: string): Promise<ReturnType<typeof rowSeen>> {
+  private async current(id: string): Promise<ReturnType<typeof rowSeen>> {
     const { outbox, store } = this.options;
     const entry = await store.get(id);
     return rowSeen({ entry, own: outbox.newest(id, entry) });
   }
 
-  private shown(row: LiveItem, pending: boolean): ItemView {
+  private decrypted(row: LiveItem, pending: boolean): ItemView {
     const payload = orRefusal(() => openItem(this.options.sodium, row, this.options.reader));
     if (payload instanceof CryptoRefusal) throw damagedItem(row.id, payload);
     return viewOf(row, payload, pending);

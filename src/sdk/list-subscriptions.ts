@@ -10,7 +10,7 @@ export interface Subscription<T> {
   close(): void;
 }
 
-/** Most subscriptions of one list. */
+/** Maximum of subscriptions of one list. */
 const SUBSCRIPTIONS_MAX = 64;
 
 interface Subscriber<T> {

@@ -1,17 +1,16 @@
 /** The platform of Node. */
+import { WebSocket, type RawData } from 'ws';
 import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
-import { withCertificateErrors } from './node-certificate.js';
-import { CLOSE_WITHIN_MS, OPEN_WITHIN_MS, SERVER_FRAME_MAX } from './platform.js';
-import type { OpenSocket, Platform, SocketPort } from './platform.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
-import { WebSocket, type RawData } from 'ws';
+import { withCertificateErrors } from './node-certificate.js';
+import { CLOSE_WITHIN_MS, OPEN_WITHIN_MS, SERVER_FRAME_MAX, type OpenSocket, type Platform } from './platform.js';
 
-/** The native module is not installed, or has no library for this system. */
+/** Error codes of the import if the native module is not installed, or has no library for this system. */
 const NOT_NATIVE: ReadonlySet<string> = new Set(['ERR_MODULE_NOT_FOUND', 'ADDON_NOT_FOUND', 'ERR_DLOPEN_FAILED']);
 
-/** libsodium as a native module where there is one, which keeps slow calls off the main thread; else as WebAssembly. */
+/** libsodium: the native module if it can be loaded, which runs slow calls off the main thread; else WebAssembly. */
 async function loadSodium(): Promise<Sodium> {
   try {
     return (await import('../crypto/sodium-node.js')).nodeSodium;
@@ -37,7 +36,7 @@ const textOf = (data: RawData): string =>
   Array.isArray(data) ? Buffer.concat(data).toString('utf8') : Buffer.from(data as ArrayBuffer).toString('utf8');
 
 /** WebSockets of Node. */
-export const nodeSockets: SocketPort = {
+export const nodeSockets: Platform['sockets'] = {
   open(url, events): OpenSocket {
     const socket = new WebSocket(url, {
       handshakeTimeout: OPEN_WITHIN_MS,
@@ -49,13 +48,13 @@ export const nodeSockets: SocketPort = {
     socket.on('message', (data, isBinary) => {
       if (!isBinary) events.message(textOf(data));
     });
-    // `close` follows every `error` and is reported; without a listener the error would end the process.
     let failure = '';
     let retryAfter: number | undefined;
+    // `close` follows every `error` and is reported; without a listener the error would end the process.
     socket.on('error', (error) => {
       failure ||= error.message;
     });
-    // The answer is not an upgrade: reports its status and ends the attempt.
+    // The reply is not an upgrade: its status is reported, and the attempt ends.
     socket.on('unexpected-response', (_, response) => {
       failure = `Unexpected server response: ${response.statusCode}`;
       retryAfter = retryAfterSeconds(response.headers['retry-after']);

@@ -118,9 +118,7 @@ export class Matches {
     this.sorted = [...heads].sort(this.compare);
   }
 
-  /**
-   * Inserts or moves each item, or removes it where it no longer matches. True where something changed.
-   */
+  /** Inserts or moves each item, or removes it where it no longer matches. True where something changed. */
   place(changes: readonly { readonly id: string; readonly head: Head | undefined }[]): boolean {
     if (changes.length > RESORT_ABOVE) {
       for (const { id, head } of changes) this.keep(id, head);

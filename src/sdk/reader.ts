@@ -100,8 +100,8 @@ export const record = matching(
     typeof value === 'object' && value !== null && !Array.isArray(value),
 );
 
-/** Most levels of an object that is passed on unread. */
-const SHALLOW = 8;
+/** Maximum levels of an object that is passed on unread. */
+const DEPTH_MAX = 8;
 
 const isShallow = (value: unknown, levels: number): boolean =>
   typeof value !== 'object' ||
@@ -111,11 +111,11 @@ const isShallow = (value: unknown, levels: number): boolean =>
 /** Any object, passed on unread; replaced by an empty one if it is nested too deeply. */
 const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
   const found = record(value, path);
-  return isShallow(found, SHALLOW) ? found : {};
+  return isShallow(found, DEPTH_MAX) ? found : {};
 };
 
 /** Any text, truncated: for values that are shown or logged. */
-const cut =
+const truncated =
   (most: number): Reader<string> =>
   (value, path) =>
     string(value, path).slice(0, most);
@@ -138,4 +138,4 @@ export const field =
     object({ [key]: inner })(value, path)[key] as T;
 
 /** An error body; bounded, since it is shown and logged. */
-export const errorBody = object({ code: cut(100), message: cut(2_000), details: nullable(shallow) });
+export const errorBody = object({ code: truncated(100), message: truncated(2_000), details: nullable(shallow) });

@@ -27,11 +27,11 @@ const SUSPECT_SERVER =
   'Compare with another device. The last good state is kept: save it again, and ask the operator of the server why.';
 const START_AGAIN = 'Start the pairing again with new words. If it happens twice, do not trust this network or server.';
 
-const about =
+const reason =
   (about: Reason['about']) =>
   (meaning: string, whatToDo: string): Reason => ({ about, meaning, whatToDo });
-const [item, write, input] = [about('item'), about('write'), about('input')];
-const [pairing, recovery] = [about('pairing'), about('recovery')];
+const [item, write, input] = [reason('item'), reason('write'), reason('input')];
+const [pairing, recovery] = [reason('pairing'), reason('recovery')];
 
 /** All reasons. The type enforces completeness: a missing reason does not compile. */
 export const REASONS: Readonly<Record<HiddenReason, Reason>> = {

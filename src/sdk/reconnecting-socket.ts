@@ -14,11 +14,11 @@ import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
 import type { ConnectionState } from './events.js';
 import { readFrame, type Frame } from './wire.js';
 
-/** The server pings every 30 s by default. After two missed pings this side sends one, then drops the connection. */
+/** The server pings every 30 s by default. After two missed pings this side sends one, and at last gives up. */
 const PING_AFTER_MS = 65_000;
 const GIVE_UP_AFTER_MS = 90_000;
 const CHECK_EVERY_MS = 5_000;
-/** How long a probed connection (`hurry`) has to answer. At most `CHECK_EVERY_MS`. */
+/** How long a connection has to answer the probe of `hurry`. At most `CHECK_EVERY_MS`. */
 const PROBE_MS = 5_000;
 /** `hurry` sends no probe if a frame arrived within this time, and begins no attempt within it after the last one. */
 const HURRY_EVERY_MS = 2_000;
@@ -33,14 +33,14 @@ const RESTART_SPREAD_MS = 3_000;
 const JITTER_PARTS = 4;
 const JITTER_MIN_MS = 1_000;
 /**
- * When a connection counts as good, so that the backoff restarts after the next failure: this long after it caught up,
- * or after it opened, ms. A server that accepts every connection and closes it immediately must not reset the backoff.
+ * When a connection counts as stable, so that it resets the backoff: this long after it caught up, or after it opened,
+ * ms. A server that accepts every connection and closes it immediately must not reset the backoff.
  */
-const GOOD_AFTER_CAUGHT_UP_MS = 10_000;
-const GOOD_AFTER_MS = 60_000;
+const STABLE_AFTER_CAUGHT_UP_MS = 10_000;
+const STABLE_AFTER_OPEN_MS = 60_000;
 
 /** The parameters of a `ReconnectingSocket`. */
-interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
+interface SocketOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
   /** A ticket for one connection, because a token must never be in a URL. */
   readonly ticket: () => Promise<string>;
   /** Renews the token, after the server closed the connection because it had expired. */
@@ -73,14 +73,14 @@ export class ReconnectingSocket {
   private running = false;
   private renewFirst = false;
   private reading = true;
-  /** When the last attempt began, and the earliest time of the next one that the server allows. */
+  /** When the last attempt began, and the earliest time that the server allows for the next one. */
   private triedAt = -Infinity;
   private allowedAt = -Infinity;
   /** When the next attempt begins, and why there is a wait. */
   private retryAt = Infinity;
   private reason = '';
 
-  constructor(private readonly options: LineOptions) {}
+  constructor(private readonly options: SocketOptions) {}
 
   start(): void {
     if (this.running) return;
@@ -237,8 +237,8 @@ export class ReconnectingSocket {
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
     const askedMs = (named ?? retryAfter) * 1_000;
-    const unnamed = code === CLOSE.restart ? RESTART_SPREAD_MS : 0;
-    const spreadMs = named === undefined ? unnamed : Math.max(JITTER_MIN_MS, askedMs / JITTER_PARTS);
+    const unnamedSpreadMs = code === CLOSE.restart ? RESTART_SPREAD_MS : 0;
+    const spreadMs = named === undefined ? unnamedSpreadMs : Math.max(JITTER_MIN_MS, askedMs / JITTER_PARTS);
     this.reconnectLater(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, askedMs, spreadMs);
   }
 
@@ -258,9 +258,8 @@ export class ReconnectingSocket {
   }
 
   /**
-   * The wait that the server asked for is kept, up to RETRY_AFTER_MAX_MS including the random addition, of which
-   * `spreadMs` is the upper bound. The backoff is the lower bound, so that a server that always names one second does
-   * not get a request every second.
+   * Waits for `askedMs` plus a random time up to `spreadMs`, together at most RETRY_AFTER_MAX_MS, but at least for the
+   * backoff, so that a server that always names one second does not get a request every second.
    */
   private reconnectLater(reason: string, askedMs = 0, spreadMs = 0): void {
     if (!this.running) return;
@@ -291,13 +290,13 @@ export class ReconnectingSocket {
   private detach(): Connection | undefined {
     const connection = this.current;
     this.current = undefined;
-    if (connection !== undefined && this.provedGood(connection)) this.attempt = 0;
+    if (connection !== undefined && isStable(connection, this.options.clock.now())) this.attempt = 0;
     return connection;
   }
+}
 
-  private provedGood({ openedAt, caughtUpAt, heardAt }: Connection): boolean {
-    if (openedAt === null) return false;
-    const settled = caughtUpAt !== null && this.options.clock.now() - caughtUpAt >= GOOD_AFTER_CAUGHT_UP_MS;
-    return settled || heardAt - openedAt >= GOOD_AFTER_MS;
-  }
+function isStable({ openedAt, caughtUpAt, heardAt }: Connection, now: number): boolean {
+  if (openedAt === null) return false;
+  const caughtUp = caughtUpAt !== null && now - caughtUpAt >= STABLE_AFTER_CAUGHT_UP_MS;
+  return caughtUp || heardAt - openedAt >= STABLE_AFTER_OPEN_MS;
 }

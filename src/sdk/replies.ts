@@ -22,11 +22,11 @@ import {
 } from './reader.js';
 import { epochText, itemChange, type Change } from './wire.js';
 
-/** Most devices, revoked ones included, and bins in a reply: far more than a user has, few enough for memory. */
+/** Maximum of devices, revoked ones included, and bins in a reply: far more than a user has, few enough for memory. */
 const DEVICES_MAX = 10_000;
 const BINS_READ_MAX = 10_000;
 
-/** Longest id that is not a ULID. */
+/** Maximum length of an id that need not be a ULID. */
 const ID_MAX = 256;
 
 /** A reply whose body is not used. */
@@ -142,7 +142,7 @@ export const readStored = object({ id: ulidText, version: count });
 /** An item's id and the version it has now. */
 export type Stored = Read<typeof readStored>;
 
-/** Longest URL that is accepted: object stores use about 1,000 characters. */
+/** Maximum length of a URL: object stores use about 1,000 characters. */
 const URL_MAX = 8_192;
 
 const blobRef = matchingText("must be a blob's name", (value) => BLOB_REF.test(value));
@@ -151,7 +151,7 @@ const uploadPart = object({ from: count, size: count, url: short(URL_MAX), heade
 /** A part of an upload, `size` bytes from `from` on, and the URL to send it to. */
 export type UploadPart = Read<typeof uploadPart>;
 
-/** Most parts in a reply; a server names up to 16. */
+/** Maximum of parts in a reply; our server names up to 16. */
 const PARTS_MAX = 64;
 
 /** `POST /uploads`, `POST /uploads/:ref`. */
@@ -190,7 +190,6 @@ export const readPage = object({
   /** It starts at 0, because the epoch or cursor of the request is of another history. */
   reset: (value): boolean => value === true,
 });
-/** A page of `GET /items`. */
 type Page = Read<typeof readPage>;
 
 /**

@@ -95,9 +95,7 @@ export class Sync {
     this.letGo();
   }
 
-  /**
-   * The cursor for the `hello` of a new connection, after all frames of the previous connection were handled.
-   */
+  /** The cursor for the `hello` of a new connection, after all frames of the previous connection were handled. */
   begin(): Promise<Cursor> {
     return this.exclusive(async () => {
       this.letGo();

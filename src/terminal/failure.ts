@@ -16,7 +16,7 @@ export interface Failure {
 export const HELP = 'Add --help to see what it takes.';
 
 /** Codes of the file system in plain words. */
-const SYSTEM: Readonly<Record<string, string>> = {
+const SYSTEM_ERRORS: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',
   EACCES: 'access is denied',
   EPERM: 'access is denied',
@@ -47,7 +47,7 @@ function ofCommand(error: Error): Failure | undefined {
 
 function ofSystem(error: Error, whichFolder: string): Failure | undefined {
   const code = errorCode(error);
-  const reason = SYSTEM[code];
+  const reason = SYSTEM_ERRORS[code];
   if (reason === undefined) return undefined;
   const path = 'path' in error && typeof error.path === 'string' ? `${sanitizeText(error.path)}: ` : '';
   const hint = code === 'ENOSPC' ? `Nothing was changed. Make room, and run it again${whichFolder}.` : undefined;

@@ -47,38 +47,40 @@ async function get(context: Context, id: string | undefined, options: Options): 
   const sync = options.local === true ? 'local' : 'catch up';
   await context.withDevice(async (open) => {
     const item = await whole(open, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
-    if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
+    if (options.local === true && wantsFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
     if (options.output !== undefined)
-      return saved(context, open, { item, output: options.output, force: options.force === true });
+      return save(context, open, { item, output: options.output, force: options.force === true });
     const masked = onScreen(terminal) && options.show !== true;
     if (options.field !== undefined) return printField(terminal, item, options.field, masked);
     const around = await surroundings(context, open);
     if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
     else if (onScreen(terminal)) printCard(context, item, around, masked);
-    else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
+    else if (wantsFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
     else await printContent(terminal, item);
   }, sync);
 }
 
-/** True where the bytes of the item's file are requested: by `--output`, or by a pipe. */
-const givesFile = (terminal: Terminal, { blob }: ItemView, { output, field }: Options): boolean =>
+/** True where the bytes of the item's file are requested: with `--output`, or by a pipe. */
+const wantsFile = (terminal: Terminal, { blob }: ItemView, { output, field }: Options): boolean =>
   blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !onScreen(terminal)));
 
-async function saved(context: Context, open: OpenDevice, what: Saving): Promise<void> {
+/** `get --output`: saves a file, or the text of an item. */
+async function save(context: Context, open: OpenDevice, saving: Saving): Promise<void> {
   const { terminal } = context;
-  const { item, output } = what;
+  const { item, output } = saving;
   const text = item.blob?.holds === 'file' ? undefined : textIn(item);
   if (text === undefined && item.blob?.holds !== 'file')
     throw usageError(`this ${item.type} has no file`, 'Omit --output.', 'no_blob');
   if (output === '-' && terminal.json)
     throw usageError('with --json standard output is JSON', 'Give --output a file name.');
-  const { file, size } = await saveItem(context, open, { ...what, text });
+  const { file, size } = await saveItem(context, open, { ...saving, text });
   if (file === null) return;
   show(terminal, { id: item.id, file, size }, () => [
     `${paletteOf(terminal).good('Saved')}: ${sanitizeText(file)}  ${sizeText(size)}`,
   ]);
 }
 
+/** The payload for JSON output; `masked`: secrets are null. */
 function payloadOf({ type, payload }: ItemView, masked: boolean): unknown {
   if (payload === null || !masked) return payload;
   const entries = Object.entries(payload).map(([field, value]) => [field, isSecretField(type, field) ? null : value]);

@@ -1,4 +1,4 @@
-/** `uploads`: lists interrupted uploads, and gives them up. */
+/** `uploads`: lists interrupted uploads, and cancels them. */
 import { resolve } from 'node:path';
 import type { BegunUpload } from '../../sdk/blobs/begun.js';
 import { counted, relative, sanitizeText, show, table } from '../../terminal/output.js';
@@ -31,16 +31,16 @@ export function registerUploads(program: DeviceCommand): void {
     .does(remove);
 }
 
-const LISTS = 'See `service-device uploads`.';
+const HINT = 'See `service-device uploads`.';
 
-const facts = ({ id, type, size, sent, source, begunAt, expiresAt }: BegunUpload) => ({
+const jsonOf = ({ id, type, size, sent, source, begunAt, expiresAt }: BegunUpload) => ({
   ...{ id, type, file: source.name, size, sent, begunAt, expiresAt },
 });
 
 async function list({ terminal, platform, withDevice }: Context): Promise<void> {
   await withDevice(async ({ device }) => {
     const found = await device.uploads();
-    show(terminal, { uploads: found.map(facts) }, () => {
+    show(terminal, { uploads: found.map(jsonOf) }, () => {
       if (found.length === 0) return ['No interrupted upload is left.'];
       const rows = found.map((one) => [
         ...[`${percentOf(one)} %`, sizeText(one.size), relative(one.begunAt, platform.clock.now())],
@@ -56,14 +56,14 @@ async function remove(
   paths: readonly string[],
   { all }: { readonly all?: boolean },
 ): Promise<void> {
-  if ((paths.length === 0) === (all !== true)) throw usageError('give the files, or --all', LISTS);
+  if ((paths.length === 0) === (all !== true)) throw usageError('give the files, or --all', HINT);
   const wanted = new Set(paths.map((path) => resolve(path)));
   await withDevice(async ({ device }) => {
     const found = (await device.uploads()).filter(({ source }) => all === true || wanted.has(source.name));
     const missing = [...wanted].find((name) => !found.some(({ source }) => source.name === name));
     if (missing !== undefined)
-      throw new CommandError(EXIT.notFound, `nothing of ${sanitizeText(missing)} was left`, LISTS);
+      throw new CommandError(EXIT.notFound, `nothing of ${sanitizeText(missing)} was left`, HINT);
     for (const { id } of found) await device.giveUpUpload(id);
-    show(terminal, { uploads: found.map(facts) }, () => [`Given up: ${counted(found.length, 'upload')}`]);
+    show(terminal, { uploads: found.map(jsonOf) }, () => [`Given up: ${counted(found.length, 'upload')}`]);
   });
 }

@@ -53,18 +53,18 @@ async function checkStore(store: Store): Promise<Finding> {
   );
 }
 
-type Observed = ReturnType<typeof listen>;
+type Observed = ReturnType<typeof observe>;
 
-/** Events of a device while it is connected. `moved` resolves when the next change is sent, refused, or meets a problem. */
-function listen(device: Device) {
-  let move: () => void = () => undefined;
+/** The events of a device. `progress` resolves when the next change is sent or refused, or a problem occurs. */
+function observe(device: Device) {
+  let progressed: () => void = () => undefined;
   const seen = {
     missing: undefined as DeviceEvents['missing'] | undefined,
     repaired: undefined as DeviceEvents['repaired'] | undefined,
     complete: false,
     problems: [] as Error[],
     rejected: [] as Error[],
-    moved: (): Promise<true> => new Promise((resolve) => (move = () => resolve(true))),
+    progress: (): Promise<true> => new Promise((resolve) => (progressed = () => resolve(true))),
   };
   device.on('missing', (event) => (seen.missing = event));
   device.on('caught_up', (event) => (seen.complete = event.complete === true));
@@ -72,9 +72,9 @@ function listen(device: Device) {
   for (const [name, errors] of [['problem', seen.problems] as const, ['rejected', seen.rejected] as const])
     device.on(name, ({ error }) => {
       errors.push(error);
-      move();
+      progressed();
     });
-  device.on('sent', () => move());
+  device.on('sent', () => progressed());
   return seen;
 }
 
@@ -86,21 +86,21 @@ async function checkLive(
 ): Promise<readonly Finding[]> {
   const { clock } = doctor.platform;
   const { itemCount, versionSum } = await store.held();
-  // At the server's head, but with other counts than the server.
-  const short =
+  // At the server's head, but with other counts.
+  const lacked =
     (await store.cursor()).since === figures.headVersion &&
     (itemCount !== figures.server.itemCount || versionSum !== figures.versionSum);
-  const seen = listen(device);
+  const seen = observe(device);
   try {
     const connected = device.connect().then(() => true);
     if (!(await within(clock, COMPLETE_WITHIN_MS, connected, false))) {
       const what = 'The check that everything is here did not finish in two minutes.';
       return [about('completeness').warning(what, 'Run doctor again when the connection is better.')];
     }
-    const complete = completeness(seen, short, await store.held());
+    const complete = completeness(seen, lacked, await store.held());
     for (let waits = true; waits && seen.problems.length === 0 && (await unsent(store)).length > 0;)
-      waits = await within(clock, SEND_WITHIN_MS, seen.moved(), false);
-    return [complete, ...stuck(seen, await unsent(store))];
+      waits = await within(clock, SEND_WITHIN_MS, seen.progress(), false);
+    return [complete, ...pendingFindings(seen, await unsent(store))];
   } finally {
     device.disconnect();
   }
@@ -108,8 +108,8 @@ async function checkLive(
 
 const NAMED_MAX = 5;
 
-/** Names items by id and version, as far as they are known. */
-function naming(items: readonly { readonly id: string | null; readonly version: number }[]): string {
+/** A sentence with the first items by id and version, as far as they are known; '' for none. */
+function itemNames(items: readonly { readonly id: string | null; readonly version: number }[]): string {
   if (items.length === 0) return '';
   const list = items
     .slice(0, NAMED_MAX)
@@ -117,32 +117,32 @@ function naming(items: readonly { readonly id: string | null; readonly version: 
   return ` Which: ${list.join(', ')}${items.length > NAMED_MAX ? ', ...' : ''}.`;
 }
 
-/** `short`: items were missing before the device connected. */
-function completeness({ missing, complete, repaired }: Observed, short: boolean, held: Held): Finding {
+/** `lacked`: items were missing before the device connected. */
+function completeness({ missing, complete, repaired }: Observed, lacked: boolean, held: Held): Finding {
   const { ok, warning, problem } = about('completeness');
   if (missing !== undefined)
     return problem(
-      lacking(missing),
+      missingText(missing),
       'The server withholds items, or has lost them: check another device and the server log. Export what is here (`export`) before you continue.',
     );
   if (!complete) return warning('The server did not say how many items there are.', 'Update the server.');
-  if (repaired === undefined && !short) return ok(`All ${held.itemCount} items that the server counts are here.`);
-  const which = naming(repaired?.items ?? []);
+  if (repaired === undefined && !lacked) return ok(`All ${held.itemCount} items that the server counts are here.`);
+  const which = itemNames(repaired?.items ?? []);
   return warning(
     `Items were missing here. They were fetched again: all ${held.itemCount} are here now.${which}`,
     'If this comes back, the disk or the server loses data: check the server log.',
   );
 }
 
-function lacking({ expected, held, unlisted, named }: DeviceEvents['missing']): string {
-  const lack = expected.itemCount - held.itemCount;
-  const fewer = lack > 0 ? `${lack} items are missing here` : `${-lack} extra items are here`;
-  const how = lack === 0 ? 'items are here in other versions' : fewer;
+function missingText({ expected, held, unlisted, named }: DeviceEvents['missing']): string {
+  const absent = expected.itemCount - held.itemCount;
+  const counts = absent > 0 ? `${absent} items are missing here` : `${-absent} extra items are here`;
+  const how = absent === 0 ? 'items are here in other versions' : counts;
   const more =
     unlisted.length === 0
       ? ''
       : ` ${unlisted.length} items that are here are not in the server's list any more; they stay readable.`;
-  return `The server counts ${expected.itemCount} items, ${held.itemCount} are here: ${how}. Reading everything again did not help.${more}${naming(named)}`;
+  return `The server counts ${expected.itemCount} items, ${held.itemCount} are here: ${how}. Reading everything again did not help.${more}${itemNames(named)}`;
 }
 
 function unverifiable(hidden: readonly HiddenItem[]): readonly Finding[] {
@@ -164,7 +164,7 @@ const unsent = async (store: Store): Promise<readonly Pending[]> =>
 
 const CAUSES: Readonly<Record<string, string>> = {
   storage_cap_exceeded: 'The vault is full: delete what you do not need, or raise STORAGE_CAP_BYTES on the server.',
-  tenant_suspended: 'The account is past due, and the server takes no changes: open the billing page.',
+  tenant_suspended: 'The account is suspended, and the server takes no changes: open the billing page.',
   payment_required: 'The account is not paid for: open the billing page.',
   uncertified_device: 'The server lists a device that nobody vouches for: see "devices".',
   rate_limited: 'The server is rate-limiting: they are sent automatically.',
@@ -172,7 +172,7 @@ const CAUSES: Readonly<Record<string, string>> = {
 
 const codeOf = (error: Error): string => errorCode(error) || error.name;
 
-function stuck({ problems, rejected }: Observed, left: readonly Pending[]): readonly Finding[] {
+function pendingFindings({ problems, rejected }: Observed, left: readonly Pending[]): readonly Finding[] {
   const { ok, problem } = about('pending');
   const findings: Finding[] = [];
   if (rejected.length > 0) {

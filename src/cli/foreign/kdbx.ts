@@ -13,11 +13,11 @@ type Library = (typeof KdbxWeb)['default'];
 type Kdbx = KdbxWeb.Kdbx;
 
 /** Bounds on the cost of the key derivation, which only the header states. Programs choose about a second of work. */
-const MOST = { aesRounds: 500_000_000, passes: 1_000, memoryKib: 1024 * 1024, lanes: 64 } as const;
-/** Most passes times KiB: a few minutes of one core. */
+const COST_MAX = { aesRounds: 500_000_000, passes: 1_000, memoryKib: 1024 * 1024, lanes: 64 } as const;
+/** Maximum of passes times KiB: a few minutes of one core. */
 const ARGON2_WORK_MAX = 64 * 1024 * 1024;
 
-/** The library with Argon2, loaded only where a database is read. */
+/** The library with Argon2, loaded only when a database is read. */
 export async function kdbxLibrary(): Promise<Library> {
   const library = (await import('kdbxweb')).default;
   library.CryptoEngine.setArgon2Impl(async (...args) => {
@@ -64,10 +64,10 @@ export function expectCheap(library: Library, bytes: Uint8Array): void {
       const value = header.kdfParameters?.get(name);
       return value instanceof Int64 ? value.value : typeof value === 'number' ? value : 0;
     };
-    expectWithin('rounds', Math.max(header.keyEncryptionRounds ?? 0, number('R')), MOST.aesRounds);
-    expectWithin('passes', number('I'), MOST.passes);
-    expectWithin('KiB of memory', number('M') / 1024, MOST.memoryKib);
-    expectWithin('lanes', number('P'), MOST.lanes);
+    expectWithin('rounds', Math.max(header.keyEncryptionRounds ?? 0, number('R')), COST_MAX.aesRounds);
+    expectWithin('passes', number('I'), COST_MAX.passes);
+    expectWithin('KiB of memory', number('M') / 1024, COST_MAX.memoryKib);
+    expectWithin('lanes', number('P'), COST_MAX.lanes);
     expectWithin('passes times KiB', (number('I') * number('M')) / 1024, ARGON2_WORK_MAX);
     // `V`: the version of Argon2.
     if (number('M') > 0 && number('V') !== 0x13) throw new ForeignError('', 'its version of Argon2 is not known');
@@ -80,7 +80,7 @@ function expectWithin(what: string, value: number, most: number): void {
   if (!(value <= most)) throw new ForeignError('', `its key takes ${value} ${what}, and at most ${most} are allowed`);
 }
 
-/** The library's own step from ciphertext to plaintext, which may still be compressed. */
+/** The library's decryption; the plaintext may still be compressed. */
 interface Decrypting {
   decryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer>;
 }
@@ -113,7 +113,7 @@ function unpackWithin({ Consts, HashedBlockTransform }: Library, database: Kdbx,
   };
 }
 
-/** A copy: `slice` of a Buffer would be a view of shared memory. */
+/** A copy: the `buffer` of a small Buffer is a pool that it shares with others. */
 const bufferOf = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer;
 
 function unpacked(bytes: Buffer): Buffer {

@@ -23,9 +23,10 @@ import { isKeepass, readKeepass } from './keepass.js';
 import { readMarkdown } from './markdown.js';
 import { readVcards } from './vcard.js';
 
-/** Largest file that is read as a whole. */
+/** Maximum size of a file, which is read as a whole. */
 const FOREIGN_FILE_MAX = 64 * 1024 * 1024;
-const ZIP = Buffer.from('PK\u0003\u0004', 'latin1');
+const ZIP_MAGIC = Buffer.from('PK\u0003\u0004', 'latin1');
+/** The program is detected by this many first bytes. */
 const HEAD_BYTES = 64 * 1024;
 
 /**
@@ -38,18 +39,18 @@ export async function readForeign(
   from: ForeignProgram | undefined,
   secrets: Secrets,
 ): Promise<ForeignSource | undefined> {
-  const facts = await stat(path).catch((error: unknown) => {
+  const stats = await stat(path).catch((error: unknown) => {
     const why = errorCode(error) === 'ENOENT' ? 'does not exist' : `cannot be read (${errorCode(error)})`;
     throw new CommandError(EXIT.usage, `${path} ${why}.`, undefined, { cause: error });
   });
   try {
-    const found: ForeignEntries | undefined = facts.isDirectory()
+    const found: ForeignEntries | undefined = stats.isDirectory()
       ? { program: 'markdown', title: 'folder of Markdown', entries: await readMarkdown(path) }
-      : await inFile(path, facts, secrets);
+      : await readFile(path, stats, secrets);
     if (from !== undefined && found?.program !== from)
       throw new ForeignError('', found === undefined ? `it is not from ${from}` : `it is ${found.title}, not ${from}`);
     if (found !== undefined) expectFewBins(found.entries);
-    return found === undefined ? undefined : { ...found, time: Math.floor(facts.mtimeMs) };
+    return found === undefined ? undefined : { ...found, time: Math.floor(stats.mtimeMs) };
   } catch (error) {
     if (!(error instanceof ForeignError)) throw error;
     const where = error.where === '' ? '' : ` at ${sanitizeText(error.where.slice(0, 200))}`;
@@ -57,41 +58,42 @@ export async function readForeign(
   }
 }
 
-async function inFile(path: string, facts: Stats, secrets: Secrets): Promise<ForeignEntries | undefined> {
-  if (!facts.isFile()) throw usageError(`${path} is not a file.`);
+async function readFile(path: string, stats: Stats, secrets: Secrets): Promise<ForeignEntries | undefined> {
+  if (!stats.isFile()) throw usageError(`${path} is not a file.`);
   return withFile(path, async (handle) => {
-    const form = formOf(await readBytes(handle, 0, HEAD_BYTES));
-    if (form === undefined) return undefined;
-    if (facts.size > FOREIGN_FILE_MAX) {
+    const format = formatOf(await readBytes(handle, 0, HEAD_BYTES));
+    if (format === undefined) return undefined;
+    if (stats.size > FOREIGN_FILE_MAX) {
       const most = `${FOREIGN_FILE_MAX / 1024 / 1024} MiB`;
       throw new ForeignError('', `it has more than ${most}, the most that is read at once`);
     }
-    return entriesOf(form, await readBytes(handle, 0, facts.size), secrets);
+    return entriesOf(format, await readBytes(handle, 0, stats.size), secrets);
   });
 }
 
-async function entriesOf(form: Form, bytes: Uint8Array, secrets: Secrets): Promise<ForeignEntries | undefined> {
-  if (form === 'keepass')
-    return { program: form, title: 'KeePass database', entries: await readKeepass(bytes, secrets) };
+async function entriesOf(format: Format, bytes: Uint8Array, secrets: Secrets): Promise<ForeignEntries | undefined> {
+  if (format === 'keepass')
+    return { program: format, title: 'KeePass database', entries: await readKeepass(bytes, secrets) };
   const text = foreignText(bytes);
-  if (form === 'csv') return readCsv(text);
-  if (form === 'vcard') return { program: form, title: 'vCard', entries: readVcards(text) };
+  if (format === 'csv') return readCsv(text);
+  if (format === 'vcard') return { program: format, title: 'vCard', entries: readVcards(text) };
   return { program: 'bitwarden', title: 'Bitwarden JSON', entries: await readBitwarden(text, secrets) };
 }
 
-type Form = 'keepass' | 'json' | 'vcard' | 'csv';
+type Format = 'keepass' | 'json' | 'vcard' | 'csv';
 
-function formOf(head: Buffer): Form | undefined {
+/** The format of another program's export; undefined for any other file. Throws `ForeignError` for a zip archive. */
+function formatOf(head: Buffer): Format | undefined {
   if (isArchive(head)) return undefined;
   if (isKeepass(head)) return 'keepass';
   const unpack = 'Unpack it, and import the file that is in it. Nothing was written.';
-  if (head.subarray(0, ZIP.length).equals(ZIP)) throw new ForeignError('', 'it is a zip archive', unpack);
+  if (head.subarray(0, ZIP_MAGIC.length).equals(ZIP_MAGIC)) throw new ForeignError('', 'it is a zip archive', unpack);
   const text = new TextDecoder().decode(head).trimStart();
   if (/^BEGIN:VCARD/i.test(text)) return 'vcard';
   if (text.startsWith('{')) {
     // `encrypted` is Bitwarden's first field; the first field of a plain export of a vault is its format.
-    const own = new RegExp(`"format"\\s*:\\s*"${PLAIN_FORMAT}"`).test(text);
-    return !own && /"encrypted"\s*:\s*(?:true|false)/.test(text) ? 'json' : undefined;
+    const isPlainExport = new RegExp(`"format"\\s*:\\s*"${PLAIN_FORMAT}"`).test(text);
+    return !isPlainExport && /"encrypted"\s*:\s*(?:true|false)/.test(text) ? 'json' : undefined;
   }
   const [first = ''] = text.split(/[\r\n]/);
   return /,/.test(first) && /password/i.test(first) ? 'csv' : undefined;

@@ -22,20 +22,20 @@ import { pageOf } from '../report-page.js';
 import type { Report } from '../report.js';
 import type { Access } from '../worker.js';
 
-/** With a default. */
+/** Options with a default. */
 type Given =
   | ('tenants' | 'devices' | 'connectRate' | 'hold' | 'rate' | 'seconds' | 'warmUp' | 'arrivals' | 'mix')
   | ('size' | 'blobSize' | 'connections' | 'agents' | 'listen');
-/** Without one. */
+/** Options without a default. */
 type Optional = 'confirm' | 'name' | 'deviceList' | 'adminTokenFile' | 'processes' | 'from' | 'secretFile' | 'out';
 type RunOptions = Texts<'url' | Given, Optional> & { readonly storm: readonly Storm[]; readonly force?: true };
 
 /** Default load per process: sockets, and operations per second. */
-const SOCKETS_A_PROCESS = 15_000;
-const RATE_A_PROCESS = 1_500;
+const SOCKETS_PER_PROCESS = 15_000;
+const RATE_PER_PROCESS = 1_500;
 /** The server's own default for one device (reference, HTTP, Rates). */
-const DEVICE_WRITES_A_SECOND = 10;
-const LIVE_MS = 1_000;
+const DEVICE_WRITES_PER_S = 10;
+const PROGRESS_EVERY_MS = 1_000;
 
 export function registerRun(program: LoadCommand): void {
   program
@@ -114,17 +114,17 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
   const { onNews } = coordinator;
   const { crews, close } =
     agents === 0 ? localCrew(options, plan, access, onNews) : await agentCrews(terminal, options, agents, onNews);
-  const live = setInterval(() => terminal.progress(liveLine(coordinator, crews)), LIVE_MS);
+  const timer = setInterval(() => terminal.progress(progressLine(coordinator, crews)), PROGRESS_EVERY_MS);
   try {
     const report = await coordinator.run(crews);
-    clearInterval(live);
+    clearInterval(timer);
     terminal.progress('');
     await save(report, outs, options.force === true);
     show(terminal, report, outs);
-    const held = report.audit.faults === 0 && report.lostParts.length === 0 && report.left.length === 0;
-    return held ? EXIT.ok : EXIT.failure;
+    const passed = report.audit.faults === 0 && report.lostParts.length === 0 && report.left.length === 0;
+    return passed ? EXIT.ok : EXIT.failure;
   } finally {
-    clearInterval(live);
+    clearInterval(timer);
     for (const text of coordinator.left) terminal.note(sanitizeText(`Not removed: ${text}. Run service-load clean.`));
     close();
   }
@@ -132,10 +132,10 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
 
 function warn(terminal: Terminal, plan: Plan, { deviceList }: Access): void {
   const each = plan.rate / (plan.tenants * plan.devices);
-  if (deviceList === undefined && each > DEVICE_WRITES_A_SECOND)
+  if (deviceList === undefined && each > DEVICE_WRITES_PER_S)
     terminal.note(
       `Each device writes ${Math.round(each)} times a second: a server answers 429 beyond RATE_WRITE_PER_S ` +
-        `(${DEVICE_WRITES_A_SECOND} unless it is set). Add tenants or devices, or expect that.`,
+        `(${DEVICE_WRITES_PER_S} unless it is set). Add tenants or devices, or expect that.`,
     );
 }
 
@@ -145,7 +145,7 @@ interface Crews {
 }
 
 function localCrew(options: RunOptions, plan: Plan, access: Access, onNews: (news: Progress) => void): Crews {
-  const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
+  const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_PER_PROCESS, plan.rate / RATE_PER_PROCESS, 1);
   const most = access.deviceList === undefined ? plan.tenants : Infinity;
   const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
   const crew = new LocalCrew(processes, access, onNews);
@@ -180,7 +180,7 @@ const PHASE_TEXT: Readonly<Record<Phase, string>> = {
   remove: 'Removing',
 };
 
-function liveLine(coordinator: Coordinator, crews: readonly Crew[]): string {
+function progressLine(coordinator: Coordinator, crews: readonly Crew[]): string {
   const { phase } = coordinator;
   const second = coordinator.latest(crews);
   if (second === undefined || (phase !== 'connect' && phase !== 'write')) return `${PHASE_TEXT[phase]} ...`;

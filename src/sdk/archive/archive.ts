@@ -79,7 +79,8 @@ function readHeader(bytes: Uint8Array): Header {
   return { bytes, ops, memoryKib, chunkBytes, salt, prefix: bytes.slice(24 + SALT_BYTES) };
 }
 
-async function keysOf(sodium: Sodium, seed: Uint8Array, header: Header) {
+/** Derives the keys of the header's tag and of the chunks. The caller erases them. */
+async function deriveKeys(sodium: Sodium, seed: Uint8Array, header: Header) {
   const stretched = await sodium.argon2id13({
     length: KEY_BYTES,
     password: seed,
@@ -114,8 +115,9 @@ function chunkHead(last: boolean, length: number): Uint8Array {
  * and one record in memory. Without `finish` the output is no archive.
  */
 export class ArchiveWriter {
-  private waiting: Uint8Array[] = [];
-  private size = 0;
+  /** Plaintext that is not in a chunk yet, and its length. */
+  private buffered: Uint8Array[] = [];
+  private bufferedBytes = 0;
   private chunks = 0;
   private readonly order = new RecordOrder();
 
@@ -129,7 +131,7 @@ export class ArchiveWriter {
   /** Writes the header. `seed`: of the twelve words (`phraseSeed`); the caller erases it. */
   static async create(sodium: Sodium, seed: Uint8Array, sink: ByteSink): Promise<ArchiveWriter> {
     const header = newHeader(sodium);
-    const keys = await keysOf(sodium, seed, header);
+    const keys = await deriveKeys(sodium, seed, header);
     await sink(concat([header.bytes, sodium.auth(header.bytes, keys.header)]));
     sodium.memzero(keys.header);
     return new ArchiveWriter(sodium, sink, header, keys.chunk);
@@ -139,27 +141,27 @@ export class ArchiveWriter {
   async add(record: ArchiveRecord): Promise<void> {
     this.order.next(record);
     const line = encodeRecord(record);
-    this.waiting.push(line);
-    this.size += line.length;
+    this.buffered.push(line);
+    this.bufferedBytes += line.length;
     // Keeps at least one byte for the last chunk.
-    while (this.size > this.header.chunkBytes) await this.flush(false);
+    while (this.bufferedBytes > this.header.chunkBytes) await this.writeChunk(false);
   }
 
   /** Writes the end record and the last chunk, and erases the key. */
   async finish(): Promise<void> {
     await this.add(this.order.end());
-    await this.flush(true);
+    await this.writeChunk(true);
     this.sodium.memzero(this.key);
   }
 
-  private async flush(last: boolean): Promise<void> {
-    const all = concat(this.waiting);
+  private async writeChunk(last: boolean): Promise<void> {
+    const all = concat(this.buffered);
     const message = all.subarray(0, this.header.chunkBytes);
     const aad = chunkHead(last, message.length + AEAD_TAG_BYTES);
     const nonce = nonceOf(this.header, this.chunks++);
     const ct = this.sodium.aeadEncrypt({ message, aad, nonce, key: this.key });
-    this.waiting = [all.slice(this.header.chunkBytes)];
-    this.size = all.length - message.length;
+    this.buffered = [all.slice(this.header.chunkBytes)];
+    this.bufferedBytes = all.length - message.length;
     this.sodium.memzero(all);
     await this.sink(concat([aad, ct]));
   }
@@ -171,28 +173,31 @@ const truncated = (): ArchiveError =>
 const damaged = (at: string): ArchiveError =>
   new ArchiveError('damaged', `the archive was changed or damaged (${at}), and nothing of it is used`);
 
-/** Reads the header and its tag. Throws `wrong_words` where the tag does not verify. */
-async function begin(sodium: Sodium, seed: Uint8Array, source: ByteSource): Promise<Header & { key: Uint8Array }> {
+/** Reads the header and verifies its tag. `key`: of the chunks. Throws `ArchiveError`; `wrong_words`: a wrong tag. */
+async function readKey(sodium: Sodium, seed: Uint8Array, source: ByteSource): Promise<Header & { key: Uint8Array }> {
   const header = readHeader(await source.read(HEADER_BYTES));
   const tag = await source.read(SIG_BYTES);
   if (tag.length < SIG_BYTES) throw truncated();
-  const keys = await keysOf(sodium, seed, header);
-  if (!sodium.authVerify(tag, header.bytes, keys.header))
+  const keys = await deriveKeys(sodium, seed, header);
+  const isValid = sodium.authVerify(tag, header.bytes, keys.header);
+  sodium.memzero(keys.header);
+  if (!isValid)
     throw new ArchiveError('wrong_words', 'the archive was made under other words than these, or its start is damaged');
   return { ...header, key: keys.chunk };
 }
 
 /** The plaintext, chunk by chunk; ends only after a last chunk that nothing follows. */
 async function* plaintext(sodium: Sodium, seed: Uint8Array, source: ByteSource): AsyncGenerator<Uint8Array> {
-  const header = await begin(sodium, seed, source);
+  const header = await readKey(sodium, seed, source);
   try {
     for (let chunk = 0; ; chunk++) {
       const head = await source.read(CHUNK_HEAD_BYTES);
       if (head.length < CHUNK_HEAD_BYTES) throw truncated();
-      const last = head[0] === 1;
+      const [flag = 0] = head;
+      const last = flag === 1;
       const length = new DataView(head.buffer, head.byteOffset).getUint32(1);
       const full = header.chunkBytes + AEAD_TAG_BYTES;
-      if ((head[0] ?? 2) > 1 || length < AEAD_TAG_BYTES || length > full || (!last && length !== full))
+      if (flag > 1 || length < AEAD_TAG_BYTES || length > full || (!last && length !== full))
         throw damaged(`chunk ${chunk}`);
       const ct = await source.read(length);
       if (ct.length < length) throw truncated();

@@ -40,7 +40,7 @@ class Download {
   private granted: DownloadUrl | undefined;
   /** Position in the plaintext up to which the blob was read; skipped chunks count as read. */
   private done = 0;
-  private begun = false;
+  private positioned = false;
   private readonly retries: Retries;
 
   constructor(
@@ -58,7 +58,7 @@ class Download {
       if (!Number.isSafeInteger(from) || from < 0) throw new RangeError(`from must be 0 or more, got ${from}`);
       for (;;) {
         const grant = await this.grant();
-        this.begin(grant);
+        this.position(grant);
         const before = decryptor.offset;
         const exchange = new Exchange(this.ports, this.options.signal);
         try {
@@ -66,7 +66,7 @@ class Download {
           return;
         } catch (error) {
           if (decryptor.offset > before) this.retries.reset();
-          await this.again(exchange.meaning(error));
+          await this.prepareRetry(exchange.meaning(error));
         } finally {
           exchange.end();
         }
@@ -80,9 +80,9 @@ class Download {
    * Starts at the chunk of the first requested byte, but at the last chunk at the latest, which proves that the blob
    * ends where the server says. Where the size is unknown, starts at the beginning.
    */
-  private begin(grant: DownloadUrl): void {
-    if (this.begun) return;
-    this.begun = true;
+  private position(grant: DownloadUrl): void {
+    if (this.positioned) return;
+    this.positioned = true;
     const { decryptor } = this.blob;
     // The decryptor already took chunks of an earlier run.
     if (decryptor.offset > 0) {
@@ -97,7 +97,8 @@ class Download {
     this.done = chunk * BLOB_CHUNK_BYTES;
   }
 
-  private async again(error: Error): Promise<void> {
+  /** Waits before the next attempt, which requests a new URL if this one was refused. Rethrows a permanent error. */
+  private async prepareRetry(error: Error): Promise<void> {
     if (error instanceof ApiError && error.status < 500) this.granted = undefined;
     await this.retries.waitAfter(error);
     this.blob.decryptor.restart();
@@ -122,15 +123,14 @@ class Download {
     });
     exchange.pace.got(0);
     expectNoRedirect(response);
-    // Nothing is left after the received chunks: the blob was cut at the end of a chunk, which only the missing end
-    // mark reveals.
+    // The store has no bytes after the received chunks. If the blob was cut there, `finish` finds its end missing.
     if (response.status === 416) {
-      yield* this.last();
+      yield* this.finish();
       return;
     }
     if (!response.ok) {
       exchange.pace.wait();
-      throw await refused(response);
+      throw await refusalError(response);
     }
     yield* this.read(exchange, { response, grant, offset });
   }
@@ -141,7 +141,7 @@ class Download {
   ): AsyncGenerator<Uint8Array, void, undefined> {
     const reader = from.response.body?.getReader();
     if (reader === undefined) throw new NetworkError('network', 'the store sent nothing');
-    let received = startOf(from.response, from.offset);
+    let received = bodyOffset(from.response, from.offset);
     // A store without range requests starts at the beginning.
     let skip = from.offset - received;
     const { decryptor } = this.blob;
@@ -155,25 +155,26 @@ class Download {
         received += value.length;
         const skipped = Math.min(skip, value.length);
         skip -= skipped;
-        for (const plain of decryptor.push(value.subarray(skipped))) yield* this.given(plain, total);
+        for (const plain of decryptor.push(value.subarray(skipped))) yield* this.deliver(plain, total);
       }
-      // A body shorter than announced may be complete at the next attempt.
+      // A body that is shorter than announced may be complete at the next attempt.
       if (received < (from.grant.size ?? 0) && !this.retries.exhausted)
         throw new NetworkError('network', 'the store sent less than it has');
-      yield* this.last();
+      yield* this.finish();
     } finally {
       // Rejects for a finished or broken body, where there is nothing to cancel.
       await reader.cancel().catch(() => undefined);
     }
   }
 
-  private *last(): Generator<Uint8Array> {
+  /** The last chunk. Throws `CryptoRefusal` if the end of the blob is missing. */
+  private *finish(): Generator<Uint8Array> {
     const plain = this.blob.decryptor.finish();
-    yield* this.given(plain, this.done + plain.length);
+    yield* this.deliver(plain, this.done + plain.length);
   }
 
-  /** The requested part of a chunk. */
-  private *given(plain: Uint8Array, total: BlobProgress['total']): Generator<Uint8Array> {
+  /** Counts a chunk as read, and yields the requested part of it. */
+  private *deliver(plain: Uint8Array, total: BlobProgress['total']): Generator<Uint8Array> {
     const start = this.done;
     this.done += plain.length;
     this.options.onProgress?.({ done: this.done, total });
@@ -189,7 +190,7 @@ function plainSizeOf({ inChunks }: Pick<BlobDecryptor, 'inChunks'>, { size }: Do
 }
 
 /** The offset of a body according to the answer: the requested one, or 0. */
-function startOf(response: Response, requested: number): number {
+function bodyOffset(response: Response, requested: number): number {
   if (response.status !== 206) return 0;
   // Some stores hide the header from pages of another origin; then authentication of the chunks decides.
   const range = response.headers.get('content-range');
@@ -198,7 +199,7 @@ function startOf(response: Response, requested: number): number {
   return requested;
 }
 
-async function refused(response: Response): Promise<ApiError> {
+async function refusalError(response: Response): Promise<ApiError> {
   const refusal = await refusalOf(response);
   if (response.status !== 404 && response.status !== 410) return refusal;
   return new ApiError({ code: 'blob_not_found', status: response.status, message: 'the blob is not in the store' });

@@ -20,28 +20,65 @@ export type QuarantineReason =
   /** The item was deleted before, and there is no restore (RETRY-02). */
   | 'resurrected';
 
-interface Known {
+/**
+ * A position in a history. The epoch is needed because a number alone is ambiguous after a restore.
+ *
+ * `since` means "everything up to here was applied", so it moves only by the ordered stream: frames, `caught_up`, and
+ * pages of `GET /items`. It must never move to a version from the reply to an own write: lower versions of other
+ * devices may still be in transit, and would be skipped for ever. Hence no function here takes a reply.
+ */
+export interface Cursor {
+  /** The highest version up to which everything was applied. */
+  readonly since: number;
+  /** The name of the history of `since`; null before the first answer. */
+  readonly epoch: string | null;
+}
+
+/** The cursor of a client that has received nothing. */
+export const FRESH: Cursor = { since: 0, epoch: null };
+
+/**
+ * The cursor after an `item`, `delete` or `ack` frame of `version`; undefined where that version was applied before,
+ * and the frame must be ignored.
+ */
+export const passed = (cursor: Cursor, version: number): Cursor | undefined =>
+  version > cursor.since ? { ...cursor, since: version } : undefined;
+
+/**
+ * The cursor after `caught_up`, or after the last page of a listing: everything up to `version` was sent, including
+ * own changes and items that do not concern this client. Undefined where it names another history than the cursor's:
+ * the client must start again from 0.
+ */
+export function caughtUp(cursor: Cursor, at: { readonly version: number; readonly epoch: string }): Cursor | undefined {
+  if (cursor.epoch !== null && cursor.epoch !== at.epoch) return undefined;
+  return { since: Math.max(cursor.since, at.version), epoch: at.epoch };
+}
+
+/** The cursor after `reset`: the start of a new history. */
+export const restarted = (epoch: string): Cursor => ({ since: 0, epoch });
+
+interface EntryBase {
   readonly id: string;
   /** The server's version of this state; 0 after a reset, until the new history names it. */
   readonly version: number;
 }
 
 /** An item whose tag verifies and that decrypts. */
-interface LiveEntry extends Known {
+interface LiveEntry extends EntryBase {
   readonly state: 'live';
   readonly row: LiveItem;
 }
 
 /** An item that does not verify. It is counted but not shown. `kept`: the last state that verified. */
-export interface QuarantinedEntry extends Known {
+export interface QuarantinedEntry extends EntryBase {
   readonly state: 'quarantined';
   readonly reason: QuarantineReason;
   readonly row: LiveItem | null;
   readonly kept: LiveItem | null;
 }
 
-/** A deleted item. `kept`: its last content, if the delete has no valid tag and may be by the server. */
-interface DeletedEntry extends Known {
+/** A deleted item. `kept`: its last content, if the delete has no valid tag, so that the server may have forged it. */
+interface DeletedEntry extends EntryBase {
   readonly state: 'deleted';
   readonly tagged: boolean;
   readonly kept: LiveItem | null;
@@ -175,12 +212,12 @@ export function heldWith({ itemCount, versionSum }: Held, before: Entry | undefi
 export class MemoryStore implements Store {
   private readonly items = new Map<string, Entry>();
   private readonly outbox = new Map<number, Pending>();
-  private readonly begun = new Map<string, KeptUpload>();
-  private at: Cursor = FRESH;
+  private readonly unfinished = new Map<string, KeptUpload>();
+  private position: Cursor = FRESH;
   private counts: Held = { itemCount: 0, versionSum: 0 };
 
   cursor(): Promise<Cursor> {
-    return Promise.resolve(this.at);
+    return Promise.resolve(this.position);
   }
 
   get(id: string): Promise<Entry | undefined> {
@@ -199,7 +236,7 @@ export class MemoryStore implements Store {
   }
 
   uploads(): Promise<readonly KeptUpload[]> {
-    return Promise.resolve([...this.begun.values()]);
+    return Promise.resolve([...this.unfinished.values()]);
   }
 
   held(): Promise<Held> {
@@ -218,46 +255,9 @@ export class MemoryStore implements Store {
     }
     for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
     for (const seq of batch.done ?? []) this.outbox.delete(seq);
-    for (const upload of batch.uploads ?? []) this.begun.set(upload.id, upload);
-    for (const id of batch.uploaded ?? []) this.begun.delete(id);
-    if (batch.cursor !== undefined) this.at = batch.cursor;
+    for (const upload of batch.uploads ?? []) this.unfinished.set(upload.id, upload);
+    for (const id of batch.uploaded ?? []) this.unfinished.delete(id);
+    if (batch.cursor !== undefined) this.position = batch.cursor;
     return Promise.resolve();
   }
 }
-
-/**
- * A position in a history. The epoch is needed because a number alone is ambiguous after a restore.
- *
- * `since` means "everything up to here was applied", so it moves only by the ordered stream: frames, `caught_up`, and
- * pages of `GET /items`. It must never move to a version from the reply to an own write: lower versions of other
- * devices may still be in transit, and would be skipped for ever. Hence no function here takes a reply.
- */
-export interface Cursor {
-  /** The highest version up to which everything was applied. */
-  readonly since: number;
-  /** The name of the history of `since`; null before the first answer. */
-  readonly epoch: string | null;
-}
-
-/** The cursor of a client that has received nothing. */
-export const FRESH: Cursor = { since: 0, epoch: null };
-
-/**
- * The cursor after an `item`, `delete` or `ack` frame of `version`; undefined where that version was applied before,
- * and the frame must be ignored.
- */
-export const passed = (cursor: Cursor, version: number): Cursor | undefined =>
-  version > cursor.since ? { ...cursor, since: version } : undefined;
-
-/**
- * The cursor after `caught_up`, or after the last page of a listing: everything up to `version` was sent, including
- * own changes and items that do not concern this client. Undefined where it names another history than the cursor's:
- * the client must start again from 0.
- */
-export function caughtUp(cursor: Cursor, at: { readonly version: number; readonly epoch: string }): Cursor | undefined {
-  if (cursor.epoch !== null && cursor.epoch !== at.epoch) return undefined;
-  return { since: Math.max(cursor.since, at.version), epoch: at.epoch };
-}
-
-/** The cursor after `reset`: the start of a new history. */
-export const restarted = (epoch: string): Cursor => ({ since: 0, epoch });

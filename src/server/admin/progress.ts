@@ -1,14 +1,14 @@
-/** Figures as people read and type them: the progress of a command, on one line of the terminal, sizes, counts, numbers. */
+/** Progress bars, sizes and counts for the terminal, and the parser of numeric options. */
 import { InvalidArgumentError } from 'commander';
-import type { Progress } from './backup/archive.js';
 import { counted, throttledProgress } from '../../terminal/output.js';
 import type { Terminal } from '../../terminal/terminal.js';
+import type { Progress } from './backup/archive.js';
 import { throwIfInterrupted } from './context.js';
 import type { Counts } from './store.js';
 
-const WIDTH = 30;
+const BAR_WIDTH = 30;
 
-/** `progressOf`, which throws `CommandError` once the user has interrupted the work. */
+/** Like `progressOf`, but throws `CommandError` once the user has interrupted the work. */
 export function stoppable(terminal: Terminal, verb: string): Progress {
   const progress = progressOf(terminal, verb);
   return (done, total) => {
@@ -17,15 +17,15 @@ export function stoppable(terminal: Terminal, verb: string): Progress {
   };
 }
 
-/** A bar, and the bytes done. */
+/** Reports the bytes done so far, and their share of the total as a bar. */
 export function progressOf(terminal: Terminal, verb: string): Progress {
-  const tell = throttledProgress(terminal);
+  const report = throttledProgress(terminal);
   return (done, total) =>
-    tell(() => {
+    report(() => {
       // The size of a database is an estimate, and may be exceeded.
       const percent = total <= 0 ? 0 : Math.min(100, Math.floor((100 * done) / total));
-      const filled = Math.round((WIDTH * percent) / 100);
-      return `${verb}  [${'#'.repeat(filled)}${'.'.repeat(WIDTH - filled)}] ${percent} %  ${sized(done)}`;
+      const filled = Math.round((BAR_WIDTH * percent) / 100);
+      return `${verb}  [${'#'.repeat(filled)}${'.'.repeat(BAR_WIDTH - filled)}] ${percent} %  ${sized(done)}`;
     });
 }
 

@@ -7,10 +7,10 @@ export interface Refused extends Pick<Reaped, 'refused' | 'fault'> {
   readonly job: string;
 }
 
-/** The nightly jobs for blobs. Findings other than the number of changed rows go to the callbacks. */
+/** The nightly jobs for blobs. A `Job` reports only a number of rows; other findings go to the callbacks. */
 export function blobJobs(
   reaper: Reaper,
-  watch: { onRefused: (refused: Refused) => void; onCompared: (found: Comparison) => void },
+  callbacks: { onRefused: (refused: Refused) => void; onCompared: (found: Comparison) => void },
 ): readonly Job[] {
   const job = (name: string, work: (stopped: AbortSignal) => Promise<Reaped>): Job => ({
     name,
@@ -18,7 +18,7 @@ export function blobJobs(
     full: Infinity,
     batch: async (stopped) => {
       const { done, refused, fault } = await work(stopped);
-      if (refused > 0) watch.onRefused({ job: name, refused, fault });
+      if (refused > 0) callbacks.onRefused({ job: name, refused, fault });
       return done;
     },
   });
@@ -27,7 +27,7 @@ export function blobJobs(
     job('remove blobs without use', (stopped) => reaper.removeUnused(stopped)),
     job('compare blobs with their store', async (stopped) => {
       const found = await reaper.compare(true, stopped);
-      watch.onCompared(found);
+      callbacks.onCompared(found);
       return found;
     }),
   ];

@@ -26,15 +26,14 @@ const TYPES: Readonly<Record<string, string>> = {
 /** Characters of a hash in an entity tag. */
 const TAG_CHARACTERS = 27;
 /** For names under `/web/`, which contain the file's hash. */
-const FOR_EVER = 'public, max-age=31536000, immutable';
+const IMMUTABLE = 'public, max-age=31536000, immutable';
 /** For names that do not: revalidated by their entity tags. */
 const REVALIDATED = 'no-cache';
-
 /** Content types that the build does not compress. */
 const UNCOMPRESSED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
 
-/** Undefined for the error of a file that was not built; throws any other. */
-function absent(error: unknown): undefined {
+/** Handler of read errors: undefined for a file that was not built; throws any other. */
+function ifAbsent(error: unknown): undefined {
   if (errorCode(error) !== 'ENOENT') throw error;
 }
 
@@ -48,7 +47,7 @@ function readBuilt(folder: string, name: string): Pick<WebFile, 'type' | 'bytes'
 }
 
 function assetOf(folder: string, asset: WebAsset): WebFile {
-  const cache = asset.path.startsWith('/web/') ? FOR_EVER : REVALIDATED;
+  const cache = asset.path.startsWith('/web/') ? IMMUTABLE : REVALIDATED;
   return { ...readBuilt(folder, webFileName(asset)), hash: asset.sha256.slice(0, TAG_CHARACTERS), cache };
 }
 
@@ -57,7 +56,7 @@ function assetOf(folder: string, asset: WebAsset): WebFile {
  * `blobOrigin`: see `WebApp`.
  */
 export async function openWebApp(folder: string, blobOrigin: string | undefined): Promise<WebApp | undefined> {
-  const release = await readFile(join(folder, 'assets.json'), 'utf8').catch(absent);
+  const release = await readFile(join(folder, 'assets.json'), 'utf8').catch(ifAbsent);
   if (release === undefined) return undefined;
   const { assets } = JSON.parse(release) as WebRelease;
   const files = new Map(assets.map((asset) => [asset.path, assetOf(folder, asset)]));
@@ -66,8 +65,8 @@ export async function openWebApp(folder: string, blobOrigin: string | undefined)
   return { file: (path) => files.get(path), style: style.path, blobOrigin };
 }
 
-/** Whether this is the compressed form of another file. */
-const isForm = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)$/.test(name);
+/** Whether this is the compressed form of another file; `reference.tar.gz` is a file of its own. */
+const isCompressed = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)$/.test(name);
 
 function pageOf(folder: string, name: string): WebFile {
   const file = readBuilt(folder, name);
@@ -77,16 +76,16 @@ function pageOf(folder: string, name: string): WebFile {
 
 /** Lists the pages of the reference; undefined where nothing was built. A page is read when it is first requested. */
 export async function openDocs(folder: string): Promise<Docs | undefined> {
-  const found = await readdir(folder).catch(absent);
+  const found = await readdir(folder).catch(ifAbsent);
   if (found === undefined) return undefined;
-  const names = new Map(found.filter((name) => !isForm(name)).map((name) => [name.replace(/\.html$/, ''), name]));
-  const kept = new Map<string, WebFile>();
+  const names = new Map(found.filter((name) => !isCompressed(name)).map((name) => [name.replace(/\.html$/, ''), name]));
+  const pages = new Map<string, WebFile>();
   return {
-    page: (asked) => {
-      const name = names.get(asked === '' ? 'index' : asked);
+    page: (requested) => {
+      const name = names.get(requested === '' ? 'index' : requested);
       if (name === undefined) return undefined;
-      const file = kept.get(name) ?? pageOf(folder, name);
-      kept.set(name, file);
+      const file = pages.get(name) ?? pageOf(folder, name);
+      pages.set(name, file);
       return file;
     },
   };

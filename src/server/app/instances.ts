@@ -20,17 +20,17 @@ import { probePort } from '../storage/embedded/process.js';
 import type { DrainOrder } from '../storage/registration.js';
 import type { Server, ServerOptions } from './server.js';
 
-/** An instance's flag, before the folder of its links: it shares its port, and notifies its parent when it listens. */
+/** Argument of an instance, followed by its link folder: it shares its port and notifies its parent once it listens. */
 export const INSTANCE_FLAG = '--instance';
-/** Delays before the restarts of an instance that keeps dying, ms; the last one for all further restarts. */
-const RESTART_AFTER_MS = [100, 1_000, 5_000, 30_000];
-/** An instance that ends after running this long does not count as a failed start, ms. */
-const WELL_MS = 60_000;
+/** Delays before the restarts of an instance that keeps ending, ms; the last one for all further restarts. */
+const RESTART_DELAYS_MS = [100, 1_000, 5_000, 30_000];
+/** After a run of this length, ms, the delays begin anew. */
+const STABLE_MS = 60_000;
 /** An instance that has not ended this long after SIGTERM is killed, ms; longer than it allows itself. */
 export const KILL_AFTER_MS = 22_000;
 /** Database connections of one instance (pool, lanes, listener, jobs), and spare ones for the operator. */
 const CONNECTIONS_EACH = 20;
-const CONNECTIONS_BESIDES = 20;
+const CONNECTIONS_SPARE = 20;
 /** A socket's path has at most 103 bytes, 27 of them an instance's id and a slash. Longer ones would be truncated. */
 const FOLDER_MAX = 76;
 
@@ -40,7 +40,7 @@ export interface Listening {
   readonly tenantId: string | null;
 }
 
-/** Key of the message by which the parent drains its instances, all of them. */
+/** Key of the message by which the parent drains all its instances. */
 export const DRAIN_MESSAGE = 'drain';
 
 const isListening = (message: unknown): message is Listening =>
@@ -59,27 +59,6 @@ export class Instance {
     private readonly log: Logger,
   ) {}
 
-  /** Stops it without a restart; kills it after `KILL_AFTER_MS`. Rejects when its exit code is not 0. */
-  async stop(): Promise<void> {
-    this.closing = true;
-    clearTimeout(this.timer);
-    const { child } = this;
-    if (child === undefined || child.pid === undefined) return;
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const ended = once(child, 'exit');
-    child.kill('SIGTERM');
-    const late = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
-    const [code, signal] = (await ended) as [number | null, NodeJS.Signals | null];
-    clearTimeout(late);
-    // A process that was just started does not handle the signal yet and is killed by it: it has no work to finish.
-    if (code !== 0 && signal !== 'SIGTERM') throw new Error(`an instance ended with ${code ?? signal ?? 'nothing'}`);
-  }
-
-  /** Drains it. The parent drains all instances, so the port stays open. Does nothing while it does not run. */
-  drain({ ms }: Pick<DrainOrder, 'ms'>): void {
-    if (this.child?.connected === true) this.child.send({ [DRAIN_MESSAGE]: ms });
-  }
-
   /** Starts it. Resolves when it listens; rejects when it ends before. */
   begin(): Promise<Listening> {
     const begun = Date.now();
@@ -89,7 +68,7 @@ export class Instance {
         child = this.start();
       } catch (error) {
         reject(asError(error));
-        this.lost({ begun, cause: String(error) });
+        this.onEnd({ begun, cause: String(error) });
         return;
       }
       this.child = child;
@@ -101,26 +80,47 @@ export class Instance {
       child.on('error', (error) => {
         reject(error);
         // No process was started, so no exit event follows: it is restarted, since the machine may be short of processes.
-        if (child.pid === undefined) this.lost({ begun, cause: String(error) });
+        if (child.pid === undefined) this.onEnd({ begun, cause: String(error) });
       });
       child.once('exit', (code, signal) => {
         const ended = `an instance ended with ${code ?? signal ?? 'nothing'}`;
         reject(new Error(ended));
-        this.lost({ begun, pid: child.pid, code, signal });
+        this.onEnd({ begun, pid: child.pid, code, signal });
       });
     });
   }
 
-  private lost({ begun, ...how }: { readonly begun: number; readonly [how: string]: unknown }): void {
-    // An instance that has never listened fails the start, and is not restarted.
+  /** Schedules the restart, except of an instance that has never listened: its failure fails the start. */
+  private onEnd({ begun, ...how }: { readonly begun: number; readonly [how: string]: unknown }): void {
     if (this.closing || !this.started) return;
     this.log.error(how, 'an instance ended; it is started again');
-    this.failures = Date.now() - begun > WELL_MS ? 0 : this.failures + 1;
-    const wait = RESTART_AFTER_MS[Math.min(Math.max(0, this.failures - 1), RESTART_AFTER_MS.length - 1)];
+    this.failures = Date.now() - begun > STABLE_MS ? 0 : this.failures + 1;
+    const delay = RESTART_DELAYS_MS[Math.min(Math.max(0, this.failures - 1), RESTART_DELAYS_MS.length - 1)];
     this.timer = setTimeout(() => {
-      // If it fails, its exit event leads here again.
+      // A failure leads to `onEnd` again.
       this.begin().catch(() => undefined);
-    }, wait);
+    }, delay);
+  }
+
+  /** Drains it. The parent drains all instances, so the port stays open. Does nothing while it does not run. */
+  drain({ ms }: Pick<DrainOrder, 'ms'>): void {
+    if (this.child?.connected === true) this.child.send({ [DRAIN_MESSAGE]: ms });
+  }
+
+  /** Stops it without a restart; kills it after `KILL_AFTER_MS`. Rejects when its exit code is not 0. */
+  async stop(): Promise<void> {
+    this.closing = true;
+    clearTimeout(this.timer);
+    const { child } = this;
+    if (child === undefined || child.pid === undefined) return;
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGTERM');
+    const killTimer = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
+    const [code, signal] = (await ended) as [number | null, NodeJS.Signals | null];
+    clearTimeout(killTimer);
+    // A process that was just started does not handle the signal yet and is killed by it: it has no work to finish.
+    if (code !== 0 && signal !== 'SIGTERM') throw new Error(`an instance ended with ${code ?? signal ?? 'nothing'}`);
   }
 }
 
@@ -148,7 +148,7 @@ export async function startInstances(
 ): Promise<Server> {
   const stops: Stop[] = [];
   const { tokenSecret, warnings } = await serverSecrets(config);
-  const max = String(CONNECTIONS_EACH * config.instances + CONNECTIONS_BESIDES);
+  const max = String(CONNECTIONS_EACH * config.instances + CONNECTIONS_SPARE);
   const url = config.databaseUrl ?? (await startEmbedded(config, log, stops, { max_connections: max }));
   let folder = '';
   const instances: Instance[] = [];
@@ -197,7 +197,7 @@ export async function startInstances(
   };
 }
 
-/** Queries an instance that listens on `host`, over loopback if that is all addresses. */
+/** Queries an instance that listens on `host`; over loopback if that means all addresses. */
 async function claimedAt(host: string, port: number): Promise<boolean> {
   const address = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : isIPv6(host) ? `[${host}]` : host;
   const status: unknown = await (await fetch(`http://${address}:${port}/api/service/status`)).json();

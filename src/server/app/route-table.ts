@@ -57,12 +57,9 @@ const table = (rows: readonly Columns[]): readonly Row<App>[] =>
     return { method, path, auth, limit, state, body, run, reply: undefined, ...more };
   });
 
-/**
- * Routes that read many rows have a larger reply: a thousand bins have 4 KiB of meta each, ten thousand test tenants about
- * a hundred bytes.
- */
-const LONG = { reply: PAGE_REPLY_MAX } as const;
-const LONGISH = { reply: PAGE_REPLY_MAX / 4 } as const;
+/** Reply caps where many rows are read: 1,000 bins have 4 KiB of meta each, 10,000 test tenants about 100 bytes. */
+const LARGE_REPLY = { reply: PAGE_REPLY_MAX } as const;
+const MEDIUM_REPLY = { reply: PAGE_REPLY_MAX / 4 } as const;
 const TENANTLESS = { tenantless: true } as const;
 const APEX = { apex: true } as const;
 
@@ -75,12 +72,12 @@ const APEX = { apex: true } as const;
 const ROUTES = table([
   // method   path                           auth      limit        state    body            handler
   ['POST',   '/items',                       'device', 'write',     'write', BODY_MAX_ITEM,     items.writeItem, { fastPath: items.writeItemFromBytes }],
-  ['GET',    '/items',                       'device', 'read',      'read',  0,                 items.listItems, LONG],
+  ['GET',    '/items',                       'device', 'read',      'read',  0,                 items.listItems, LARGE_REPLY],
   ['POST',   '/items/batch',                 'device', 'write',     'write', BODY_MAX_BATCH,    items.writeBatch],
   ['DELETE', '/items/:id',                   'device', 'write',     'write', BODY_MAX,          items.deleteItem],
   ['POST',   '/items/:id/reconcile',         'device', 'write',     'write', BODY_MAX,          items.moveItem],
 
-  ['GET',    '/bins',                        'device', 'read',      'read',  0,                 bins.listBins, LONG],
+  ['GET',    '/bins',                        'device', 'read',      'read',  0,                 bins.listBins, LARGE_REPLY],
   ['POST',   '/bins',                        'device', 'read',      'write', BODY_MAX,          bins.createBin],
   ['PATCH',  '/bins/:id',                    'device', 'read',      'write', BODY_MAX,          bins.patchBin],
   ['DELETE', '/bins/:id',                    'device', 'read',      'write', BODY_MAX,          bins.deleteBin],
@@ -91,7 +88,7 @@ const ROUTES = table([
   ['DELETE', '/uploads/:ref',                'device', 'read',      'read',  0,                 blobs.giveUpUpload],
   ['GET',    '/blobs/:ref/url',              'device', 'read',      'read',  0,                 blobs.downloadUrl],
 
-  ['GET',    '/devices',                     'device', 'read',      'read',  0,                 devices.listDevices, LONGISH],
+  ['GET',    '/devices',                     'device', 'read',      'read',  0,                 devices.listDevices, MEDIUM_REPLY],
   ['PATCH',  '/devices/:id',                 'device', 'read',      'read',  BODY_MAX,          devices.patchDevice],
   ['POST',   '/devices/:id/revoke',          'device', 'read',      'read',  BODY_MAX,          devices.revokeDevice],
   ['POST',   '/devices/pair-init',           'device', 'read',      'read',  BODY_MAX,          pairing.initPairing],
@@ -134,7 +131,10 @@ const PROCESS = table([
   ['GET', '/docs/:id',   'none', 'none', 'any', 0, docsPage, TENANTLESS],
 ]);
 
-/** The web app's files except `/`. A share without a service worker is refused unread: `/web/share` is no file. */
+/**
+ * The web app's files except `/`. `POST /web/share` (the share target) is answered by the service worker; a share that
+ * reaches the server is refused without reading its body.
+ */
 // prettier-ignore
 const WEB_ROWS = table([
   ['GET', '/web/:id',              'none', 'none', 'any', 0, webFile, TENANTLESS],
@@ -154,7 +154,7 @@ const HOSTED = table([
 // prettier-ignore
 const TEST_TENANTS = table([
   ['POST',   '/api/admin/test-tenants',     'admin', 'none', 'any', BODY_MAX, hosting.makeTestTenant,   TENANTLESS],
-  ['GET',    '/api/admin/test-tenants',     'admin', 'none', 'any', 0,        hosting.listTestTenants,  { ...TENANTLESS, ...LONGISH }],
+  ['GET',    '/api/admin/test-tenants',     'admin', 'none', 'any', 0,        hosting.listTestTenants,  { ...TENANTLESS, ...MEDIUM_REPLY }],
   ['DELETE', '/api/admin/test-tenants/:id', 'admin', 'none', 'any', BODY_MAX, hosting.removeTestTenant, TENANTLESS],
 ]);
 

@@ -44,8 +44,10 @@ const BATCHES_MAX = 10_000;
 const REFUSED_MAX = 1_000;
 /** A ready blob that no item took, or an object that no row names, is removed at this age. */
 const UNATTACHED_MS = 24 * 3_600_000;
+/** Rows per query of a comparison. */
 const PAGE = 500;
-const EXAMPLES = 20;
+/** Missing blobs that a comparison lists. */
+const EXAMPLES_MAX = 20;
 
 /**
  * A refusal of the store for one blob (permissions, a lock on the object) delays no other, within a run or from one to
@@ -62,7 +64,7 @@ export class Reaper {
     this.rows = new BlobStore(pool);
   }
 
-  /** Releases the room of uploads that never arrived. */
+  /** Releases the storage reserved for uploads that never arrived. */
   releaseExpired(stopped: AbortSignal): Promise<Reaped> {
     return this.inBatches(stopped, (turn) => releaseExpired({ store: this.store, rows: this.rows }, null, turn));
   }
@@ -85,12 +87,12 @@ export class Reaper {
     stopped: AbortSignal,
     batch: (turn: Turn) => Promise<Reaped & { readonly seen: number }>,
   ): Promise<Reaped> {
-    const since = this.clock.now();
+    const begun = this.clock.now();
     let [done, refused] = [0, 0];
     let fault: ServiceError | undefined;
     for (let batches = 0; batches < BATCHES_MAX && refused < REFUSED_MAX && !stopped.aborted; batches++) {
-      const now = Math.max(since, this.clock.now());
-      const part = await batch({ since, now, limit: BATCH });
+      const now = Math.max(begun, this.clock.now());
+      const part = await batch({ since: begun, now, limit: BATCH });
       done += part.done;
       refused += part.refused;
       fault ??= part.fault;
@@ -104,7 +106,7 @@ export class Reaper {
    * too many are refused; else strays are only reported. A missing blob is looked up by name before it is reported.
    */
   async compare(remove: boolean, stopped: AbortSignal): Promise<Comparison> {
-    const before = this.clock.now();
+    const begun = this.clock.now();
     const found: Found = {
       ...{ objects: 0, strays: 0, strayBytes: 0, foreign: 0, missing: 0, examples: [] },
       ...{ done: 0, refused: 0, fault: undefined },
@@ -117,19 +119,20 @@ export class Reaper {
         await audit.add(page);
         found.objects += page.length;
       }
-      const old = remove ? before - UNATTACHED_MS : before;
-      for (let strays = await audit.takeStrays(old, PAGE); strays.length > 0;) {
+      const modifiedBefore = remove ? begun - UNATTACHED_MS : begun;
+      for (let strays = await audit.takeStrays(modifiedBefore, PAGE); strays.length > 0;) {
         if (stopped.aborted) return { ...found, whole: false };
         await this.handleStrays(strays, remove, found);
-        strays = await audit.takeStrays(old, PAGE);
+        strays = await audit.takeStrays(modifiedBefore, PAGE);
       }
-      const whole = await this.findMissing(audit, before, found, stopped);
+      const whole = await this.findMissing(audit, begun, found, stopped);
       return { ...found, whole };
     } finally {
       await audit.close();
     }
   }
 
+  /** Counts a page of strays, and removes those that are not foreign if `remove` is set. */
   private async handleStrays(strays: readonly Stray[], remove: boolean, found: Found): Promise<void> {
     const ours = strays.filter((stray) => stray.ours);
     found.strays += strays.length;
@@ -142,18 +145,18 @@ export class Reaper {
     found.fault ??= faults[0];
   }
 
-  /** Counts blobs whose object is missing. False: stopped before the end. */
-  private async findMissing(audit: BlobAudit, before: number, found: Found, stopped: AbortSignal): Promise<boolean> {
+  /** Counts blobs created before `begun` whose object is missing. False: stopped before the end. */
+  private async findMissing(audit: BlobAudit, begun: number, found: Found, stopped: AbortSignal): Promise<boolean> {
     let after: ObjectName = { tenantId: '', ref: '' };
     for (;;) {
-      const page = await audit.missing(before, after, PAGE);
+      const page = await audit.missing(begun, after, PAGE);
       for (const blob of page) {
         if (stopped.aborted) return false;
         // The listing may be outdated: a blob that was uploaded or removed since is not missing.
         const object = await this.store.head(blob);
         if (object?.size === blob.size || (await this.rows.find(blob))?.state !== 'ready') continue;
         found.missing++;
-        if (found.examples.length < EXAMPLES) found.examples.push(blob);
+        if (found.examples.length < EXAMPLES_MAX) found.examples.push(blob);
       }
       const last = page.at(-1);
       if (page.length < PAGE || last === undefined) return true;

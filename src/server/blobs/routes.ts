@@ -22,8 +22,8 @@ export interface BlobParts {
 
 type LocalTransfers = Pick<Transfers, 'upload' | 'download' | 'tooSlow'>;
 
-/** An Origin header that names a web page (RFC 6454, 6.1); it is passed on to the store. */
-const PAGE = /^https?:\/\/[A-Za-z0-9.:[\]_-]{1,255}$/;
+/** A valid Origin header of a web page (RFC 6454, 6.1); it is passed on to the store. */
+const WEB_ORIGIN = /^https?:\/\/[A-Za-z0-9.:[\]_-]{1,255}$/;
 const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
 
 /**
@@ -55,7 +55,7 @@ function uploadRequestOf(call: RequestContext, config: HttpConfig): UploadReques
     contentType: (a ?? b)?.contentType ?? 'application/octet-stream',
     by: call.deviceId,
     origin: originOf(call, config),
-    page: PAGE.test(call.origin) ? call.origin : undefined,
+    page: WEB_ORIGIN.test(call.origin) ? call.origin : undefined,
   };
 }
 

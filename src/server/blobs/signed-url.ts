@@ -1,11 +1,11 @@
 /** Signed URLs of the local store. */
-import type { SignedCall } from '../http/ports.js';
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { blobNameIn } from '../../protocol/ids.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
+import type { SignedCall } from '../http/ports.js';
 import type { ObjectName } from './ports.js';
 
-/** What a signature covers. A HEAD is a GET. */
+/** What a signature covers. HEAD is signed as GET. */
 interface Signed extends ObjectName {
   readonly method: 'GET' | 'PUT';
   /** Milliseconds since 1970. */
@@ -24,9 +24,9 @@ const EXPIRY = /^[1-9]\d{0,15}$/;
 const POSITION = /^(0|[1-9]\d{0,15})$/;
 
 function macOf(secret: string, { method, tenantId, ref, expiresAt, size, contentType, from }: Signed): Buffer {
-  const whole = [CONTEXT, method, tenantId, ref, expiresAt, size ?? null, contentType ?? null];
+  const fields = [CONTEXT, method, tenantId, ref, expiresAt, size ?? null, contentType ?? null];
   // As JSON, so that no two different lists have the same text.
-  const text = JSON.stringify(from === undefined ? whole : [...whole, from]);
+  const text = JSON.stringify(from === undefined ? fields : [...fields, from]);
   return createHmac('sha256', secret).update(text).digest();
 }
 
@@ -45,8 +45,8 @@ export function verifySigned(secret: string, call: SignedCall, now: number): Obj
   if (name === undefined || !EXPIRY.test(exp) || !SIGNATURE.test(sig)) return undefined;
   if (from !== undefined && !POSITION.test(from ?? '')) return undefined;
   const expiresAt = Number(exp);
-  const part = { ...name, expiresAt, from: from === undefined ? undefined : Number(from) };
-  const mac = macOf(secret, method === 'PUT' ? { ...part, method, size, contentType } : { ...part, method: 'GET' });
+  const both = { ...name, expiresAt, from: from === undefined ? undefined : Number(from) };
+  const mac = macOf(secret, method === 'PUT' ? { ...both, method, size, contentType } : { ...both, method: 'GET' });
   // The text is compared, not its decoding: the last character of base64url has spare bits.
   const matches = timingSafeEqual(Buffer.from(mac.toString('base64url')), Buffer.from(sig));
   return matches && now < expiresAt ? name : undefined;

@@ -1,4 +1,4 @@
-/** The devices of a tenant. */
+/** Listing, changing and revoking devices, and recording when they were last seen. */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { deviceReply, nameField } from '../../protocol/device-fields.js';
 import { macField } from '../../protocol/binary-fields.js';
@@ -9,32 +9,32 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { AccountStore, DeviceRecord, Sighting } from './store.js';
 
-/** The service's dependencies. `onFault` also gets failures to store when devices were last seen. */
+/** The dependencies of `Devices`. `onFault` also gets failures to store sightings. */
 export interface DevicesOptions extends ChangeNotifier {
   readonly store: Pick<AccountStore, 'devices' | 'patchDevice' | 'revokeDevice' | 'touch'>;
   readonly clock: Clock;
-  /** Devices of a tenant that hold a socket, on any instance. */
+  /** Devices of a tenant that have an open socket, on any instance. */
   readonly online: (tenantId: string) => Promise<ReadonlySet<string>>;
 }
 
-/** A device is noted as seen at most this often, s, until its tenant's devices are read again. */
+/** Minimum time between two recorded sightings of a device, s, until its tenant's devices are read again. */
 const SEEN_EVERY_S = 60;
 /**
- * Sightings are written together at this interval, SEEN_AT_ONCE of them, or 1/SEEN_PARTS of those that wait if that is
- * more. So those of a reconnect storm are written in the minutes after it: during it, they would take half of the
- * database's time (bench S6).
+ * At this interval SEEN_AT_ONCE sightings are written, or 1/SEEN_PARTS of those that wait if that is more. So those of
+ * a reconnect storm are written in the minutes after it: in it they would take half of the database's time (bench S6).
  */
 const SEEN_FLUSH_MS = 3_000;
 const SEEN_AT_ONCE = 500;
 const SEEN_PARTS = 20;
+/** Sightings in one statement. */
 const SEEN_PER_WRITE = 4_000;
 /**
- * Most sightings that wait, in a reconnect storm or while the database does not answer: more than a process has
- * sockets. Beyond that the oldest are dropped, and those devices keep an older `lastSeenAt` until they are seen again.
+ * Maximum of waiting sightings, in a reconnect storm or while the database does not answer: more than a process has
+ * sockets. Beyond it the oldest are dropped, and those devices keep an older `lastSeenAt` until they are seen again.
  */
 const SEEN_WAITING_MAX = 250_000;
 
-const known = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
+const knownDevice = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
   ...deviceReply(device),
   cert: device.cert,
   revokedAt: device.revokedAt,
@@ -57,9 +57,7 @@ class WaitingSightings {
     this.times.push(at);
   }
 
-  /**
-   * Removes the `count` oldest and returns the last of each device: of two in one statement, either could be stored.
-   */
+  /** Removes the `count` oldest; returns the last of each device: of two in a statement, either could be stored. */
   take(count: number): Sighting[] {
     const [tenants, devices] = [this.tenants.splice(0, count), this.devices.splice(0, count)];
     const found = new Map<string, Sighting>();
@@ -71,7 +69,7 @@ class WaitingSightings {
   }
 }
 
-/** The devices of all tenants. */
+/** The operations on devices, for all tenants. */
 export class Devices {
   private readonly pending = new WaitingSightings();
   /** How many of `pending` the next write takes; Infinity: all. */
@@ -87,7 +85,7 @@ export class Devices {
     const [devices, online] = await Promise.all([this.options.store.devices(tenantId), this.options.online(tenantId)]);
     return {
       devices: devices.map((device) => ({
-        ...known(device),
+        ...knownDevice(device),
         online: device.revokedAt === null && online.has(device.id),
         current: device.id === currentDeviceId,
       })),
@@ -102,7 +100,7 @@ export class Devices {
     const name = body.name === undefined ? null : nameField(body.name);
     const cert = body.cert === undefined ? undefined : macField('cert', body.cert);
     const patch = { tenantId, id, by, name, glyph: body.glyph ?? null, cert };
-    return this.changed(tenantId, await this.options.store.patchDevice(patch));
+    return this.publish(tenantId, await this.options.store.patchDevice(patch));
   }
 
   /**
@@ -113,13 +111,13 @@ export class Devices {
    */
   async revoke(tenantId: string, id: string, by: string): Promise<KnownDeviceReply<Uint8Array>> {
     const revocation = { tenantId, id, by, now: this.options.clock.now() };
-    return this.changed(tenantId, await this.options.store.revokeDevice(revocation));
+    return this.publish(tenantId, await this.options.store.revokeDevice(revocation));
   }
 
   /**
-   * Notes that the device was just seen: at most once a minute for each `device`, written in the background with
+   * Records that the device was just seen: at most once a minute for each `device`, written in the background with
    * others. `device` is the object that represents it until its tenant's devices are read again; the time of the last
-   * note is kept on it, so nothing has to be cleaned up when the tenant is dropped.
+   * record (`notedAt`, s) is kept on it, so nothing has to be cleaned up when the tenant is dropped.
    */
   touch(tenantId: string, device: { readonly id: string; notedAt?: number }): void {
     const now = this.options.clock.now();
@@ -142,7 +140,7 @@ export class Devices {
     });
   }
 
-  /** Writes the waiting sightings; when it resolves, no write is under way, and none follows. */
+  /** Writes the waiting sightings. Once it has resolved, none is written any more. */
   close(): Promise<void> {
     this.closed = true;
     return this.flush();
@@ -156,7 +154,7 @@ export class Devices {
     return this.flushing.fresh();
   }
 
-  /** Sightings that arrive meanwhile wait for the next flush, or a reconnect storm would cost many small statements. */
+  /** Sightings that arrive meanwhile wait for the next flush: a reconnect storm must not cost many small statements. */
   private async write(): Promise<void> {
     let left = Math.min(this.due, this.pending.length);
     this.due = 0;
@@ -171,12 +169,13 @@ export class Devices {
     if (this.pending.length > 0) this.schedule();
   }
 
-  private async changed(
+  /** Announces a stored change, and returns the reply. Throws the store's refusal. */
+  private async publish(
     tenantId: string,
     outcome: Awaited<ReturnType<AccountStore['patchDevice']>>,
   ): Promise<KnownDeviceReply<Uint8Array>> {
     if (outcome.verdict !== 'ok') throw new ServiceError(outcome.verdict);
     await notifyChange(this.options, tenantId);
-    return { device: known(outcome) };
+    return { device: knownDevice(outcome) };
   }
 }

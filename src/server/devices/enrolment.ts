@@ -1,4 +1,4 @@
-/** How a device joins a tenant without another device: the claim of an empty tenant, and recovery by phrase. */
+/** Enrolment of a device without another device: the claim of an unclaimed tenant, and recovery by phrase. */
 import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
@@ -34,7 +34,7 @@ export interface BootstrapOptions extends EnrolmentOptions {
   readonly bootstrapToken: string | null;
   /** Multi mode: the tenant's own claim token, from signup, is always required. */
   readonly claimTokens: boolean;
-  /** Closes the tenant's sockets everywhere and forgets what is held of it. */
+  /** Closes the tenant's sockets on all instances and drops its cached state. */
   readonly reset: (tenantId: string) => Promise<void>;
 }
 
@@ -118,7 +118,7 @@ export class Bootstrap {
 
   private admits(claimToken: string | null): boolean {
     const { bootstrapToken, claimTokens } = this.options;
-    // The token itself is compared in the database, under the tenant's lock, where it is spent.
+    // The token is compared and spent in the database, under the tenant's lock.
     if (claimTokens) return claimToken !== null;
     if (bootstrapToken === null) return true;
     return claimToken !== null && equalsSecret(claimToken, bootstrapToken);
@@ -158,7 +158,7 @@ export class Recovery {
     },
   ) {}
 
-  /** A challenge of 32 random bytes, for one use within two minutes. */
+  /** A challenge of 32 random bytes, for one use within `CHALLENGE_MS`. */
   async challenge(tenantId: string): Promise<replies.RecoveryChallengeReply<Uint8Array>> {
     const now = this.options.clock.now();
     const secret = new Uint8Array(randomBytes(KEY_BYTES));
@@ -200,9 +200,10 @@ export class Recovery {
     return finishEnrolment(this.options, tenantId, { device, pairedAt: now, epoch: joined.epoch });
   }
 
+  /** Throws `forbidden` if the recovery was signed for a host name that is not this server's. */
   private requireOwnHost(tenantId: string, signedFor: string, cameTo: string): void {
     const { publicHosts } = this.options;
-    // Not the request's own host as well: a relaying server chooses what it sends as `Host`, and would send its own name.
+    // With `publicHosts` the request's host does not count: a relay could send its own, for which the client signed.
     if (publicHosts.length === 0 ? signedFor === cameTo : publicHosts.includes(signedFor)) return;
     this.options.onForeignHost({ tenantId, signedFor: printable(signedFor), cameTo: printable(cameTo) });
     throw recoveryRefused();

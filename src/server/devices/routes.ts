@@ -23,7 +23,7 @@ export interface DeviceParts {
   readonly log: Log;
   /** The current epoch of the database. */
   readonly epoch: () => string;
-  /** Which devices hold a socket, on any instance. */
+  /** Which devices have an open socket, on any instance. */
   readonly presence: { online(tenantId: string): Promise<ReadonlySet<string>> };
   readonly identities: Pick<AccountStore, 'identity'>;
   readonly devices: Pick<Devices, 'list' | 'patch' | 'revoke'>;
@@ -112,14 +112,14 @@ export const issueTicket: Handler<DeviceParts> = ({ claims }, { tickets }) => ti
 /** `GET /password/exists`. */
 export const passwordExists: Handler<DeviceParts> = (call, { passwords }) => passwords.exists(call.tenantId);
 
-/** `POST /password/set`. Limited by device like verify, so that a stolen device's token cannot evade that limit (RATE-14). */
+/** `POST /password/set`. Limited per device, or a stolen token could guess the old password without limit (RATE-14). */
 export const setPassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
   const body = validators.validatePasswordSetBody(fields(call));
   await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
   return passwords.set(call.tenantId, body, call.deviceId);
 };
 
-/** `DELETE /password`. It takes from the same limit as `set`: each call is a guess (RATE-14). */
+/** `DELETE /password`. It takes from the limit of `set`: each call is a guess (RATE-14). */
 export const removePassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
   const body = validators.validatePasswordRemoveBody(fields(call));
   await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);

@@ -7,7 +7,7 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Job, PostgresJobTurn } from './store.js';
 
 const DAY_MS = 86_400_000;
-/** A missed run begins this long after the server's start, which is busy enough without it. */
+/** A missed run begins this long after the server's start, so that it does not add to the load of the start. */
 const MAKE_UP_AFTER_MS = 5 * 60_000;
 /** Instances' clocks differ a little: within this time after a run, another instance does not run the jobs again. */
 const JUST_RUN_MS = 60 * 60_000;
@@ -37,7 +37,7 @@ interface NightlyOptions {
 /** The next time after `now` (ms since 1970) at which the local time is `minutes` after midnight. */
 export function nextAt(now: number, minutes: number): number {
   const day = new Date(now);
-  // By calendar, not by adding 24 hours: days of 23 and 25 hours occur with daylight saving time.
+  // By calendar, not by adding 24 hours: with daylight saving time a day may have 23 or 25.
   for (let ahead = 0; ; ahead++) {
     const at = new Date(day.getFullYear(), day.getMonth(), day.getDate() + ahead, 0, minutes).getTime();
     if (at > now) return at;
@@ -76,7 +76,7 @@ export async function runJobs(
 export class Nightly {
   private timer: Timer | undefined;
   private readonly running = new SingleFlight(() => this.run().catch(this.options.onFault));
-  private readonly stop = new AbortController();
+  private readonly stopping = new AbortController();
 
   constructor(private readonly options: NightlyOptions) {}
 
@@ -85,22 +85,21 @@ export class Nightly {
     const { turn, clock } = this.options;
     const last = await turn.lastRun();
     const missed = last !== null && clock.now() - last > DAY_MS + JUST_RUN_MS;
-    this.wait(missed ? clock.now() + MAKE_UP_AFTER_MS : undefined);
+    this.schedule(missed ? clock.now() + MAKE_UP_AFTER_MS : undefined);
   }
 
   /** Resolves when the batch under way has ended; no other begins. */
   async close(): Promise<void> {
-    this.stop.abort();
+    this.stopping.abort();
     this.timer?.cancel();
     await this.running.idle();
   }
 
-  /** `until`: ms since 1970; default: the next PURGE_AT. */
-  private wait(until?: number): void {
-    const { clock, at } = this.options;
-    const now = clock.now();
-    this.timer = clock.setTimer((until ?? nextAt(now, at)) - now, () => {
-      this.wait();
+  /** `at`: ms since 1970; default: the next PURGE_AT. */
+  private schedule(at = nextAt(this.options.clock.now(), this.options.at)): void {
+    const { clock } = this.options;
+    this.timer = clock.setTimer(at - clock.now(), () => {
+      this.schedule();
       void this.running.join();
     });
   }
@@ -110,7 +109,7 @@ export class Nightly {
     await turn.take(async (lost) => {
       const last = await turn.lastRun();
       if (last !== null && clock.now() - last < JUST_RUN_MS) return;
-      if (await runJobs(this.options, AbortSignal.any([this.stop.signal, lost]))) await turn.ran(clock.now());
+      if (await runJobs(this.options, AbortSignal.any([this.stopping.signal, lost]))) await turn.ran(clock.now());
     });
   }
 }

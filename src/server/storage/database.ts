@@ -1,6 +1,6 @@
 /**
- * Connections to PostgreSQL: the pool, single clients with the same settings, and the classification of errors.
- * This folder is the only importer of `pg`.
+ * Connections to PostgreSQL: the pool, single clients with the same settings, and the classification of errors. Other
+ * folders import only the types of `pg`.
  */
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,12 +9,11 @@ import { asError, errorCode } from '../../protocol/error-code.js';
 import { unavailable } from '../../protocol/errors.js';
 import { hostsOf, notWritable, type DatabaseHosts } from './database-hosts.js';
 
+/** Object ids of PostgreSQL's types. */
 const INT8 = 20;
-const INT8_ARRAY: number = 1016;
+const INT8_ARRAY = 1016;
 
-/**
- * Versions, byte counts and times are int8. A Number holds them exactly up to 2^53-1; above that, throws a RangeError.
- */
+/** Versions, byte counts and times are int8. Throws a RangeError above 2^53-1, where a Number is not exact. */
 export function parseInt8(text: string): number {
   const value = Number(text);
   if (!Number.isSafeInteger(value)) throw new RangeError(`int8 ${text} does not fit a safe integer`);
@@ -36,9 +35,7 @@ function parserOf(oid: number, format?: 'text' | 'binary'): unknown {
   return oid === INT8_ARRAY ? parseInt8Array : pg.types.getTypeParser(oid, 'text');
 }
 
-/**
- * int8 as Number instead of pg's string; every other type as pg reads it (numeric stays a string: cast sums to bigint).
- */
+/** int8 as Number instead of pg's string; other types as pg reads them: numeric is a string, so cast sums to bigint. */
 const types: pg.CustomTypesConfig = { getTypeParser: parserOf as typeof pg.types.getTypeParser };
 
 /** How to reach the database. Times are milliseconds. */
@@ -62,15 +59,13 @@ interface ConnectionSettings {
   readonly pooled?: boolean;
 }
 
-/** `application_name` of a server's connections, by which the operator's program recognises that one is running. */
+/** `application_name` of a server's connections, by which the operator's program finds running servers. */
 export const CONNECTION_NAMES = { pool: 'service', commit: 'service-commit', listen: 'service-listen' } as const;
 
-/** Of a statement, unless a connection says otherwise. */
+/** Default of `statementTimeoutMs`. */
 export const STATEMENT_TIMEOUT_MS = 15_000;
 const CONNECT_TIMEOUT_MS = 5_000;
-/**
- * A half-open link never answers: the client's timer must end the wait, later than the server's, which gives a reason.
- */
+/** A half-open connection never answers: the client's timer ends the wait, after the server's, which gives a reason. */
 const QUERY_GRACE_MS = 5_000;
 const KEEP_ALIVE_MS = 10_000;
 
@@ -82,20 +77,20 @@ const KEEP_ALIVE_MS = 10_000;
 const PLANNING = { jit: 'off', enable_bitmapscan: 'off' };
 
 /**
- * Settings that a database or role may override, and that answers rely on: an acknowledged write is durable, even if a
- * statement on the pool assigned its versions; and a statement after the locking one sees what the previous holder of
+ * Settings that a database or role may override, and that guarantees rely on: an acknowledged write is durable, even if
+ * a statement on the pool assigned its versions; and a statement after the locking one sees what the previous holder of
  * the lock committed.
  */
-const PROMISES = { synchronous_commit: 'on', default_transaction_isolation: 'read committed' };
+const GUARANTEES = { synchronous_commit: 'on', default_transaction_isolation: 'read committed' };
 
-const OPTIONS = Object.entries({ ...PLANNING, ...PROMISES })
+const OPTIONS = Object.entries({ ...PLANNING, ...GUARANTEES })
   .map(([name, value]) => `-c ${name}=${value.replace(' ', '\\ ')}`)
   .join(' ');
 
-/** Settings that connections request themselves, and that a role needs if a pooler passes none on; times in ms. */
+/** Settings that connections request when they open, and that a role needs if a pooler passes none on; times in ms. */
 const ROLE_SETTINGS: Readonly<Record<string, string>> = {
   ...PLANNING,
-  ...PROMISES,
+  ...GUARANTEES,
   statement_timeout: String(STATEMENT_TIMEOUT_MS),
   idle_in_transaction_session_timeout: String(2 * STATEMENT_TIMEOUT_MS),
 };
@@ -151,11 +146,11 @@ export async function unfitSettings(client: Client): Promise<readonly string[]> 
     });
 }
 
-/** pg's current settings for a connection; also for `pg-listen`, which opens its own. */
+/** The configuration of a connection; also for `pg-listen`, which opens its own and changes nothing. */
 export function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
   const hosts = hostsOf(settings.url);
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
-  const ofSession = {
+  const sessionSettings = {
     statement_timeout: statementTimeout,
     idle_in_transaction_session_timeout: 2 * statementTimeout,
     options: OPTIONS,
@@ -167,7 +162,7 @@ export function clientConfig(settings: ConnectionSettings): ServiceClientConfig 
     application_name: settings.name,
     connectionTimeoutMillis: settings.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
     query_timeout: statementTimeout === 0 ? 0 : statementTimeout + (settings.graceMs ?? QUERY_GRACE_MS),
-    ...(settings.pooled === true ? {} : ofSession),
+    ...(settings.pooled === true ? {} : sessionSettings),
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     types,
@@ -180,7 +175,7 @@ interface PoolSettings extends ConnectionSettings {
   readonly size?: number;
   /** An idle connection is closed after this time, ms; 0: never. Default a minute. */
   readonly idleMs?: number;
-  /** Called for every connection that dies, for the log; the pool opens another by itself. */
+  /** Called for every connection that is lost, for the log; the pool opens another by itself. */
   readonly onIdleError: (error: Error) => void;
   /** Runs on each new connection before its first use; a connection for which it fails is not used. */
   readonly onConnect?: (client: pg.ClientBase) => Promise<void>;
@@ -197,7 +192,7 @@ interface ServiceClientConfig extends pg.ClientConfig {
 /** SQLSTATE transaction_resolution_unknown. */
 const UNRESOLVED = '08007';
 
-/** Used for every connection except that of `pg-listen`, which changes nothing. */
+/** Connects to the server that takes writes, and fails commits that lack their synchronous standby. */
 class ServiceClient extends pg.Client {
   private readonly hosts: DatabaseHosts;
   private url: string;
@@ -209,14 +204,14 @@ class ServiceClient extends pg.Client {
     this.on('error', () => this.hosts.failed(this.url));
     this.on('notice', ({ routine }) => {
       // Unlike the text, the routine's name is not translated.
-      if (routine === 'SyncRepWaitForLSN') this.unresolved();
+      if (routine === 'SyncRepWaitForLSN') this.rejectCommit();
     });
   }
 
   override connect(): Promise<pg.Client>;
   override connect(callback: (error: Error | null, client?: pg.Client) => void): void;
   override connect(callback?: (error: Error | null, client?: pg.Client) => void): Promise<pg.Client> | undefined {
-    const connected = this.reach();
+    const connected = this.connectWritable();
     if (callback === undefined) return connected;
     connected.then(
       (client) => callback(null, client),
@@ -226,20 +221,20 @@ class ServiceClient extends pg.Client {
   }
 
   /** Connects to the server that takes writes, if the URL names several. */
-  private async reach(): Promise<pg.Client> {
+  private async connectWritable(): Promise<pg.Client> {
     const { hosts } = this;
     if (!hosts.writable) return super.connect();
     this.url = await hosts.choose();
     const { hostname, port } = new URL(this.url);
     // The servers of a list differ only in host and port.
-    const place = { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port === '' ? 5432 : Number(port) };
-    if (hosts.servers.length > 1) Object.assign(this, place);
+    const address = { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port === '' ? 5432 : Number(port) };
+    if (hosts.servers.length > 1) Object.assign(this, address);
     try {
       await super.connect();
       const { rows } = await this.query<{ transaction_read_only: string }>('SHOW transaction_read_only');
-      // No row either, as a broken pooler answers: the next connection may reach another server.
+      // Also without a row, as a broken pooler answers: the next connection may reach another server.
       if (rows[0]?.transaction_read_only === 'off') return this;
-      throw notWritable(`${place.host}:${place.port}`);
+      throw notWritable(`${address.host}:${address.port}`);
     } catch (error) {
       hosts.failed(this.url);
       void this.end().catch(() => undefined);
@@ -251,7 +246,7 @@ class ServiceClient extends pg.Client {
    * PostgreSQL gave up waiting for the synchronous standby: the transaction is committed here, and the only sign is a
    * warning, followed by success. The commit is lost if the standby is promoted, so the statement must not succeed.
    */
-  private unresolved(): void {
+  private rejectCommit(): void {
     const error = new Error('the database committed without its synchronous standby');
     // At once: the success message follows the warning, perhaps in the same packet.
     (this.connection as unknown as NodeJS.EventEmitter).emit('error', Object.assign(error, { code: UNRESOLVED }));
@@ -289,15 +284,15 @@ export function createPool(settings: PoolSettings): pg.Pool {
     // The pool waits for the promise; its type does not say so.
     onConnect: settings.onConnect as pg.PoolConfig['onConnect'],
   });
-  // The pool listens only to idle connections. A connection that dies while checked out also emits 'error', in addition
-  // to rejecting its statement; without a listener of its own that would end the process.
+  // The pool listens only to idle connections. One that is lost while checked out emits 'error' too, besides rejecting
+  // its statement; without a listener of its own that would end the process.
   pool.on('connect', (client) => client.on('error', settings.onIdleError));
-  // Errors of idle connections again, already reported by the listener above; without one they would end the process.
+  // Errors of idle connections, which the listener above has reported; without one here they would end the process.
   pool.on('error', () => undefined);
   return pool;
 }
 
-/** A reachable database closes a connection within this time, ms. */
+/** How long `endPool` waits for connections to close. */
 const CLOSED_WITHIN_MS = 3_000;
 
 /**
@@ -391,10 +386,7 @@ const SOCKET_ERRORS =
   /^(ECONNREFUSED|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH)$/;
 /** Failed (08), ended by the administrator, by a crash, still starting, or by an idle limit. */
 const ENDED_STATES = /^(08...|57P01|57P02|57P03|57P05|25P03)$/;
-/**
- * No connection is accepted: unknown role, wrong password, no such database, or one that currently takes no
- * connections.
- */
+/** No connection is accepted: unknown role, wrong password, no such database, or one that takes no connections now. */
 const REFUSED_STATES = /^(28000|28P01|3D000|55000)$/;
 /** This process or machine has no file descriptor, port or memory left for a connection. */
 const EXHAUSTED_ERRORS = /^(EMFILE|ENFILE|ENOBUFS|EADDRNOTAVAIL)$/;
@@ -434,27 +426,26 @@ export function isRetryable(error: unknown): boolean {
   return code === '40P01' || code === '40001';
 }
 
-/** Maximum number of calls. */
-const RETRY_CALLS = 5;
+const CALLS_MAX = 5;
 const RETRY_BASE_MS = 5;
 const RETRY_MAX_MS = 500;
 
 /**
  * Calls `work` until it succeeds, waiting 5, 10, 20 ... ms in between (each reduced by up to half at random, so that
  * competing callers separate).
- * @param worthwhile which errors justify another call; add `isConnectionLoss` only for idempotent work.
+ * @param retryable whether to call again after an error; include `isConnectionLoss` only for idempotent work.
  * @param wait waits before the next call; replaced in tests.
  */
 export async function withRetry<T>(
   work: () => Promise<T>,
-  worthwhile: (error: unknown) => boolean = isRetryable,
+  retryable: (error: unknown) => boolean = isRetryable,
   wait: (ms: number) => Promise<void> = sleep,
 ): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await work();
     } catch (error) {
-      if (attempt >= RETRY_CALLS || !worthwhile(error)) throw error;
+      if (attempt >= CALLS_MAX || !retryable(error)) throw error;
       const longest = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (attempt - 1));
       await wait(longest * (0.5 + Math.random() / 2));
     }

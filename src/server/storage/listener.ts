@@ -85,7 +85,7 @@ export class Listener {
     if (this.current !== subscription) return subscription.end();
     // One after the other: see `reconnect` above.
     for (const channel of Object.keys(this.options.channels)) await subscription.subscriber.listenTo(channel);
-    // Replaced or closed meanwhile, it is ended by whoever did that.
+    // If it was replaced or closed meanwhile, `replace` or `close` ends it.
     if (this.current === subscription) this.options.onConnected();
   }
 

@@ -3,8 +3,7 @@ import type pg from 'pg';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
 
-/** How a statement is executed. */
-interface How {
+interface QueryOptions {
   /** Prepares the text once on each connection under this name, which always stands for the same text. */
   readonly name?: string;
   /** A read: repeated if its connection was lost, as happens to every idle connection when the database restarts. */
@@ -24,13 +23,14 @@ export const byColumn = <Row, K extends keyof Row>(rows: readonly Row[], ...fiel
 /** `$1,$2,...` */
 export const placeholders = (count: number): string => Array.from({ length: count }, (_, n) => `$${n + 1}`).join();
 
+/** Object id of PostgreSQL's type text. */
 const TEXT = 25;
-const ARRAY_HEAD = 20;
+const ARRAY_HEAD_BYTES = 20;
 
 /** Texts as an array in PostgreSQL's binary format (array_send in its source), without quoting and parsing. */
 export function textArray(texts: readonly string[]): Buffer {
   const lengths = texts.map((text) => Buffer.byteLength(text));
-  const array = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + 4 + length, ARRAY_HEAD));
+  const array = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + 4 + length, ARRAY_HEAD_BYTES));
   let at = 0;
   // One dimension without NULL; number of entries; lower bound 1.
   for (const number of [1, 0, TEXT, texts.length, 1]) at = array.writeInt32BE(number, at);
@@ -41,29 +41,30 @@ export function textArray(texts: readonly string[]): Buffer {
   return array;
 }
 
-const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
+/** A read may be repeated whether or not it was executed. */
+const isRetryableRead = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
  * Retries after deadlocks and serialization failures. After the last attempt, and if the database cannot be reached, it
  * rejects with `unavailable` and the cause for the log. After a lost connection it is unknown whether the statement was
  * executed: the client may send the request again.
  */
-export async function withRetries<T>(question: () => Promise<T>, readOnly: boolean): Promise<T> {
+export async function withRetries<T>(query: () => Promise<T>, readOnly: boolean): Promise<T> {
   try {
-    return await withRetry(question, readOnly ? losesNothing : isRetryable);
+    return await withRetry(query, readOnly ? isRetryableRead : isRetryable);
   } catch (error) {
     throw asUnavailable(error);
   }
 }
 
-/** Base of a subject's statements; each is retried as by `withRetries`. */
+/** Base class of a subject's statements, each run by `withRetries`. */
 export abstract class Store {
   constructor(protected readonly pool: pg.Pool) {}
 
   protected rows<Row extends pg.QueryResultRow>(
     text: string,
     given: readonly unknown[] = [],
-    { name, readOnly = false }: How = {},
+    { name, readOnly = false }: QueryOptions = {},
   ): Promise<Row[]> {
     const { pool } = this;
     const values = [...given];
@@ -77,18 +78,18 @@ export abstract class Store {
   protected async first<Row extends pg.QueryResultRow>(
     text: string,
     values?: readonly unknown[],
-    how?: How,
+    options?: QueryOptions,
   ): Promise<Row | undefined> {
-    return (await this.rows<Row>(text, values, how))[0];
+    return (await this.rows<Row>(text, values, options))[0];
   }
 
   /** The row of a statement that always returns exactly one. */
   protected async one<Row extends pg.QueryResultRow>(
     text: string,
     values?: readonly unknown[],
-    how?: How,
+    options?: QueryOptions,
   ): Promise<Row> {
-    const row = await this.first<Row>(text, values, how);
+    const row = await this.first<Row>(text, values, options);
     if (row === undefined) throw new Error(`no row from: ${text.slice(0, 60)}`);
     return row;
   }

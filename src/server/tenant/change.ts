@@ -53,7 +53,7 @@ const SPARES_MAX = 4;
 /** One segment of the arena. Changes are appended; it is reused as a whole. */
 class Segment {
   used = 0;
-  /** Number of unanswered changes in it. PostgreSQL, or the socket to it, may be reading their bytes. */
+  /** Its unanswered changes. Their bytes must not be overwritten: the socket to PostgreSQL may be reading them. */
   pins = 0;
 
   constructor(readonly bytes: Buffer) {}
@@ -66,7 +66,7 @@ export class Arena {
   /** Number of segments in use, including the newest. */
   private size = 1;
 
-  /** Holds at most `bytesMax`. */
+  /** `bytesMax`: of all segments in use. */
   constructor(private readonly bytesMax: number) {}
 
   /**
@@ -101,7 +101,7 @@ export class Arena {
   }
 }
 
-/** More than the text that `Change.hash` appends to the bytes: ids, names of 64 characters and numbers. */
+/** Room for the text that `Change.hash` appends to the bytes: ids, names of 64 characters and numbers. */
 const HASHED_TEXT_MAX = 512;
 
 export type ChangeKind = 'write' | 'delete' | 'move';
@@ -134,15 +134,13 @@ export interface Position {
   readonly generation: number;
 }
 
-/** Receives the outcome of every change that a lane took: exactly once, or again through `failed` if it threw. */
+/** Receives the outcome of every change that a lane took, once; again through `failed` if `committed` threw. */
 export interface CommitSink {
   /** Changes of one transaction in version order, each with its verdict, and the tenant's position after it. */
   committed(changes: readonly Change[], position: Position): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
-  /**
-   * Every sink of the batch has its outcomes, and all pushes were sent: sends the replies. May be called repeatedly.
-   */
+  /** Sends the replies: all sinks of the batch have their outcomes, all pushes were sent. May be called repeatedly. */
   settled(): void;
 }
 
@@ -154,7 +152,7 @@ export class Change extends ItemRow {
   tenantId = '';
   /** Expected version; 0 for a write: the item must not exist; null: any. */
   ifVersion: number | null = null;
-  reply: ChangeReply = NOBODY;
+  reply: ChangeReply = NO_REPLY;
   answered = false;
 
   // Set by the actor's check (tenant/step).
@@ -215,11 +213,12 @@ export class Change extends ItemRow {
   }
 }
 
-const NOBODY: ChangeReply = { stored: () => undefined, refused: () => undefined };
+/** Until the caller sets its own. */
+const NO_REPLY: ChangeReply = { stored: () => undefined, refused: () => undefined };
 
 const EQUALS_SIGN = 61;
 const NEW_LINE = 10;
-/** Not base64: no byte string encodes to this length, or the padding is incomplete. */
+/** The length of a text that is not base64: no bytes encode to so many characters, or the padding is incomplete. */
 export const NO_LENGTH = -1;
 
 /** The number of bytes that a base64 text of either alphabet encodes, padded or not (SHAPE-21), or `NO_LENGTH`. */
@@ -253,9 +252,7 @@ function isCanonicalBase64Url(text: string): boolean {
   return !text.includes('+') && !text.includes('/');
 }
 
-/**
- * Decodes a ciphertext after the fixed parts, or returns the error. Keeps the text if a frame would encode it the same.
- */
+/** Decodes a ciphertext after the fixed parts; returns the error. Keeps a text that a frame would encode the same. */
 export function takeCiphertext(change: Change, text: string): 'long' | 'short' | 'malformed' | undefined {
   const length = base64Length(text);
   if (length > INLINE_CIPHERTEXT_MAX) return 'long';
@@ -337,9 +334,7 @@ const ENVELOPE = member('payloadEnc', [TEXT, TEXT_NONCE, KEYS, TAG, MASTER]);
 const NULL_ONLY = ['blobRef', 'blobNonce', 'blobKeys', 'master', 'sig'].map((name) => member(name, 'null'));
 const WRITE: readonly Member[] = [ID, BIN, TYPE, TIME, ENVELOPE, EXPECTED, ...NULL_ONLY];
 
-/**
- * The value of each character of either base64 alphabet; 64 for others, a bit no value has: it shows in the OR of all.
- */
+/** The value of each character of either base64 alphabet; 64 for others, a bit that shows in the OR of all values. */
 const SEXTETS = new Uint8Array(256).fill(64);
 for (const letters of [`${LETTERS}+/`, `${LETTERS}-_`])
   for (let value = 0; value < letters.length; value++) SEXTETS[letters.charCodeAt(value)] = value;
@@ -348,7 +343,7 @@ for (const letters of [`${LETTERS}+/`, `${LETTERS}-_`])
 const CROCKFORD = new Uint8Array(256);
 for (const character of '0123456789ABCDEFGHJKMNPQRSTVWXYZ') CROCKFORD[character.charCodeAt(0)] = 1;
 
-/** Finds the parts of a write in its body, and writes them into a change. */
+/** Parses the body of a write into a change. One instance serves all writes: `read` is synchronous. */
 class WriteReader {
   private bytes: Buffer = Buffer.alloc(0);
   private at = 0;
@@ -397,8 +392,8 @@ class WriteReader {
     const { bytes } = this;
     if (bytes[this.at] !== QUOTE) return -1;
     let end = this.at + 1;
-    const near = Math.min(end + SCAN_LOOP_MAX, bytes.length);
-    while (end < near && bytes[end] !== QUOTE) end++;
+    const loopEnd = Math.min(end + SCAN_LOOP_MAX, bytes.length);
+    while (end < loopEnd && bytes[end] !== QUOTE) end++;
     if (bytes[end] !== QUOTE) end = bytes.indexOf(QUOTE, end);
     this.at = end + 1;
     return end;
@@ -491,9 +486,9 @@ class WriteReader {
 
   private isUlidAt(start: number): boolean {
     const { bytes } = this;
-    let whole = (bytes[start] ?? 0) <= DIGIT_0 + 7;
-    for (let i = start; i < start + ULID_CHARS; i++) if (CROCKFORD[bytes[i] ?? 0] === 0) whole = false;
-    return whole;
+    let valid = (bytes[start] ?? 0) <= DIGIT_0 + 7;
+    for (let i = start; i < start + ULID_CHARS; i++) if (CROCKFORD[bytes[i] ?? 0] === 0) valid = false;
+    return valid;
   }
 
   private textOf(of: Member): string {
@@ -501,9 +496,7 @@ class WriteReader {
     return start < 0 ? '' : this.bytes.toString('latin1', start, this.to[of.field]);
   }
 
-  /**
-   * Id and bin are not checked yet, and may be long; `room` covers the whole body, whose base64 shrinks when decoded.
-   */
+  /** Id and bin are not checked yet, and may be long: they fit, since the room reserved is that of the whole body. */
   private takeMetadata(change: Change): boolean {
     const type = this.textOf(TYPE);
     const ts = this.startOf(TIME);

@@ -13,7 +13,7 @@ import type { Platform } from '../../sdk/platform.js';
 import type { Imported } from '../link/messages.js';
 import type { Session } from './session.js';
 
-/** Content whose size must be known before it is written; held encrypted in browser blobs until then. */
+/** Buffers content whose size must be known before it is written, encrypted, in browser blobs. */
 async function spooled(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promise<Spooled> {
   const cipher = new SpoolCipher(sodium);
   const parts: BlobPart[] = [];
@@ -75,14 +75,14 @@ export async function* archiveOf(
   yield* ready;
 }
 
-/** Undefined: the content is not there. */
+/** A file's content; undefined: the server does not have it. */
 const contentOf = (sodium: Sodium, pieces: AsyncIterable<Uint8Array>): Promise<Spooled | undefined> =>
   spooled(sodium, pieces).catch((error: unknown) => {
     if (isLacking(error)) return undefined;
     throw error;
   });
 
-const bytesOf = (file: Blob): ByteSource => {
+const sourceOf = (file: Blob): ByteSource => {
   let at = 0;
   return {
     read: async (length) => {
@@ -107,7 +107,7 @@ export async function importArchive(
   const spool = (input: AsyncIterable<Uint8Array>): Promise<Spooled> => spooled(sodium, input);
   const importer = new Importer(device, { sodium, clock, overwrite: false, spool, signal });
   try {
-    const records = (): AsyncGenerator<ArchiveRecord> => readArchive(sodium, seed, bytesOf(file));
+    const records = (): AsyncGenerator<ArchiveRecord> => readArchive(sodium, seed, sourceOf(file));
     const survey = await surveyOf(records());
     await importer.bins(survey.bins, await device.bins.list());
     const { counts } = importer;

@@ -21,8 +21,8 @@ import { Vault } from './vault.js';
 /** Interval between checks of the lock's time limit, ms. */
 const LOCK_EVERY_MS = 5_000;
 
-/** Wait before the server is queried again whether it is claimed, after a transient failure, ms. */
-const ASK_AGAIN_MS = 5_000;
+/** Wait before the server's status is queried again after a transient failure, ms. */
+const STATUS_RETRY_MS = 5_000;
 
 /** The engine of one browser. */
 export class Engine {
@@ -37,9 +37,9 @@ export class Engine {
   private lockAfterMinutes: number | null = null;
   private touchedAt = 0;
   private isRevoked = false;
-  private askingAgain: Timer | undefined;
+  private retryTimer: Timer | undefined;
   /** Serialises opening and closing: a slow unlock never takes effect after a later lock. */
-  private readonly turns = new Serial();
+  private readonly serial = new Serial();
 
   constructor(
     readonly platform: Platform,
@@ -53,7 +53,7 @@ export class Engine {
 
   /** Determines the state of this browser; opens a device without a lock. */
   start(): Promise<void> {
-    this.settled = this.turns.run(() => this.begin());
+    this.settled = this.serial.run(() => this.begin());
     return this.settled;
   }
 
@@ -62,7 +62,7 @@ export class Engine {
     if (this.session.value !== null) return this.phase.set({ phase: this.isRevoked ? 'revoked' : 'open' });
     this.phase.set({ phase: 'starting' });
     try {
-      const lock = await this.vault.locked();
+      const lock = await this.vault.lockState();
       this.lockAfterMinutes = await this.vault.lockAfter();
       if (lock === undefined) {
         this.phase.set({ phase: 'empty', claimed: null, problem: null });
@@ -77,17 +77,17 @@ export class Engine {
   /** Queries the server whether it is claimed. */
   askClaimed(): void {
     const api = new PublicApi((request) => new Http({ ...this.platform, baseUrl: this.serverUrl }).send(request));
-    const tell = (claimed: boolean | null, problem: Failure | null): void => {
+    const publish = (claimed: boolean | null, problem: Failure | null): void => {
       if (this.phase.value.phase === 'empty') this.phase.set({ phase: 'empty', claimed, problem });
     };
     api.status().then(
-      ({ claimed }) => tell(claimed, null),
+      ({ claimed }) => publish(claimed, null),
       (error: unknown) => {
-        tell(null, failureOf(error));
+        publish(null, failureOf(error));
         if (!isTransient(error)) return;
         // At most one retry is scheduled, however many queries failed.
-        this.askingAgain?.cancel();
-        this.askingAgain = this.platform.clock.setTimer(ASK_AGAIN_MS, () => {
+        this.retryTimer?.cancel();
+        this.retryTimer = this.platform.clock.setTimer(STATUS_RETRY_MS, () => {
           const now = this.phase.value;
           if (now.phase === 'empty' && now.claimed === null) this.askClaimed();
         });
@@ -109,7 +109,7 @@ export class Engine {
 
   /** Throws `ClientError` `bad_identity` for the wrong passphrase or passkey. */
   unlock(opener: Opener): Promise<void> {
-    return this.turns.run(async () => {
+    return this.serial.run(async () => {
       if (this.phase.value.phase !== 'locked') return;
       await this.open(await this.vault.open(opener));
     });
@@ -117,7 +117,7 @@ export class Engine {
 
   async setLock(lock: NewLock): Promise<void> {
     await this.vault.setLock(lock);
-    await this.tellLock();
+    await this.publishLock();
   }
 
   async setLockAfter(minutes: number | null): Promise<void> {
@@ -125,10 +125,10 @@ export class Engine {
     // Changing the setting counts as activity.
     this.touchedAt = this.platform.clock.now();
     this.lockAfterMinutes = minutes;
-    await this.tellLock();
+    await this.publishLock();
   }
 
-  /** Records a person's activity. Locks instead if the time limit has passed, as after the machine slept. */
+  /** Records the user's activity. Locks instead if the time limit has passed, as after the machine slept. */
   async touched(): Promise<void> {
     if (this.isLockDue()) return this.lock();
     this.touchedAt = this.platform.clock.now();
@@ -143,8 +143,8 @@ export class Engine {
 
   /** Locks now, where there is a lock. */
   lock(): Promise<void> {
-    return this.turns.run(async () => {
-      const lock = await this.vault.locked();
+    return this.serial.run(async () => {
+      const lock = await this.vault.lockState();
       if (lock === undefined || lock.kind === 'none' || this.session.value === null) return;
       try {
         await this.close();
@@ -163,7 +163,7 @@ export class Engine {
 
   /** Removes everything of this browser's device from this browser. */
   forget(): Promise<void> {
-    return this.turns.run(async () => {
+    return this.serial.run(async () => {
       // A store that cannot be closed is removed nevertheless.
       await this.close().catch(() => undefined);
       await this.records.clear();
@@ -174,7 +174,7 @@ export class Engine {
   }
 
   private enrolled(identity: SavableIdentity): Promise<void> {
-    return this.turns.run(async () => {
+    return this.serial.run(async () => {
       await this.vault.create(identity);
       // From here on this browser is a device: the phase reports a failure, as at a start.
       await this.begin();
@@ -192,7 +192,7 @@ export class Engine {
       vault.close();
       throw error;
     }
-    await this.tellLock();
+    await this.publishLock();
     // The server may have reported the revocation already.
     if (!this.isRevoked) this.phase.set({ phase: 'open' });
   }
@@ -213,8 +213,8 @@ export class Engine {
     this.phase.set({ phase: 'revoked' });
   }
 
-  private async tellLock(): Promise<void> {
-    const lock = await this.vault.locked();
+  private async publishLock(): Promise<void> {
+    const lock = await this.vault.lockState();
     this.session.value?.relock({ kind: lock?.kind ?? 'none', afterMinutes: this.lockAfterMinutes });
   }
 

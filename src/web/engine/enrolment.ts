@@ -9,7 +9,7 @@ import { failureOf, type Enrolment as Step, type Offer } from '../link/messages.
 import { Cell } from './cell.js';
 import type { Device } from '../../sdk/device.js';
 
-/** The attempt was cancelled or replaced: its late outcome is ignored. */
+/** The attempt was cancelled or replaced: its outcome is ignored. */
 class Ended extends Error {}
 
 /** What an attempt may do while it is the current one. */
@@ -108,25 +108,25 @@ export class Enrolment {
     return { platform: this.platform, serverUrl: this.serverUrl, name, glyph: 'globe' };
   }
 
-  /** `asked`: number of password prompts so far. */
-  private begin(work: Work, asked = 0): void {
+  /** `prompted`: number of password prompts so far. */
+  private begin(work: Work, prompted = 0): void {
     this.current.abort();
     this.register = undefined;
     const { signal } = (this.current = new AbortController());
-    let asks = asked;
+    let prompts = prompted;
     const show = (step: Step): void => {
       if (signal.aborted) throw new Ended();
       this.step.set(step);
     };
     const password = (): Promise<string | null> => {
-      show({ step: 'password', wrong: asks++ > 0 });
+      show({ step: 'password', wrong: prompts++ > 0 });
       return new Promise((resolve) => {
         this.answer = resolve;
       });
     };
     show({ step: 'working' });
     let isRegistered = false;
-    const ended = async (): Promise<void> => {
+    const run = async (): Promise<void> => {
       const identity = await work({ show, password, signal });
       if (identity === undefined) return;
       // Stored even if the attempt was cancelled meanwhile: the server knows this device, and after a claim it has no
@@ -136,11 +136,11 @@ export class Enrolment {
       await this.enrolled(identity);
       this.cancel();
     };
-    ended().catch((error: unknown) => {
+    run().catch((error: unknown) => {
       if (signal.aborted || error instanceof Ended) return;
       // A mistyped password must not use up the words or the phrase.
-      if (error instanceof ApiError && error.code === 'password_invalid' && asks < PASSWORDS_MAX)
-        return this.begin(work, asks);
+      if (error instanceof ApiError && error.code === 'password_invalid' && prompts < PASSWORDS_MAX)
+        return this.begin(work, prompts);
       const undecided = this.register !== undefined && (isRegistered || isUndecided(error));
       this.step.set({ step: 'failed', problem: failureOf(error), undecided });
     });
@@ -167,7 +167,7 @@ export class Offers {
         own.decide = resolve;
       });
     };
-    const ended = async (): Promise<void> => {
+    const run = async (): Promise<void> => {
       const offer = await device.offerPairing(approve);
       own.offer = offer;
       // Cancelled before the words arrived.
@@ -178,7 +178,7 @@ export class Offers {
       show({ step: 'joined', name: own.name ?? '' });
     };
     show({ step: 'working' });
-    ended().catch((error: unknown) => show({ step: 'failed', problem: failureOf(error) }));
+    run().catch((error: unknown) => show({ step: 'failed', problem: failureOf(error) }));
   }
 
   /** The user has compared the digits. */

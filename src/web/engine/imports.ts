@@ -4,7 +4,7 @@ import type { Importing } from '../link/messages.js';
 import { Cell } from './cell.js';
 
 /** Items between two progress reports. */
-const TOLD_EVERY = 10;
+const REPORT_EVERY = 10;
 
 /** The imports of a session: one at a time. */
 export class Imports {
@@ -23,7 +23,7 @@ export class Imports {
   /** Counts one more item of `total`. Throws if the import was stopped. */
   taken(total: number): void {
     this.running?.signal.throwIfAborted();
-    if (this.done++ % TOLD_EVERY === 0) this.progress.set({ done: this.done, total });
+    if (this.done++ % REPORT_EVERY === 0) this.progress.set({ done: this.done, total });
   }
 
   stop(): void {

@@ -1,21 +1,21 @@
 /**
- * Deletions that can still be undone: nothing is sent before their delay has passed. They are stored, so that the next
- * start carries them out if the tab is closed meanwhile.
+ * Deletions that can still be undone: they are carried out after a delay. They are stored, so that the next start
+ * carries them out if the tab is closed meanwhile.
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import type { KeyValue } from './key-value.js';
 
 /** How long a deletion can be undone, ms. */
 export const UNDO_MS = 8_000;
-/** Deletions pending at the same time; further ones are carried out immediately. */
-const WAITING_MAX = 10_000;
+/** Maximum of pending deletions; further ones are carried out immediately. */
+const PENDING_MAX = 10_000;
 const PREFIX = 'removal:';
 
-/** The pending deletions of an open device: at most `WAITING_MAX`. */
+/** The pending deletions of an open device. */
 export class Removals {
-  private readonly due = new Map<string, { readonly at: number; readonly timer: Timer }>();
+  private readonly pending = new Map<string, { readonly at: number; readonly timer: Timer }>();
 
-  /** `remove` deletes an item, resolves when that is stored, and reports failures; `changed`: `at` may differ. */
+  /** `remove` deletes an item, resolves when that is stored, and reports failures; `changed`: `at` has other results. */
   constructor(
     private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
     private readonly clock: Clock,
@@ -25,23 +25,24 @@ export class Removals {
   /** Resumes the deletions that an earlier run left. */
   async load(): Promise<void> {
     for (const [key, at] of await this.records.all(PREFIX))
-      this.plan(key.slice(PREFIX.length), typeof at === 'number' ? at : 0);
+      this.schedule(key.slice(PREFIX.length), typeof at === 'number' ? at : 0);
     this.ports.changed();
   }
 
   /** When the item will be deleted; null: no deletion is pending. */
   at(id: string): number | null {
-    return this.due.get(id)?.at ?? null;
+    return this.pending.get(id)?.at ?? null;
   }
 
+  /** Schedules deletions; ids that have one are ignored. */
   async add(ids: readonly string[]): Promise<void> {
     const at = this.clock.now() + UNDO_MS;
     for (const id of ids) {
-      if (this.due.has(id)) continue;
-      if (this.due.size >= WAITING_MAX) await this.ports.remove(id);
+      if (this.pending.has(id)) continue;
+      if (this.pending.size >= PENDING_MAX) await this.ports.remove(id);
       else {
         await this.records.put(PREFIX + id, at);
-        this.plan(id, at);
+        this.schedule(id, at);
       }
     }
     this.ports.changed();
@@ -55,11 +56,11 @@ export class Removals {
 
   /** Stops the timers; pending deletions stay stored for the next start. */
   close(): void {
-    for (const { timer } of this.due.values()) timer.cancel();
-    this.due.clear();
+    for (const { timer } of this.pending.values()) timer.cancel();
+    this.pending.clear();
   }
 
-  private plan(id: string, at: number): void {
+  private schedule(id: string, at: number): void {
     // A clock that was set back must not delay the deletion.
     const wait = Math.min(UNDO_MS, Math.max(0, at - this.clock.now()));
     const timer = this.clock.setTimer(wait, () => {
@@ -67,14 +68,14 @@ export class Removals {
       const removed = this.ports.remove(id).then(() => this.forget(id));
       removed.then(this.ports.changed, this.ports.changed);
     });
-    this.due.set(id, { at, timer });
+    this.pending.set(id, { at, timer });
   }
 
   private async forget(id: string): Promise<void> {
-    const known = this.due.get(id);
+    const known = this.pending.get(id);
     if (known === undefined) return;
     known.timer.cancel();
-    this.due.delete(id);
+    this.pending.delete(id);
     await this.records.remove(PREFIX + id);
   }
 }

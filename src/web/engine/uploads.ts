@@ -21,7 +21,7 @@ const PICTURE_MAX = 40 * 1024 * 1024;
 const SPEED_OVER_MS = 3_000;
 const PUBLISH_EVERY_MS = 100;
 /** Wait before a retry after a transient failure, unless the connection is back earlier, ms. */
-const AGAIN_MS = 20_000;
+const RETRY_MS = 20_000;
 
 /** A waiting file as stored. `id`: of the item that will be written. */
 interface Waiting {
@@ -41,7 +41,7 @@ interface Transfer extends Waiting {
   readonly stop: AbortController;
 }
 
-const AT_FIRST = { done: 0, speed: 0, state: 'waiting', problem: null, transient: false } as const;
+const INITIAL = { done: 0, speed: 0, state: 'waiting', problem: null, transient: false } as const;
 
 /** The content type of a file, by its media type. */
 export function typeOfFile(mime: string): ContentType {
@@ -86,7 +86,7 @@ export class Uploads {
   private readonly sending = new SingleFlight(() => this.sendAll());
   private closed = false;
   private publishedAt = 0;
-  private again: Timer | undefined;
+  private retryTimer: Timer | undefined;
   /** Begun uploads without a file, e.g. cancelled while the server was unreachable: it still reserves their storage. */
   private readonly unwanted = new Set<string>();
 
@@ -170,14 +170,14 @@ export class Uploads {
 
   close(): void {
     this.closed = true;
-    this.again?.cancel();
+    this.retryTimer?.cancel();
     for (const { stop } of this.all.values()) stop.abort();
     this.all.clear();
     this.list.set([]);
   }
 
   private take(waiting: Waiting): void {
-    this.all.set(waiting.id, { ...waiting, ...AT_FIRST, stop: new AbortController() });
+    this.all.set(waiting.id, { ...waiting, ...INITIAL, stop: new AbortController() });
   }
 
   /** Abandons the upload on the server; repeated when the server is reachable again. */
@@ -189,7 +189,7 @@ export class Uploads {
       if (this.closed) return;
       if (!isTransient(error)) throw error;
       this.unwanted.add(id);
-      this.later();
+      this.retryLater();
     }
   }
 
@@ -235,14 +235,14 @@ export class Uploads {
       transfer.state = 'failed';
       transfer.problem = failureOf(error);
       transfer.transient = isTransient(error);
-      if (transfer.transient) this.later();
+      if (transfer.transient) this.retryLater();
       this.publish();
     }
   }
 
-  private later(): void {
-    this.again?.cancel();
-    this.again = this.ports.clock.setTimer(AGAIN_MS, () => this.resume());
+  private retryLater(): void {
+    this.retryTimer?.cancel();
+    this.retryTimer = this.ports.clock.setTimer(RETRY_MS, () => this.resume());
   }
 
   private progress(transfer: Transfer): NonNullable<TransferOptions['onProgress']> {

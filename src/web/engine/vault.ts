@@ -68,7 +68,7 @@ export class Vault {
   ) {}
 
   /** How the vault is locked; undefined: it is empty. */
-  async locked(): Promise<{ readonly kind: LockKind; readonly passkey: PasskeyRef | null } | undefined> {
+  async lockState(): Promise<{ readonly kind: LockKind; readonly passkey: PasskeyRef | null } | undefined> {
     const lock = await this.lock();
     return lock === undefined ? undefined : { kind: lock.kind, passkey: lock.kind === 'passkey' ? lock.passkey : null };
   }

@@ -59,14 +59,14 @@ export class Link {
     };
     const announce = (): void =>
       this.announcements.postMessage({ kind: 'here', client: this.client } satisfies Announcement);
-    // By this lock the engine detects that the client is gone, even if its tab crashed. It is therefore acquired before
-    // the client announces itself.
+    // Once this lock is free, the engine drops the client, also after a crash of its tab. It is therefore acquired
+    // before the client announces itself.
     const held = navigator.locks.request(channelOf(this.client), () => {
       this.announcements.onmessage = ({ data }: MessageEvent<Announcement | null>) => {
         if (data?.kind === 'leads') announce();
       };
       announce();
-      // Held until the page is gone.
+      // Held as long as the page lives.
       return new Promise<never>(() => undefined);
     });
     held.catch((error: unknown) => this.failAll(new LinkError(failureOf(error))));

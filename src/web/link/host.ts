@@ -1,4 +1,4 @@
-/** The engine's side of the link: serves the clients of this browser, and forgets those whose tab is gone. */
+/** The engine's side of the link: serves the clients of this browser, and drops those whose tab was closed. */
 import {
   channelOf,
   ANNOUNCEMENTS,
@@ -31,7 +31,7 @@ export interface Served {
   };
 }
 
-/** Clients of one browser; legitimate use stays below. */
+/** Maximum of clients of one browser: more than anyone opens. */
 const CLIENTS_MAX = 200;
 /** Watches and streams of one client: a page has about a dozen. */
 const OPEN_MAX = 100;
@@ -151,7 +151,7 @@ export function serve(served: Served): void {
     if (!clients.has(client)) {
       if (clients.size >= CLIENTS_MAX) return;
       clients.set(client, new ConnectedClient(served, client));
-      // Granted when the client's tab is gone.
+      // Granted when the client's tab was closed or has crashed.
       const gone = navigator.locks.request(channelOf(client), () => {
         clients.get(client)?.close();
         clients.delete(client);

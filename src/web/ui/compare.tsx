@@ -1,4 +1,4 @@
-/** Shown on both screens when a device joins: six digits with their picture; and words in a numbered grid. */
+/** What a pairing shows: six digits with their picture, to be compared with the other screen, and words in a grid. */
 import {
   Anchor,
   Bell,
@@ -15,8 +15,8 @@ import {
 import { text } from './strings.js';
 
 /**
- * The elements of the picture beside the six digits of a pairing, which is the same on both screens and quicker to
- * compare; with the hue of each. They differ by outline, so that they can be distinguished without colour.
+ * The elements of pictures, which are quicker to compare than digits, with their hues. They differ by outline, so that
+ * they can be distinguished without colour.
  */
 const ICONS = {
   anchor: [Anchor, 250],
@@ -33,8 +33,8 @@ const ICONS = {
 type Thing = keyof typeof ICONS;
 export const THINGS = Object.keys(ICONS) as readonly Thing[];
 
-const HALF = 1_000;
-const ROUNDS = [137, 419, 733, 911];
+const HALF_RANGE = 1_000;
+const ROUND_KEYS = [137, 419, 733, 911];
 
 /**
  * Six digits as six things. A permutation of all six-digit numbers (a Feistel network of two halves), so different
@@ -43,8 +43,8 @@ const ROUNDS = [137, 419, 733, 911];
 export function pictureOf(digits: string): readonly Thing[] {
   if (!/^\d{6}$/.test(digits)) throw new RangeError('a picture is made of six digits');
   let [left, right] = [Number(digits.slice(0, 3)), Number(digits.slice(3))];
-  for (const round of ROUNDS) [left, right] = [right, (left + right * right * 7 + right * round + round) % HALF];
-  const shown = `${left * HALF + right}`.padStart(6, '0');
+  for (const key of ROUND_KEYS) [left, right] = [right, (left + right * right * 7 + right * key + key) % HALF_RANGE];
+  const shown = `${left * HALF_RANGE + right}`.padStart(6, '0');
   return Array.from(shown, (digit) => THINGS[Number(digit)] as Thing);
 }
 

@@ -15,10 +15,10 @@ import { text } from './strings.js';
 
 const words = text.put;
 
-/** Only this many first characters are used to detect the kind while typing. */
-const LOOK_MAX = 50_000;
+/** Characters, from the start, by which the kind is detected while typing. */
+const DETECT_MAX = 50_000;
 
-/** What is put. Kept outside of the field, so that it is not lost when another screen is shown. */
+/** The content of the composer. Kept outside of the component, so that it is not lost when another screen is shown. */
 interface Input {
   readonly typed: string;
   /** A kind chosen by hand; null: as it is detected. */
@@ -31,7 +31,7 @@ interface Input {
 const EMPTY: Input = { typed: '', chosen: null, draft: null, errors: {} };
 const input = signal(EMPTY);
 /** The bin chosen by hand; null: the one shown in the list. */
-const target = signal<string | null>(null);
+const chosenBin = signal<string | null>(null);
 
 const isFilled = ({ typed, draft }: Input): boolean => draft !== null || typed.trim() !== '';
 
@@ -40,27 +40,27 @@ addEventListener('beforeunload', (event) => {
   if (isFilled(input.value)) event.preventDefault();
 });
 
-/** Drops what was typed, maybe a password: it is not kept for whoever unlocks or joins next. */
+/** Drops what was typed, which may be a password: the next user of this browser must not see it. */
 export function forgetTyped(): void {
   input.value = EMPTY;
-  target.value = null;
+  chosenBin.value = null;
 }
 
 /** The bin that new items are put into. */
-function into(): string {
-  const wanted = target.value ?? binId.value;
+function targetBin(): string {
+  const wanted = chosenBin.value ?? binId.value;
   const known = bins.value ?? [];
   if (wanted !== null && known.some(({ id }) => id === wanted)) return wanted;
   return known.find(({ id }) => id === DEFAULT_BIN)?.id ?? known[0]?.id ?? DEFAULT_BIN;
 }
 
 /** Uploads files to a bin, by default the one that new items are put into. */
-export function upload(files: readonly File[], bin: string = into()): void {
+export function upload(files: readonly File[], bin: string = targetBin()): void {
   if (files.length === 0) return;
   void attempt(call('upload', { binId: bin, files }));
 }
 
-const kindOf = ({ typed, chosen }: Input): TextKind => chosen ?? detect(typed.slice(0, LOOK_MAX)).type;
+const kindOf = ({ typed, chosen }: Input): TextKind => chosen ?? detect(typed.slice(0, DETECT_MAX)).type;
 
 /** The kind and fields of what is typed. */
 function fieldsTyped(now: Input): { readonly type: TextKind; readonly fields: Draft } {
@@ -80,7 +80,7 @@ async function put(): Promise<void> {
     input.value = { ...before, chosen: type, draft: fields, errors };
     return;
   }
-  const bin = into();
+  const bin = targetBin();
   input.value = EMPTY;
   focusComposer.current();
   if (await attempt(call('put', { id: newItemId(), binId: bin, type, payload }))) return;
@@ -215,7 +215,7 @@ function KindMenu({ kind }: { kind: TextKind }) {
 
 function BinMenu() {
   const known = bins.value ?? [];
-  const bin = into();
+  const bin = targetBin();
   if (known.length < 2) return null;
   return (
     <Menu
@@ -224,7 +224,7 @@ function BinMenu() {
       entries={known.map(({ id, emoji }) => ({
         label: `${emoji} ${binName(id)}`.trim(),
         checked: id === bin,
-        onSelect: () => (target.value = id),
+        onSelect: () => (chosenBin.value = id),
       }))}
     >
       <Inbox />

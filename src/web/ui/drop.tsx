@@ -9,9 +9,8 @@ import { text } from './strings.js';
 const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
 
 /** The bin in the side bar that a file is dragged over. */
-const binUnder = (event: Event): string | undefined =>
-  (event.target instanceof Element ? event.target.closest<HTMLElement>('[data-bin]')?.dataset['bin'] : undefined) ||
-  undefined;
+const binUnder = ({ target }: Event): string | undefined =>
+  (target instanceof Element && target.closest<HTMLElement>('[data-bin]')?.dataset['bin']) || undefined;
 
 /** Covers the window while files are dragged over it. */
 export function DropZone() {

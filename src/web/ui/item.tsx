@@ -14,7 +14,7 @@ import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
 import { leave } from './route.js';
 import { ask } from './screen.js';
-import { text, honest } from './strings.js';
+import { text, safeText } from './strings.js';
 import { keepDraft, keptDraft } from './unsaved.js';
 
 const words = text.item;
@@ -108,7 +108,7 @@ function Title({ item }: { item: ItemDetail }) {
         <Sign />
       </span>
       <h1 ref={heading} tabIndex={-1} title={item.title.length > 120 ? item.title.slice(0, 1_000) : undefined}>
-        <bdi>{honest(item.title)}</bdi>
+        <bdi>{safeText(item.title)}</bdi>
       </h1>
     </div>
   );
@@ -222,13 +222,13 @@ function ItemBody({ item, payload }: { item: ItemDetail; payload: JsonObject }) 
     case 'text':
       return (
         <p class="prose keep isolate" dir="auto">
-          {honest(field('text'))}
+          {safeText(field('text'))}
         </p>
       );
     case 'code':
       return (
         <pre class="code isolate" dir="ltr" tabIndex={0} aria-label={text.list.kind.code}>
-          <code>{honest(field('text'))}</code>
+          <code>{safeText(field('text'))}</code>
         </pre>
       );
     case 'contact':
@@ -262,10 +262,10 @@ function Value({ name, value, href }: { name: string; value: string; href?: stri
       <dt>{label}</dt>
       <dd>
         {href === undefined ? (
-          <bdi>{honest(value)}</bdi>
+          <bdi>{safeText(value)}</bdi>
         ) : (
           <a href={href}>
-            <bdi>{honest(value)}</bdi>
+            <bdi>{safeText(value)}</bdi>
           </a>
         )}
       </dd>
@@ -326,7 +326,7 @@ function LinkBody({ item, field }: { item: ItemDetail; field: FieldReader }) {
 /** Keeps only digits and `+`, so that a program cannot take the address for a command. */
 const phoneHref = (phone: string): string => `tel:${phone.replace(/[^\d+]/g, '')}`;
 
-const mailHref = (email: string): string => `mailto:${encodeURIComponent(honest(email)).replace('%40', '@')}`;
+const mailHref = (email: string): string => `mailto:${encodeURIComponent(safeText(email)).replace('%40', '@')}`;
 
 function PlaceBody({ field }: { field: FieldReader }) {
   const [lat, lng] = [field('lat'), field('lng')];
@@ -428,7 +428,7 @@ function TextPreview({ id }: { id: string }) {
   return (
     <>
       <pre class="code isolate" dir="auto" tabIndex={0} aria-label={words.preview}>
-        <code>{honest(read.text)}</code>
+        <code>{safeText(read.text)}</code>
       </pre>
       {!read.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
     </>

@@ -3,7 +3,7 @@ import { signal } from '@preact/signals';
 import type { ComponentChildren, ComponentType, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
-import { text, honest } from './strings.js';
+import { text, safeText } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
@@ -462,7 +462,7 @@ export function BinSign({ emoji }: { emoji: string }) {
 
 /** Untrusted text on one line: its text direction is isolated from the surroundings, and it is cut if too long. */
 export function OneLine({ value, class: name }: { value: string; class?: string }) {
-  return <bdi class={classes('clip', name)}>{honest(value)}</bdi>;
+  return <bdi class={classes('clip', name)}>{safeText(value)}</bdi>;
 }
 
 /** The time now; the component is rendered again every `ms`. */

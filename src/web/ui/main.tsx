@@ -53,17 +53,17 @@ function lead(): void {
 }
 
 /** Shows why a share was refused, if the service worker has redirected here for that (worker/main.ts). */
-function tellRefusedShare(): void {
-  const [, why = ''] = /^#\/shared\?refused=(\w+)$/.exec(location.hash) ?? [];
-  const said = new Map<string, string>(Object.entries(text.notices.notShared)).get(why);
-  if (said === undefined) return;
-  toast(said);
+function showRefusedShare(): void {
+  const [, reason = ''] = /^#\/shared\?refused=(\w+)$/.exec(location.hash) ?? [];
+  const message = new Map<string, string>(Object.entries(text.notices.notShared)).get(reason);
+  if (message === undefined) return;
+  toast(message);
   history.replaceState(null, '', '#/');
 }
 
 function start(): void {
   takeFragment();
-  tellRefusedShare();
+  showRefusedShare();
   // A link opened in a tab that has the app only changes the hash and does not reload the page.
   addEventListener('hashchange', takeFragment);
   const root = document.getElementById('app');

@@ -1,9 +1,9 @@
-/** What stands above the list: the notices, and the uploads. */
+/** The notices and the uploads, which are shown above the list. */
 import { useSignal } from '@preact/signals';
 import { X } from 'lucide-preact';
 import { useEffect } from 'preact/hooks';
 import type { HiddenItem } from '../../sdk/item-reader.js';
-import type { DeviceInfo, Notice as Told, Upload } from '../link/messages.js';
+import type { DeviceInfo, Notice as EventNotice, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { Button, Dialog, Notice, OneLine, openDialog, Progress, useOwnDialog, When, type Closable } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
@@ -17,8 +17,8 @@ const SHOWN_MAX = 3;
 
 /** All notices: update, shares, states of the device, events. */
 export function Notices() {
-  const told = notices.value ?? [];
-  const about = info.value ?? null;
+  const events = notices.value ?? [];
+  const device = info.value ?? null;
   return (
     <div class="notices stack tight" role="region" aria-label={words.label}>
       {update.value !== null && (
@@ -28,17 +28,17 @@ export function Notices() {
           actions={<Button onClick={update.value} label={text.frame.reload} />}
         />
       )}
-      <SharedIn />
-      {about !== null && <Standing about={about} />}
-      {told.slice(0, SHOWN_MAX).map((one) => (
-        <ToldNotice key={one.id} told={one} />
+      <PendingShares />
+      {device !== null && <DeviceStatus device={device} />}
+      {events.slice(0, SHOWN_MAX).map((event) => (
+        <EventRow key={event.id} event={event} />
       ))}
     </div>
   );
 }
 
-/** Waiting shares. Any page could have sent them, so they are put only when the user confirms. */
-function SharedIn() {
+/** Shares that wait. Any page could have sent them, so they are put only when the user confirms. */
+function PendingShares() {
   const { count, next } = shared.value ?? { count: 0, next: [] };
   if (next.length === 0) return null;
   const ids = next.map(({ id }) => id);
@@ -68,8 +68,8 @@ function SharedIn() {
 }
 
 /** Notices of states of the device, shown as long as the state lasts. */
-function Standing({ about }: { about: DeviceInfo }) {
-  const { uncertified, orphaned, hidden, halted } = about;
+function DeviceStatus({ device }: { device: DeviceInfo }) {
+  const { uncertified, orphaned, hidden, halted } = device;
   return (
     <>
       {halted !== null && (
@@ -149,15 +149,15 @@ function HiddenDialog({ onClose }: Closable) {
   );
 }
 
-function ToldNotice({ told }: { told: Told }) {
-  const { id, kind, problem, at, canResend } = told;
-  const title = told.title === '' ? words.nameless : told.title;
-  const say = words[kind];
+function EventRow({ event }: { event: EventNotice }) {
+  const { id, kind, problem, at, canResend } = event;
+  const title = event.title === '' ? words.nameless : event.title;
+  const heading = words[kind];
   const resend = (how: 'overwrite' | 'copy'): void => void attempt(call('resend', { noticeId: id, how }));
   return (
     <Notice
       kind={kind === 'rejected' || kind === 'missing' || kind === 'problem' ? 'danger' : 'warn'}
-      title={<bdi>{typeof say === 'string' ? say : say(title.slice(0, 100))}</bdi>}
+      title={<bdi>{typeof heading === 'string' ? heading : heading(title.slice(0, 100))}</bdi>}
       onDismiss={() => void attempt(call('dismiss', id))}
       live
       actions={

@@ -48,7 +48,7 @@ const kit = {
   notCopied: 'Not copied: select it and copy it by hand',
 };
 
-/** Becoming a device. */
+/** Enrolment: claim, join, recover. */
 const begin = {
   deviceName: 'Name of this device',
   deviceNameHint: 'Your other devices show it.',
@@ -341,7 +341,6 @@ const fields = {
   noPlace: 'A name, an address, or latitude and longitude.',
 };
 
-/** One item. */
 const item = {
   label: 'Item',
   choose: 'No item selected',
@@ -434,7 +433,6 @@ const notices = {
   } as Readonly<Record<string, string>>,
 };
 
-/** The keys. */
 const keys = {
   title: 'Keyboard shortcuts',
   rows: [
@@ -557,9 +555,9 @@ export const text = {
 };
 
 /**
- * Characters that change the direction of a text, with which a file name fakes its ending; invisible control characters;
- * and halves of surrogate pairs, of which no URL can be made.
+ * Characters that change the direction of a text, by which a file name can fake its extension; invisible control
+ * characters; and halves of surrogate pairs, of which no URL can be made.
  */
-const TURNING = /[\p{Cs}\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/gu;
-/** Replaces the `TURNING` characters in a text written by others. */
-export const honest = (value: string): string => value.replace(TURNING, '\ufffd');
+const UNSAFE = /[\p{Cs}\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/gu;
+/** A text written by others, with its `UNSAFE` characters replaced. */
+export const safeText = (value: string): string => value.replace(UNSAFE, '\ufffd');

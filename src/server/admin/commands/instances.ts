@@ -9,12 +9,11 @@ import type { InstanceRow, OperatorStore } from '../store.js';
 
 const MINUTE_MS = 60_000;
 const MINUTES_MAX = 120;
-/** Polling interval, ms. */
-const LOOK_MS = 1_000;
+const POLL_MS = 1_000;
 /** Time limit for confirming an order, ms: an instance reads it with one heartbeat, and confirms it with the next. */
-const FOLLOWS_MS = 4 * HEAD_COMPARE_MS;
+const CONFIRM_MAX_MS = 4 * HEAD_COMPARE_MS;
 /** Grace beyond the order's time, ms: the last sockets receive what is unsent, and the instance reports the end. */
-const LATE_MS = 60_000;
+const GRACE_MS = 60_000;
 
 export function registerInstances(program: AdminCommand): void {
   program
@@ -25,7 +24,7 @@ export function registerInstances(program: AdminCommand): void {
     .does(async ({ terminal, withReady }) => {
       const instances = await withReady(({ store }) => store.instances());
       show(terminal, { instances }, () =>
-        instances.length === 0 ? ['No server runs on this database.'] : lines(terminal, instances),
+        instances.length === 0 ? ['No server runs on this database.'] : instanceTable(terminal, instances),
       );
     });
   program
@@ -46,7 +45,7 @@ export function registerInstances(program: AdminCommand): void {
 const stateOf = ({ draining, sockets }: InstanceRow): string =>
   draining ? (sockets === 0 ? 'drained' : 'draining') : 'serving';
 
-const lines = (terminal: Terminal, rows: readonly InstanceRow[]): string[] =>
+const instanceTable = (terminal: Terminal, rows: readonly InstanceRow[]): string[] =>
   table(
     terminal,
     ['Instance', 'Machine', 'Process', 'Port', 'Version', 'Sockets', 'State'].map((title) => ({ title })),
@@ -65,19 +64,20 @@ async function drain(
     const all = await store.instances();
     const chosen = all.filter(({ id, host }) => id === named || host === named);
     if (chosen.length === 0) throw notFound(named);
-    const left = all.filter((one) => !one.draining && !chosen.includes(one));
-    if (left.length === 0 && !force) throw nobodyLeft();
-    const alone = (one: InstanceRow): boolean =>
+    const remaining = all.filter((one) => !one.draining && !chosen.includes(one));
+    if (remaining.length === 0 && !force) throw lastInstance();
+    const sharesPort = (one: InstanceRow): boolean =>
       all.some((other) => other.host === one.host && other.port === one.port && !chosen.includes(other));
-    const [single, whole] = [chosen.filter(alone), chosen.filter((one) => !alone(one))];
-    if (single.length > 0) await store.drain(idsOf(single), minutes * MINUTE_MS, true);
-    if (whole.length > 0) await store.drain(idsOf(whole), minutes * MINUTE_MS, false);
-    const gone = await emptied(store, terminal, chosen, minutes * MINUTE_MS);
+    for (const alone of [true, false]) {
+      const rows = chosen.filter((one) => sharesPort(one) === alone);
+      if (rows.length > 0) await store.drain(idsOf(rows), minutes * MINUTE_MS, alone);
+    }
+    const stopped = await untilDrained(store, terminal, chosen, minutes * MINUTE_MS);
     const sockets = chosen.reduce((sum, one) => sum + one.sockets, 0);
-    show(terminal, { drained: idsOf(chosen), sockets, stopped: gone }, () => [
+    show(terminal, { drained: idsOf(chosen), sockets, stopped }, () => [
       `Drained: ${counted(chosen.length, 'instance')}, which had ${counted(sockets, 'socket')}. Stop or restart ` +
         `${chosen.length === 1 ? 'it' : 'them'} now.`,
-      gone.length > 0 && `${counted(gone.length, 'instance')} of them stopped meanwhile.`,
+      stopped.length > 0 && `${counted(stopped.length, 'instance')} of them stopped meanwhile.`,
     ]);
   });
 }
@@ -92,7 +92,7 @@ const notFound = (named: string): CommandError =>
     { code: 'instance_not_found' },
   );
 
-const nobodyLeft = (): CommandError =>
+const lastInstance = (): CommandError =>
   new CommandError(
     EXIT.refused,
     'no other instance would be left to take the sockets',
@@ -101,29 +101,29 @@ const nobodyLeft = (): CommandError =>
   );
 
 /** Waits until each instance has no socket or has stopped; resolves with the ids of those that stopped. */
-async function emptied(
+async function untilDrained(
   store: OperatorStore,
   terminal: Terminal,
   chosen: readonly InstanceRow[],
   ms: number,
 ): Promise<string[]> {
   const begun = systemClock.now();
-  const tell = throttledProgress(terminal);
+  const report = throttledProgress(terminal);
   for (;;) {
     const now = systemClock.now();
-    const there = (await store.instances()).filter(({ id }) => idsOf(chosen).includes(id));
-    const open = there.filter((one) => !one.draining || one.sockets > 0);
+    const running = (await store.instances()).filter(({ id }) => idsOf(chosen).includes(id));
+    const open = running.filter((one) => !one.draining || one.sockets > 0);
     if (open.length === 0) {
       terminal.progress('');
-      return idsOf(chosen).filter((id) => !idsOf(there).includes(id));
+      return idsOf(chosen).filter((id) => !idsOf(running).includes(id));
     }
     const sockets = open.reduce((sum, one) => sum + one.sockets, 0);
-    const idle = open.filter(({ draining }) => !draining);
-    if (idle.length > 0 && now - begun > FOLLOWS_MS) throw notFollowed(idle);
-    if (now - begun > ms + LATE_MS) throw notEmptied(sockets);
+    const unconfirmed = open.filter(({ draining }) => !draining);
+    if (unconfirmed.length > 0 && now - begun > CONFIRM_MAX_MS) throw notConfirmed(unconfirmed);
+    if (now - begun > ms + GRACE_MS) throw notDrained(sockets);
     const minutes = Math.max(0, Math.ceil((begun + ms - now) / MINUTE_MS));
-    tell(() => `Draining: ${counted(sockets, 'socket')} left, ${counted(minutes, 'minute')} to go`);
-    await delay(systemClock, LOOK_MS, terminal.interrupted).catch(() => {
+    report(() => `Draining: ${counted(sockets, 'socket')} left, ${counted(minutes, 'minute')} to go`);
+    await delay(systemClock, POLL_MS, terminal.interrupted).catch(() => {
       throw new CommandError(EXIT.interrupted, 'interrupted; the draining continues', undefined, {
         code: 'interrupted',
       });
@@ -131,15 +131,15 @@ async function emptied(
   }
 }
 
-const notFollowed = (idle: readonly InstanceRow[]): CommandError =>
+const notConfirmed = (rows: readonly InstanceRow[]): CommandError =>
   new CommandError(
     EXIT.unavailable,
-    `${counted(idle.length, 'instance')} did not accept the order: ${idsOf(idle).join(', ')}`,
+    `${counted(rows.length, 'instance')} did not accept the order: ${idsOf(rows).join(', ')}`,
     'It may be an older version, or hang: stop it with SIGTERM.',
     { code: 'not_followed' },
   );
 
-const notEmptied = (sockets: number): CommandError =>
+const notDrained = (sockets: number): CommandError =>
   new CommandError(EXIT.failure, `${counted(sockets, 'socket')} did not close in time`, 'Stop the instance anyway.', {
     code: 'not_emptied',
   });

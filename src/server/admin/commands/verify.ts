@@ -72,10 +72,7 @@ async function reported<T>(terminal: Terminal, what: string, step: Promise<T>): 
 function figureLines(terminal: Terminal, counts: string, discrepancies: readonly Discrepancy[]): readonly string[] {
   if (discrepancies.length === 0) return [`${counts}: every figure matches its rows.`];
   const columns = [{ title: 'Tenant' }, { title: 'What' }, { title: 'Stored' }, { title: 'Counted' }];
-  const rows = discrepancies.map(({ tenantId, what, stored, counted: found }) => [
-    ...[tenantId, what],
-    ...[String(stored), String(found)],
-  ]);
+  const rows = discrepancies.map((row) => [row.tenantId, row.what, String(row.stored), String(row.counted)]);
   return [`${counts}. These figures do not match their rows:`, ...table(terminal, columns, rows)];
 }
 

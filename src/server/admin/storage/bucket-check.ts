@@ -21,7 +21,7 @@ const SECOND: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID.slice(0, -1)
 /** A larger clock difference shortens the life of each URL; from about 15 minutes on, stores refuse requests. */
 const SKEW_MAX_MS = 60_000;
 
-const OPENING = ['credentials', 'endpoint', 'clock', 'list', 'signed PUT', 'parts', 'once only', 'exact size'] as const;
+const CHECKS = ['credentials', 'endpoint', 'clock', 'list', 'signed PUT', 'parts', 'once only', 'exact size'] as const;
 
 /** Checks the store's bucket. Does not reject on faults of the store: they become verdicts. */
 export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
@@ -29,9 +29,9 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
   const { body } = run;
   let upload: SignedRequest | undefined;
   return run.run({
-    checks: [...OPENING, ...COMMON, 'CORS', 'DELETE'],
+    checks: [...CHECKS, ...COMMON, 'CORS', 'DELETE'],
     opening: {
-      ...opening(run, check.store),
+      ...prerequisites(run, check.store),
       'signed PUT': async () => {
         upload = await run.upload(PROBE, PROBE_BYTES);
         run.accepted(await put(upload, body), [200, 201, 204]);
@@ -39,7 +39,7 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
       },
     },
     uploads: {
-      parts: () => parts(check.store),
+      parts: () => uploadInParts(check.store),
       'once only': async () => {
         const answer = await put(upload ?? (await run.upload(PROBE, PROBE_BYTES)), body);
         if (isRefusal(answer)) return `a second upload over the first is refused (${answer.status})`;
@@ -57,11 +57,11 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
 }
 
 /** Begins an upload in parts and aborts it: no other check needs the permissions for that. */
-async function parts(store: ObjectStore): Promise<string> {
-  const wish = { size: partSizeOf(0) + 1, contentType: 'application/octet-stream' };
-  const session = await store.begin(SECOND, wish);
+async function uploadInParts(store: ObjectStore): Promise<string> {
+  const start = { size: partSizeOf(0) + 1, contentType: 'application/octet-stream' };
+  const session = await store.begin(SECOND, start);
   if (session === undefined) throw new Error('an upload of two parts has no session');
-  const upload = { ...SECOND, ...wish, session, kept: 0 };
+  const upload = { ...SECOND, ...start, session, kept: 0 };
   try {
     const kept = await store.offsetOf(upload);
     return kept === 0 ? 'an upload in parts begins, and its offset can be read' : wrong('a begun upload is missing');
@@ -74,7 +74,7 @@ const put = ({ url, headers }: SignedRequest, body: Uint8Array<ArrayBuffer>): Pr
   send(url, { method: 'PUT', headers, body });
 
 /** Credentials, endpoint, clock, permission to list; clears what an interrupted check left behind. */
-function opening(run: StoreRun, store: ObjectStore): Steps {
+function prerequisites(run: StoreRun, store: ObjectStore): Steps {
   let origin = '';
   let answer: StoreAnswer | undefined;
   return {
@@ -86,7 +86,7 @@ function opening(run: StoreRun, store: ObjectStore): Steps {
       answer = await send(`${origin}/`, { method: 'GET' });
       return `${origin} answers`;
     },
-    clock: async () => clockSeen(store, Date.parse(answer?.headers.get('date') ?? '')),
+    clock: async () => clockDifference(store, Date.parse(answer?.headers.get('date') ?? '')),
     list: async () => {
       const listing = store.list()[Symbol.asyncIterator]();
       await listing.next();
@@ -100,7 +100,7 @@ function opening(run: StoreRun, store: ObjectStore): Steps {
   };
 }
 
-function clockSeen({ kind }: ObjectStore, theirs: number): string {
+function clockDifference({ kind }: ObjectStore, theirs: number): string {
   if (Number.isNaN(theirs)) throw new NotOk({ outcome: 'skipped', seen: 'the store does not report its time' });
   const ahead = Date.now() - theirs;
   if (Math.abs(ahead) <= SKEW_MAX_MS) return 'the same as that of the store, to the minute';

@@ -39,16 +39,17 @@ export interface BlobContent {
   readonly bytes: AsyncIterable<Uint8Array>;
 }
 
+/** Objects per page of a listing. */
 const PAGE = 1_000;
-const CHUNK = 256 * 1024;
+const CHUNK_BYTES = 256 * 1024;
 const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part(?:\.whole)?$/;
-const TEMPORARY = /^(?<space>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
 /**
  * A temporary name identifies its writer: host and PID namespace (host names may repeat, and each container has its own
  * ids), the process id, and a random part of the process, since ids are reused.
  */
+const TEMPORARY = /^(?<space>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<run>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
 const PID_SPACE = `${hostname()}-${pidNamespace()}`.replace(/[^A-Za-z0-9-]/g, '-');
-const LIFE = randomBytes(4).toString('hex');
+const RUN_ID = randomBytes(4).toString('hex');
 
 /** `folder`: absolute, made on first use with mode 0700; `secret`: BLOB_URL_SECRET. */
 export class LocalStore implements ObjectStore {
@@ -90,8 +91,8 @@ export class LocalStore implements ObjectStore {
   }
 
   /**
-   * The bytes that the row counts are durable. If the file has fewer, it was not restored with the row, and the upload
-   * falls back to its size; if it has more, the excess does not count, since it may be lost in a power failure.
+   * The bytes that the row counts are durable. If the file has fewer, it was not restored with the row, and its size
+   * counts instead; if it has more, the excess does not count, since it may be lost in a power failure.
    */
   async offsetOf(upload: OpenUpload): Promise<number> {
     const { size, kept } = upload;
@@ -100,7 +101,7 @@ export class LocalStore implements ObjectStore {
     const sizeOf = (path: string): Promise<number | undefined> => ifThere(async () => (await stat(path)).size);
     const held = await orUnavailable(async () => (await sizeOf(part)) ?? (await sizeOf(wholeOf(part))));
     const offset = Math.min(kept, held ?? 0);
-    // 0: a concurrent request has given the upload up, and removed the file.
+    // 0: a concurrent request has cancelled the upload, and removed the file.
     return offset < size || (await this.finish(upload, size)) ? offset : 0;
   }
 
@@ -119,6 +120,7 @@ export class LocalStore implements ObjectStore {
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW;
       const path = this.partOf(name);
       const handle = await open(path, flags, FILE_MODE);
+      // -1 also if `stat` fails: the handle is closed then.
       let [size, ino] = [-1, 0];
       try {
         if (from === 0) await syncFolder(this.uploads);
@@ -134,7 +136,7 @@ export class LocalStore implements ObjectStore {
         }
       };
       return {
-        /** Writes at `position`. Throws `url_invalid` if the upload is complete by now, or was given up. */
+        /** Writes at `position`. Throws `url_invalid` if the upload has meanwhile been completed or cancelled. */
         write: (bytes: Uint8Array, position: number) => orUnavailable(() => write(bytes, position)),
         /** Makes what was written durable. */
         sync: () => orUnavailable(() => handle.sync()),
@@ -143,12 +145,12 @@ export class LocalStore implements ObjectStore {
     });
   }
 
-  /** Gives the file of an upload in parts, of `size` bytes, the blob's name, unless it has it. False: it is gone. */
+  /** Gives the complete file of an upload in parts, `size` bytes, the blob's name. False: the file is gone. */
   finish(name: ObjectName, size: number): Promise<boolean> {
     return orUnavailable(async () => {
       const part = this.partOf(name);
       const whole = wholeOf(part);
-      // Renamed, since another request, perhaps on another instance, writes as long as the file has the name of a part.
+      // Renamed first: another request, perhaps on another instance, writes while the file has the name of a part.
       await ifThere(() => rename(part, whole));
       const made = await ifThere(() => linkAs(whole, this.pathOf(name)));
       // Another request may have been first: it has linked the file, and perhaps already removed the other name.
@@ -158,11 +160,11 @@ export class LocalStore implements ObjectStore {
     });
   }
 
-  /** A file that is being written. It gets its name once it is whole and durable. */
+  /** A file to be written, which gets its name once it is complete and durable. */
   create(name: ObjectName) {
     return orUnavailable(async () => {
       const target = this.pathOf(name);
-      const path = join(this.uploads, `${PID_SPACE}.${process.pid}.${LIFE}.${randomBytes(8).toString('hex')}.tmp`);
+      const path = join(this.uploads, `${PID_SPACE}.${process.pid}.${RUN_ID}.${randomBytes(8).toString('hex')}.tmp`);
       await makeFolder(this.uploads);
       const handle = await open(path, 'wx', FILE_MODE);
       const commit = async (): Promise<boolean> => {
@@ -270,14 +272,14 @@ export class LocalStore implements ObjectStore {
   sweep(now: number, quietMs: number): Promise<number> {
     return orUnavailable(async () => {
       let swept = 0;
-      const forms = [
+      const kinds = [
         [TEMPORARY, quietMs],
         [PART, UPLOAD_LIFE_MS + UPLOAD_PAUSE_MS],
       ] as const;
-      for (const [form, quiet] of forms) {
-        for await (const name of this.names(this.uploads, form)) {
+      for (const [pattern, maxAgeMs] of kinds) {
+        for await (const name of this.names(this.uploads, pattern)) {
           const path = join(this.uploads, name);
-          if (!(await isAbandoned(path, name, now - quiet))) continue;
+          if (!(await isAbandoned(path, name, now - maxAgeMs))) continue;
           await rm(path, { force: true });
           swept++;
         }
@@ -303,18 +305,18 @@ export class LocalStore implements ObjectStore {
     return join(this.folder, name.tenantId, name.ref);
   }
 
-  /** Names in a folder that match `form`; none if the folder is absent. */
-  private async *names(folder: string, form: RegExp): AsyncGenerator<string> {
+  /** Names in a folder that match `pattern`; none if the folder is absent. */
+  private async *names(folder: string, pattern: RegExp): AsyncGenerator<string> {
     const entries = await orUnavailable(() => ifThere(() => opendir(folder)));
     try {
-      for await (const { name } of entries ?? []) if (form.test(name)) yield name;
+      for await (const { name } of entries ?? []) if (pattern.test(name)) yield name;
     } catch (error) {
       throw storageUnavailable(error);
     }
   }
 }
 
-/** The name of the file of an upload in parts from its completion until it gets that of the blob. */
+/** Name of the file of an upload in parts between its completion and the link to the blob's name. */
 const wholeOf = (part: string): string => `${part}.whole`;
 
 /** Gives a file a durable name, which never replaces another file. False: there is a file of this name already. */
@@ -325,7 +327,7 @@ async function linkAs(path: string, target: string): Promise<boolean> {
     if (errorCode(error) !== 'EEXIST') throw error;
     made = false;
   });
-  // Also for an existing one: the process that linked it may not have done so yet, and the caller removes its file next.
+  // Also if it exists: the process that linked it may not have synced yet, and the caller removes its own file next.
   await syncFolder(dirname(target));
   return made;
 }
@@ -348,7 +350,7 @@ async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
 /** Each chunk is a buffer of its own, which the consumer may keep. */
 async function* chunksOf(file: BlobFile): AsyncGenerator<Uint8Array> {
   for (let at = 0; at < file.size;) {
-    const chunk = Buffer.allocUnsafeSlow(Math.min(CHUNK, file.size - at));
+    const chunk = Buffer.allocUnsafeSlow(Math.min(CHUNK_BYTES, file.size - at));
     const got = await file.read(chunk, at);
     if (got === 0) throw storageUnavailable(new Error('a stored blob is shorter than its size'));
     at += got;
@@ -365,10 +367,11 @@ function pidNamespace(): string {
   }
 }
 
+/** Whether its writer is a process of this machine that has ended, or it was last written before `before` (ms). */
 async function isAbandoned(path: string, name: string, before: number): Promise<boolean> {
-  const { space, pid, life } = TEMPORARY.exec(name)?.groups ?? {};
-  const own = Number(pid) === process.pid;
-  if (space === PID_SPACE && (own ? life !== LIFE : !isAlive(Number(pid)))) return true;
+  const { space, pid, run } = TEMPORARY.exec(name)?.groups ?? {};
+  const samePid = Number(pid) === process.pid;
+  if (space === PID_SPACE && (samePid ? run !== RUN_ID : !isAlive(Number(pid)))) return true;
   const found = await ifThere(() => stat(path));
   return found !== undefined && found.mtimeMs < before;
 }

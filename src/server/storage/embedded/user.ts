@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 import { ifThere } from '../../../files/there.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 
-/** Runs a program. Rejects with its error output where it fails. */
+/** Runs a program. Rejects, with its error output, if its exit code is not 0. */
 export const run = promisify(execFile);
 
 /** Numeric ids for child processes. */
@@ -25,7 +25,7 @@ async function lookUp(): Promise<SystemUser | undefined> {
     const [uid, gid] = await Promise.all([run('id', ['-u', USER_NAME]), run('id', ['-g', USER_NAME])]);
     return { uid: Number(uid.stdout.trim()), gid: Number(gid.stdout.trim()) };
   } catch {
-    // `id` fails for a user that does not exist: the caller creates it, and says so if that fails too.
+    // `id` fails for a user that does not exist; the caller creates it.
     return undefined;
   }
 }
@@ -36,7 +36,7 @@ async function createUser(): Promise<SystemUser> {
     const shell = ['--no-create-home', '--home-dir', '/nonexistent', '--shell', '/usr/sbin/nologin'];
     await run('useradd', ['--system', '--gid', USER_NAME, ...shell, USER_NAME]);
   } catch (error) {
-    // Another server starting at the same time may have been faster: then the user exists.
+    // Another server that is starting may have created the user meanwhile.
     const made = await lookUp();
     if (made !== undefined) return made;
     throw new Error(
