@@ -4,6 +4,7 @@ import type { z } from 'zod';
 import { holdsFile, shapedPayload, detectPayload } from '../sdk/payloads/shapes.js';
 import { ClientError, isTransient } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
+import { abortable } from '../sdk/platform.js';
 import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType } from '../protocol/item.js';
@@ -210,20 +211,11 @@ function expectWaiting(signal: AbortSignal): void {
   if (signal.aborted) throw new ClientError('cancelled', 'the call was cancelled');
 }
 
-async function refreshed({ vault }: Pick<Tooling, 'vault'>, call: ToolCall): Promise<Fresh> {
-  const { signal } = call;
-  expectWaiting(signal);
-  let stop = (): void => undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    stop = () => reject(new ClientError('cancelled', 'the call was cancelled'));
-    signal.addEventListener('abort', stop, { once: true });
-  });
-  try {
-    // A cancelled call does not stop the reading: other calls share it.
-    return await Promise.race([vault.refresh(call.progress), aborted]);
-  } finally {
-    signal.removeEventListener('abort', stop);
-  }
+async function refreshed({ vault }: Pick<Tooling, 'vault'>, { signal, progress }: ToolCall): Promise<Fresh> {
+  const expectCall = (): void => expectWaiting(signal);
+  expectCall();
+  // A cancelled call does not stop the reading: other calls share it.
+  return abortable(vault.refresh(progress), [signal], expectCall);
 }
 
 async function answer(

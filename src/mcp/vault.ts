@@ -9,7 +9,6 @@ import type { Identity } from '../sdk/identity.js';
 import type { Platform } from '../sdk/platform.js';
 import type { Stored } from '../sdk/replies.js';
 import type { Held } from '../sdk/store/store.js';
-import { ulid } from '../sdk/ulid.js';
 import type { PutRequest } from '../sdk/writer.js';
 import { tokenSaver } from '../device/token-saver.js';
 import type { Saver } from '../files/saver.js';
@@ -146,9 +145,7 @@ export class Vault {
 
   /** Writes a new item. `signal` aborts its upload, nothing later. Throws as `Writer.put`. */
   put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
-    const { clock, sodium } = this.options.platform;
-    const id = ulid(clock.now(), (length) => sodium.random(length));
-    return this.changing(this.device.put({ ...item, id }));
+    return this.changing(this.device.put(item));
   }
 
   /** Deletes an item. Throws as `Writer.delete`. */
