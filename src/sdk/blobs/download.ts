@@ -11,16 +11,7 @@ import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
-import {
-  blobAddress,
-  endOf,
-  Exchange,
-  type ExchangePorts,
-  expectNoRedirect,
-  isExpiring,
-  Retries,
-  UNNAMED,
-} from './exchange.js';
+import { blobAddress, Exchange, type ExchangePorts, expectWanted, isExpiring, Retries } from './exchange.js';
 import type { BlobProgress, BlobReadOptions, TransferOptions } from './source.js';
 import { blobDecryptor } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
@@ -114,14 +105,9 @@ class Download {
     const { offset } = this.blob.decryptor;
     const address = blobAddress(grant.url, this.ports.baseUrl);
     exchange.pace.wait();
-    const response = await this.ports.fetch(address.href, {
-      ...UNNAMED,
-      method: 'GET',
-      headers: offset === 0 ? {} : { range: `bytes=${offset}-` },
-      signal: exchange.signal,
-    });
+    const headers: Record<string, string> = offset === 0 ? {} : { range: `bytes=${offset}-` };
+    const response = await exchange.request(address, { method: 'GET', headers });
     exchange.pace.got(0);
-    expectNoRedirect(response);
     // Nothing is left after the received chunks: the blob was cut at the end of a chunk, which only the missing end
     // mark reveals.
     if (response.status === 416) {
@@ -259,8 +245,7 @@ export class Blobs {
     try {
       let kept = 0;
       for (;;) {
-        const ended = endOf(options?.signal, this.options.lifetime);
-        if (ended !== undefined) throw ended;
+        expectWanted(this.options, options?.signal);
         const chunk = await place.kept(kept);
         if (chunk === undefined || !decryptor.takes(chunk.plain, chunk.tag)) break;
         kept++;
