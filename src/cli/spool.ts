@@ -7,7 +7,7 @@ import { tempSibling, FILE_MODE, POSIX } from '../files/durable.js';
 import { SpoolCipher } from '../sdk/archive/spool-cipher.js';
 import type { BlobSource } from '../sdk/blobs/source.js';
 import { toUserError } from '../terminal/new-file.js';
-import { portionsOf } from './read-bytes.js';
+import { portionsOf } from '../files/read.js';
 
 /**
  * A temporary file (`TMPDIR`) that can be read repeatedly. It is encrypted under a key that only this process has, so the

@@ -7,6 +7,7 @@ import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises
 import { dirname } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from './durable.js';
+import { readBytes } from './read.js';
 import { ifThere } from './there.js';
 
 /** The file is refused: its content may be another user's. The message names it. */
@@ -61,14 +62,9 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
   }
   try {
     await close(handle, path, warn);
-    const buffer = Buffer.alloc(max + 1);
-    let length = 0;
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, length, buffer.length - length, null);
-      if (bytesRead === 0) return buffer.subarray(0, length);
-      length += bytesRead;
-      if (length > max) throw new PrivateFileError(path, `is longer than ${max} bytes`);
-    }
+    const bytes = await readBytes(handle, 0, max + 1);
+    if (bytes.length > max) throw new PrivateFileError(path, `is longer than ${max} bytes`);
+    return bytes;
   } finally {
     await handle.close();
   }
