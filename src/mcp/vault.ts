@@ -10,8 +10,7 @@ import type { Platform } from '../sdk/platform.js';
 import type { Stored } from '../sdk/replies.js';
 import type { Held } from '../sdk/store/store.js';
 import type { PutRequest } from '../sdk/writer.js';
-import { tokenSaver } from '../device/token-saver.js';
-import type { Saver } from '../files/saver.js';
+import { TokenSaver } from '../device/token-saver.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
@@ -66,13 +65,13 @@ export class Vault {
   /** Time of the last full reading, ms. */
   private lookedAt = -Infinity;
   private lastProblem = '';
-  private readonly saver: Saver<Identity>;
+  private readonly saver: TokenSaver;
   private device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
     this.store = new VaultStore((items) => this.progressed(items));
-    this.saver = tokenSaver({
+    this.saver = new TokenSaver({
       save: options.keep,
       clock: options.platform.clock,
       // Not fatal: otherwise the next start renews the token with the device's key.
