@@ -74,6 +74,12 @@ export function headOf(row: LiveItem, pending: boolean): Head {
 export const headOfEntry = (entry: Entry): Head | undefined =>
   entry.state === 'live' ? headOf({ ...entry.row, version: entry.version }, false) : undefined;
 
+/** Replaces a head; undefined: there is none. */
+export function place(heads: Map<string, Head>, id: string, head: Head | undefined): void {
+  if (head === undefined) heads.delete(id);
+  else heads.set(id, head);
+}
+
 interface PendingBase {
   /** Order of creation; unique. */
   readonly seq: number;
