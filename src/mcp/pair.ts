@@ -150,8 +150,7 @@ async function joined(
   const attempt = (): Promise<Identity> => join({ ...request, onDigits, password });
   const mistyped = 'That is not the account password. Try again; the digits will change.';
   try {
-    // A retry would read the same password from the file, and the server counts each attempt.
-    return await (passwordFile === undefined ? forgiving(context, attempt, mistyped) : attempt());
+    return await forgiving(context, passwordFile, attempt, mistyped);
   } catch (error) {
     const failure = failureOf(error);
     if (failure.code !== 'interrupted') throw error;
