@@ -14,7 +14,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { accessSync, constants, existsSync, writeSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { readPrivate, removePrivate, writePrivate } from '../files/private.js';
+import { readPrivateJson, removePrivate, writePrivate } from '../files/private.js';
 import { delay, type Clock } from '../protocol/clock.js';
 import { PAYLOAD_MAX } from '../sdk/payloads/shapes.js';
 import { count, nonEmpty, object } from '../sdk/reader.js';
@@ -302,15 +302,8 @@ export async function clearWhenDue({ clock, env }: Session, clearing: Clearing):
   if ((await newestMark(folder))?.mark === clearing.mark) await removePrivate(join(folder, FILE));
 }
 
-async function newestMark(folder: string): Promise<{ readonly mark: string; readonly until: number } | undefined> {
-  try {
-    const stored = await readPrivate(join(folder, FILE), FILE_MAX, () => undefined);
-    return stored === undefined ? undefined : readMark(JSON.parse(stored.toString('utf8')), FILE);
-  } catch {
-    // Damaged: the file names no other copy, so the secret must still be cleared.
-    return undefined;
-  }
-}
+/** Undefined where the file is missing or damaged: it names no other copy, so the secret must still be cleared. */
+const newestMark = (folder: string) => readPrivateJson(join(folder, FILE), FILE_MAX, readMark);
 
 /** Writes to the command's terminal, which is the child's standard output. */
 function toTerminal(sequence: string): void {

@@ -70,6 +70,20 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
   }
 }
 
+/** The value in a private JSON file, as `read` returns it; undefined where there is none, or it is damaged or unsafe. */
+export async function readPrivateJson<T>(
+  path: string,
+  max: number,
+  read: (value: unknown, path: string) => T,
+): Promise<T | undefined> {
+  try {
+    const stored = await readPrivate(path, max, () => undefined);
+    return stored === undefined ? undefined : read(JSON.parse(stored.toString('utf8')), path);
+  } catch {
+    return undefined;
+  }
+}
+
 /** Closes an open file to others. By its handle: the path may name another file by now. */
 async function close(handle: FileHandle, path: string, warn: Warn): Promise<void> {
   const stat = await handle.stat();
