@@ -101,10 +101,7 @@ export async function saveItem(
 async function saveText(path: string, text: string, force: boolean): Promise<number> {
   const target = await NewFile.create(path, force);
   const bytes = Buffer.from(text);
-  await target.write(bytes).catch(async (error: unknown) => {
-    await target.abandon();
-    throw error;
-  });
+  await target.write(bytes);
   await target.finish();
   return bytes.length;
 }

@@ -49,31 +49,31 @@ export class NewFile {
     if (!force) throw taken(name);
   }
 
-  /** Appends bytes. */
-  readonly write = async (bytes: Uint8Array): Promise<void> => {
-    try {
-      await this.handle.appendFile(bytes);
-    } catch (error) {
-      throw toUserError(this.path, error);
-    }
-  };
+  /** Appends bytes. After a failure nothing is left behind. */
+  readonly write = (bytes: Uint8Array): Promise<void> => this.orAbandon(() => this.handle.appendFile(bytes));
 
   /** Makes the file durable and gives it its name. */
-  async finish(): Promise<void> {
-    try {
+  finish(): Promise<void> {
+    return this.orAbandon(async () => {
       await this.handle.sync();
       await this.handle.close();
       await placeFile(this.temporary, this.path, this.force ? 'replace' : 'keep');
       await syncFolder(dirname(this.path));
+    });
+  }
+
+  /** Removes the temporary file. No-op after a failure of `write` or `finish`. */
+  async abandon(): Promise<void> {
+    await this.handle.close().catch(() => undefined);
+    await rm(this.temporary, { force: true });
+  }
+
+  private async orAbandon(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
     } catch (error) {
       await this.abandon();
       throw toUserError(this.path, error);
     }
-  }
-
-  /** Removes the temporary file. */
-  async abandon(): Promise<void> {
-    await this.handle.close().catch(() => undefined);
-    await rm(this.temporary, { force: true });
   }
 }
