@@ -86,7 +86,11 @@ export async function saveItem(
     return { file: null, size };
   }
   await NewFile.expectFree(file, force);
-  if (text !== undefined) return { file, size: await saveText(file, text, force) };
+  if (text !== undefined) {
+    const bytes = Buffer.from(text);
+    await NewFile.save(file, bytes, force);
+    return { file, size: bytes.length };
+  }
   const { onProgress, ended } = meter(context, 'Getting');
   try {
     const options = { signal: terminal.interrupted, onProgress, replace: force };
@@ -96,14 +100,6 @@ export async function saveItem(
   } finally {
     ended();
   }
-}
-
-async function saveText(path: string, text: string, force: boolean): Promise<number> {
-  const target = await NewFile.create(path, force);
-  const bytes = Buffer.from(text);
-  await target.write(bytes);
-  await target.finish();
-  return bytes.length;
 }
 
 /** File systems limit names to 255 bytes, and the temporary file's name is longer than the final one. */

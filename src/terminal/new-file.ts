@@ -41,6 +41,13 @@ export class NewFile {
     }
   }
 
+  /** Writes a whole file. */
+  static async save(name: string, bytes: Uint8Array, force: boolean): Promise<void> {
+    const file = await NewFile.create(name, force);
+    await file.write(bytes);
+    await file.finish();
+  }
+
   /** Throws `CommandError` where the name is taken by something that may not be replaced. */
   static async expectFree(name: string, force: boolean): Promise<void> {
     const found = await lstat(resolve(name)).catch(() => undefined);
