@@ -9,7 +9,7 @@ import { WEB_FOLDER } from '../root.js';
 import { NetworkError, ProtocolError } from '../sdk/errors.js';
 import type { Platform } from '../sdk/platform.js';
 import { nonEmpty, object } from '../sdk/reader.js';
-import { cappedBody } from '../terminal/capped-body.js';
+import { cappedBody } from '../terminal/read-capped.js';
 
 const ANSWER_WITHIN_MS = 15_000;
 const HEALTH_MAX = 4 * 1024;
