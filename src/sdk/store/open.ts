@@ -47,8 +47,6 @@ export interface StorePlace extends LevelStoreOptions {
   promote(): Promise<string>;
   /** The lowest batch count that the store in use may have; 0, or absent: unknown. */
   expected?(): Promise<number>;
-  /** Saves that count for the next opening. */
-  expect?(batches: number): Promise<void>;
   /** Releases resources that closing the database does not, such as the lock. */
   release(): Promise<void>;
 }
@@ -117,17 +115,11 @@ async function rebuilt(
     await next.close();
   }
   const setAside = await place.promote();
-  const level = await place.current();
-  try {
-    const store = await LevelStore.open(level, owner, place);
-    await place.expect?.(store.batches);
-    const carried = found.changes.length;
-    const lost = found.expected === null ? null : Math.max(0, found.expected - carried);
-    return { store, repair: { reason, setAside, carried, lost } };
-  } catch (error) {
-    await level.close();
-    throw error;
-  }
+  const store = await attempt(place, owner, expected);
+  if (!(store instanceof LevelStore)) throw store;
+  const carried = found.changes.length;
+  const lost = found.expected === null ? null : Math.max(0, found.expected - carried);
+  return { store, repair: { reason, setAside, carried, lost } };
 }
 
 /**
