@@ -8,7 +8,8 @@ import type { DeviceEvents } from '../sdk/events.js';
 import type { Identity } from '../sdk/identity.js';
 import type { Platform } from '../sdk/platform.js';
 import type { Stored } from '../sdk/replies.js';
-import type { Held } from '../sdk/store/store.js';
+import { sameHeld } from '../sdk/store/store.js';
+import { compareCounts, lackingIn } from '../sdk/sync.js';
 import type { PutRequest } from '../sdk/writer.js';
 import { TokenSaver } from '../device/token-saver.js';
 import { sanitizeText } from '../protocol/sanitize.js';
@@ -41,8 +42,6 @@ export interface Fresh {
   readonly complete: boolean | null;
 }
 
-/** Attempts to compare while the history keeps changing. */
-const COMPARE_MAX = 3;
 /** Minimum time between two full readings for the same difference. */
 const LOOK_AGAIN_MS = 5 * 60_000;
 /** Most messages that are kept for the next answer. */
@@ -177,30 +176,19 @@ export class Vault {
    * `LOOK_AGAIN_MS`.
    */
   private async compared(): Promise<boolean | null> {
-    for (let tries = 0; tries < COMPARE_MAX; tries++) {
-      const { server } = await this.device.me();
-      const { headVersion, versionSum, itemCount, epoch } = server;
-      if (headVersion === null || versionSum === null || epoch === null) return null;
-      const cursor = await this.store.cursor();
-      if (cursor.since !== headVersion || cursor.epoch !== epoch) {
-        await this.device.pull();
-        continue;
-      }
-      const held = await this.store.held();
-      const lacking = { itemCount: itemCount - held.itemCount, versionSum: versionSum - held.versionSum };
-      if (lacking.itemCount === 0 && lacking.versionSum === 0) {
-        this.missing = null;
-        return true;
-      }
+    const { device, store } = this;
+    const found = await compareCounts({ store, me: device.me, catchUp: device.pull });
+    if (found === null) return null;
+    let complete: boolean | null = found.complete;
+    if (!complete) {
       const now = this.options.platform.clock.now();
-      const known = this.missing !== null && sameLack(this.missing.lacking, lacking);
+      const known = this.missing !== null && sameHeld(this.missing.lacking, lackingIn(found.at, found.held));
       if (known && Math.abs(now - this.lookedAt) < LOOK_AGAIN_MS) return false;
       this.lookedAt = now;
-      const complete = await this.device.check();
-      if (complete === true) this.missing = null;
-      return complete;
+      complete = await device.check();
     }
-    return null;
+    if (complete === true) this.missing = null;
+    return complete;
   }
 
   private progressed(items: number): void {
@@ -235,6 +223,3 @@ export class Vault {
     this.lastProblem = text;
   }
 }
-
-const sameLack = (one: Held, other: Held): boolean =>
-  one.itemCount === other.itemCount && one.versionSum === other.versionSum;

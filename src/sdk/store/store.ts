@@ -167,6 +167,10 @@ export async function unversioned(store: Store): Promise<readonly string[]> {
   return ids;
 }
 
+/** True where both count the same. */
+export const sameHeld = (one: Held, other: Held): boolean =>
+  one.itemCount === other.itemCount && one.versionSum === other.versionSum;
+
 /** The part of an entry that decides how it is counted. */
 export type Tallied = Pick<Entry, 'state' | 'version'>;
 
