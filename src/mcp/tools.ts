@@ -7,6 +7,7 @@ import type { ItemView } from '../sdk/events.js';
 import { abortable } from '../sdk/platform.js';
 import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
+import { forEach } from '../protocol/for-each.js';
 import type { ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
 import { binText, type BinFacts } from './bin-scope.js';
@@ -292,9 +293,6 @@ function lackText({ missing }: Vault): string {
   return `The server counts other versions of items than it hands out.${gone} ${WITHHOLDING}`;
 }
 
-/** Concurrent requests for blob URLs. */
-const URLS_AT_ONCE = 8;
-
 type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
 
 /**
@@ -305,27 +303,20 @@ type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
  */
 async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<ReadonlyMap<string, BlobLink>> {
   const links = new Map<string, BlobLink>();
-  const left = views.flatMap(({ id, blob }) => (blob === null ? [] : [{ id, holds: blob.holds }]));
+  const linked = views.flatMap(({ id, blob }) => (blob === null ? [] : [{ id, holds: blob.holds }]));
   let trouble: McpError | undefined;
-  const work = async (): Promise<void> => {
-    for (let next = left.shift(); next !== undefined; next = left.shift()) {
-      const { id, holds } = next;
-      if (trouble !== undefined) {
-        links.set(id, noLink(trouble, holds));
-        continue;
-      }
-      try {
-        const { url, size, expiresAt } = await vault.reader.blobUrl(id);
-        links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
-      } catch (error) {
-        if (error instanceof ClientError) throw error;
-        const failure = toolFailure(error);
-        if (isTransient(error)) trouble = failure;
-        links.set(id, noLink(failure, holds));
-      }
+  await forEach(linked, async ({ id, holds }) => {
+    if (trouble !== undefined) return void links.set(id, noLink(trouble, holds));
+    try {
+      const { url, size, expiresAt } = await vault.reader.blobUrl(id);
+      links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
+    } catch (error) {
+      if (error instanceof ClientError) throw error;
+      const failure = toolFailure(error);
+      if (isTransient(error)) trouble = failure;
+      links.set(id, noLink(failure, holds));
     }
-  };
-  await Promise.all(Array.from({ length: URLS_AT_ONCE }, work));
+  });
   return links;
 }
 
