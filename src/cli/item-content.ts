@@ -5,7 +5,7 @@ import type { ContentType } from '../protocol/item.js';
 import type { ItemView } from '../sdk/events.js';
 import { fieldsOf, fieldText, mainField } from '../sdk/payloads/shapes.js';
 import { saveBlob } from '../sdk/node-download.js';
-import { NewFile, toUserError } from '../terminal/new-file.js';
+import { NewFile, writingTo } from '../terminal/new-file.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import type { Context, OpenDevice } from './context.js';
 import { meter } from './transfer.js';
@@ -94,9 +94,7 @@ export async function saveItem(
   const { onProgress, ended } = meter(context, 'Getting');
   try {
     const options = { signal: terminal.interrupted, onProgress, replace: force };
-    return { file, size: await saveBlob(device, { id: item.id, path: file }, options) };
-  } catch (error) {
-    throw toUserError(file, error);
+    return { file, size: await writingTo(file, saveBlob(device, { id: item.id, path: file }, options)) };
   } finally {
     ended();
   }

@@ -20,6 +20,12 @@ export function toUserError(path: string, error: unknown): unknown {
   return error;
 }
 
+/** The result of writing to `path`. Its error is a `CommandError` where the user can do something about it. */
+export const writingTo = <T>(path: string, work: Promise<T>): Promise<T> =>
+  work.catch((error: unknown) => {
+    throw toUserError(path, error);
+  });
+
 /** A file being written; ended by exactly one of `finish` and `abandon`. */
 export class NewFile {
   private constructor(
@@ -34,11 +40,7 @@ export class NewFile {
     const path = resolve(name);
     await NewFile.expectFree(path, force);
     const temporary = tempSibling(path, '.part');
-    try {
-      return new NewFile(path, temporary, await open(temporary, 'wx', FILE_MODE), force);
-    } catch (error) {
-      throw toUserError(path, error);
-    }
+    return new NewFile(path, temporary, await writingTo(path, open(temporary, 'wx', FILE_MODE)), force);
   }
 
   /** Writes a whole file. */
