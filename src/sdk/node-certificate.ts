@@ -51,11 +51,7 @@ const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
   oneLine(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
 /** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
-export function handshake(target: { readonly host: string; readonly port: number }): {
-  readonly done: Promise<Shown>;
-  readonly end: () => void;
-} {
-  const { host, port } = target;
+export function handshake({ host, port }: { readonly host: string; readonly port: number }) {
   const named = isIP(host) === 0 ? { servername: host } : {};
   const socket = connect({ host, port, ...named, rejectUnauthorized: false });
   // An error after the handshake concerns nobody, and must not end the process.

@@ -173,10 +173,7 @@ class PartFile implements ChunkPlace {
 }
 
 /** The files of an earlier run, or empty ones; undefined, with the lock released, where another user may own them. */
-async function filesOf(
-  path: string,
-  lock: FileLock,
-): Promise<{ readonly files: Omit<Files, 'lost'>; readonly size: number } | undefined> {
+async function filesOf(path: string, lock: FileLock) {
   const tagsPath = `${path}.tags`;
   let part: Awaited<ReturnType<typeof ownFile>>;
   let tags: typeof part;

@@ -404,10 +404,7 @@ const BATCH_GROWTH = 1.25;
 const SLOW_MS = 5_000;
 
 /** As many writes from the front as fit into `most` bytes, with their bodies; at least one, whatever its size. */
-function fitting(
-  ready: readonly Pending[],
-  most: number,
-): { readonly sent: readonly Pending[]; readonly bodies: readonly string[] } {
+function fitting(ready: readonly Pending[], most: number) {
   const sent: Pending[] = [];
   const bodies: string[] = [];
   let bytes = 0;
