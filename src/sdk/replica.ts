@@ -7,7 +7,7 @@
  */
 import type { LiveItem } from '../protocol/item.js';
 import { caughtUp, passed, restarted, sameHeld } from './store/store.js';
-import type { Cursor, Entry, Held, Pending } from './store/store.js';
+import type { Cursor, Entry, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
 import { MergeRules, isGone, lastGood, sameSig, type Stated } from './merge-rules.js';
@@ -22,12 +22,6 @@ interface Draft {
   burden: number;
   readonly done: Pending[];
   readonly emits: (() => void)[];
-}
-
-/** The store's count; `complete`: it equals the server's. */
-interface Counted {
-  readonly complete: boolean;
-  readonly held: Held;
 }
 
 /** Entries whose versions are forgotten in one batch. */
@@ -125,10 +119,10 @@ export class Replica {
   }
 
   /**
-   * Handles the end of a replay: compares the store with the server's count. Undefined where the server names another
-   * history without a `reset`: the replay must start from 0.
+   * Handles the end of a replay: compares the store with the server's count; `complete`: they are equal. Undefined where
+   * the server names another history without a `reset`: the replay must start from 0.
    */
-  async settle(at: Completeness): Promise<Counted | undefined> {
+  async settle(at: Completeness) {
     const before = await this.options.store.cursor();
     if (caughtUp(before, at) === undefined) return undefined;
     // The cursor stays at the last change. The head is always the version of some item, so it was sent; moving the

@@ -171,7 +171,7 @@ export class Sync {
     }
   }
 
-  private compared(): Promise<Compared | null> {
+  private compared(): ReturnType<typeof compareCounts> {
     const { api, store } = this.options;
     return compareCounts({ store, me: () => api.me(), catchUp: () => this.pages() });
   }
@@ -331,22 +331,16 @@ export const lackingIn = (at: Held, held: Held): Held => ({
   versionSum: at.versionSum - held.versionSum,
 });
 
-/** The server's count at a version, and the store's at the same version. */
-export interface Compared {
-  readonly at: Completeness;
-  readonly held: Held;
-  readonly complete: boolean;
-}
-
 /**
- * Compares the store with the server's count. `catchUp`: reads what the server has beyond the cursor. Null where the
- * server does not report its count, or its history changes too fast.
+ * Compares the server's count with that of the store at the same version; `complete`: they are equal. `catchUp` reads
+ * what the server has beyond the cursor. Null where the server does not report its count, or its history changes too
+ * fast.
  */
 export async function compareCounts(of: {
   readonly store: Pick<Store, 'cursor' | 'held'>;
   readonly me: () => Promise<Me>;
   readonly catchUp: () => Promise<unknown>;
-}): Promise<Compared | null> {
+}) {
   for (let tries = 0; tries < COMPARE_MAX; tries++) {
     const { headVersion, versionSum, epoch, itemCount } = (await of.me()).server;
     // These fields may be absent.
