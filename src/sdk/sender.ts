@@ -66,7 +66,7 @@ const REPORTED_MAX = 16;
  * Refusals that a retry does not change. All others (storage full, tenant suspended, an uncertified device) may be
  * temporary, and must not cost the user a change.
  */
-const FINAL: ReadonlySet<string> = new Set([
+export const FINAL_REFUSALS: ReadonlySet<string> = new Set([
   'validation',
   'unknown_type',
   'item_too_large',
@@ -306,7 +306,7 @@ export class Sender {
       refusal = asError(cause);
     }
     if (isTransient(refusal)) throw refusal;
-    const final = refusal instanceof ApiError && FINAL.has(refusal.code);
+    const final = refusal instanceof ApiError && FINAL_REFUSALS.has(refusal.code);
     const tracked = this.track(pending.seq);
     if (final || tracked.waiter !== undefined) return this.dropRefused(pending, refusal);
     // Retried later: the refusal may be temporary, or the user may resolve it.
