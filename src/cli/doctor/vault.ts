@@ -89,7 +89,7 @@ async function checkLive(
   // At the server's head, but with other counts than the server.
   const short =
     (await store.cursor()).since === figures.headVersion &&
-    (itemCount !== figures.server.itemCount || versionSum !== figures.versionSum);
+    (itemCount !== figures.itemCount || versionSum !== figures.versionSum);
   const seen = listen(device);
   try {
     const connected = device.connect().then(() => true);
