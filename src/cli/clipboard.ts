@@ -14,7 +14,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { accessSync, constants, existsSync, writeSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { readPrivate, removePrivate, writePrivate } from '../files/private.js';
+import { readPrivateJson, removePrivate, writePrivate } from '../files/private.js';
 import { delay, type Clock } from '../protocol/clock.js';
 import { PAYLOAD_MAX } from '../sdk/payloads/shapes.js';
 import { count, nonEmpty, object } from '../sdk/reader.js';
@@ -74,14 +74,14 @@ function fitting(env: Env, system: NodeJS.Platform): readonly Tools[] {
   ];
 }
 
-/** The path of a program; undefined where `PATH` has none. */
-function found(env: Env, name: string): string | undefined {
+/** A command with the path of its program; undefined where `PATH` has none. */
+function located(env: Env, [name, ...args]: CommandLine): CommandLine | undefined {
   for (const folder of (env['PATH'] ?? '').split(delimiter)) {
     // An empty entry is the current folder, which others may write to.
     if (folder === '') continue;
     try {
       accessSync(join(folder, name), constants.X_OK);
-      return join(folder, name);
+      return [join(folder, name), ...args];
     } catch {
       // The next folder.
     }
@@ -89,15 +89,14 @@ function found(env: Env, name: string): string | undefined {
   return undefined;
 }
 
+/** Installed tools. */
+type Installed = Required<Tools>;
+
 /** The tools of this session that are installed. */
-export function clipboardTools(env: Env, system: NodeJS.Platform = process.platform): readonly Tools[] {
-  return fitting(env, system).flatMap((tools) => {
-    const paths = [tools.copy, tools.paste, tools.clear].map((line) => (line === undefined ? '' : found(env, line[0])));
-    const [copy, paste, clear] = paths;
-    if (copy === undefined || paste === undefined || clear === undefined) return [];
-    const at = (path: string, [, ...args]: CommandLine): CommandLine => [path, ...args];
-    const cleared = tools.clear === undefined ? {} : { clear: at(clear, tools.clear) };
-    return [{ ...tools, copy: at(copy, tools.copy), paste: at(paste, tools.paste), ...cleared }];
+export function clipboardTools(env: Env, system: NodeJS.Platform = process.platform): readonly Installed[] {
+  return fitting(env, system).flatMap(({ copy: copying, paste: pasting, clear: clearing = copying, utf16 = false }) => {
+    const [copy, paste, clear] = [located(env, copying), located(env, pasting), located(env, clearing)];
+    return copy && paste && clear ? [{ copy, paste, clear, utf16 }] : [];
   });
 }
 
@@ -154,21 +153,16 @@ function run(
 }
 
 /** Copies a text; false where the tool fails. */
-async function copyBy(session: Session, tools: Tools, text: string): Promise<boolean> {
-  const input = tools.utf16 === true ? Buffer.from(`\ufeff${text}`, 'utf16le') : Buffer.from(text);
+async function copyBy(session: Session, tools: Installed, text: string): Promise<boolean> {
+  const input = tools.utf16 ? Buffer.from(`\ufeff${text}`, 'utf16le') : Buffer.from(text);
   return (await run(session, tools.copy, { input })) !== undefined;
 }
 
-/** Empties the clipboard; false where the tool fails. */
-async function clearBy(session: Session, tools: Tools): Promise<boolean> {
-  return (await run(session, tools.clear ?? tools.copy, {})) !== undefined;
-}
-
 /** The clipboard's text, at most `PAYLOAD_MAX` bytes; undefined where the tool fails, as some do for an empty clipboard. */
-export async function pasteBy(session: Session, tools: Tools): Promise<Buffer | undefined> {
+export async function pasteBy(session: Session, tools: Installed): Promise<Buffer | undefined> {
   const bytes = await run(session, tools.paste, { most: PAYLOAD_MAX });
   // PowerShell appends a line break.
-  return bytes !== undefined && tools.utf16 === true ? Buffer.from(bytes.toString('utf8').replace(/\r\n$/, '')) : bytes;
+  return bytes !== undefined && tools.utf16 ? Buffer.from(bytes.toString('utf8').replace(/\r\n$/, '')) : bytes;
 }
 
 /** The sequence that makes a terminal copy a text (OSC 52), also from inside tmux and GNU screen. */
@@ -185,7 +179,7 @@ export function copySequence(env: Env, text: string): string {
 const clearSequence = (env: Env): string => copySequence(env, ' ') + copySequence(env, '');
 
 /** How a text was copied: by a tool, or by the terminal, whose clipboard cannot be read. */
-export type CopiedBy = Tools | 'terminal';
+export type CopiedBy = Installed | 'terminal';
 
 /** Copies a text. Throws `CommandError` `no_clipboard` where neither a tool nor the terminal can copy it. */
 export async function copyText(
@@ -220,7 +214,7 @@ export interface Clearing {
   readonly mark: string;
   readonly salt: string;
   readonly hash: string;
-  readonly tools: Tools | null;
+  readonly tools: Installed | null;
   readonly sequence: string;
 }
 
@@ -297,20 +291,13 @@ export async function clearWhenDue({ clock, env }: Session, clearing: Clearing):
   if (tools === null) toTerminal(sequence);
   else {
     const held = await pasteBy({ clock, env }, tools);
-    if (held !== undefined && hashOf(salt, held.toString('utf8')) === hash) await clearBy({ clock, env }, tools);
+    if (held !== undefined && hashOf(salt, held.toString('utf8')) === hash) await run({ clock, env }, tools.clear, {});
   }
   if ((await newestMark(folder))?.mark === clearing.mark) await removePrivate(join(folder, FILE));
 }
 
-async function newestMark(folder: string): Promise<{ readonly mark: string; readonly until: number } | undefined> {
-  try {
-    const stored = await readPrivate(join(folder, FILE), FILE_MAX, () => undefined);
-    return stored === undefined ? undefined : readMark(JSON.parse(stored.toString('utf8')), FILE);
-  } catch {
-    // Damaged: the file names no other copy, so the secret must still be cleared.
-    return undefined;
-  }
-}
+/** Undefined where the file is missing or damaged: it names no other copy, so the secret must still be cleared. */
+const newestMark = (folder: string) => readPrivateJson(join(folder, FILE), FILE_MAX, readMark);
 
 /** Writes to the command's terminal, which is the child's standard output. */
 function toTerminal(sequence: string): void {

@@ -38,10 +38,7 @@ export const hasCompletableArgument = (spec: string): boolean => /(?:^| )@[a-z]/
 const PROFILE = '--profile=';
 
 /** The kind of the last of `words` (undefined: nothing to offer), and the profile that the words name. */
-export function completionAt(
-  spec: string,
-  words: readonly string[],
-): { readonly kind: Kind | undefined; readonly profile: string | undefined } {
+export function completionAt(spec: string, words: readonly string[]) {
   const parts = spec.split(' ');
   const taken = parts.filter((part) => part.startsWith('@'));
   const valued = new Map(

@@ -3,6 +3,7 @@ import { basename, extname } from 'node:path';
 import mime from 'mime';
 import type { Detected } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
+import { utf8Text } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
 
 /** Values of `lang`, each with its file extensions. */
@@ -21,18 +22,10 @@ const LANGUAGE_OF: ReadonlyMap<string, string> = new Map(
 );
 const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
 
-/** Keeps a byte order mark: a file must come back byte for byte. */
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
 /** UTF-8 without NUL as text; undefined for other bytes. */
 export function textOf(bytes: Uint8Array): string | undefined {
-  try {
-    const text = utf8.decode(bytes);
-    return text.includes('\0') ? undefined : text;
-  } catch {
-    // Not UTF-8.
-    return undefined;
-  }
+  const text = utf8Text(bytes);
+  return text?.includes('\0') === true ? undefined : text;
 }
 
 /** A text file. It is `code`, perhaps without a language, since a `text` has no field for the name. */

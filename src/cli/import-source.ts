@@ -4,7 +4,7 @@ import { isArchive, readArchive, type ByteSource } from '../sdk/archive/archive.
 import { type ArchiveRecord, readPlain } from '../sdk/archive/records.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
-import { readBytes } from './read-bytes.js';
+import { readBytes } from '../files/read.js';
 
 /** A plain export is parsed as one JSON document in memory. */
 const PLAIN_MAX = 256 * 1024 * 1024;

@@ -5,7 +5,7 @@ import type { ContentType } from '../protocol/item.js';
 import type { ItemView } from '../sdk/events.js';
 import { fieldsOf, fieldText, mainField } from '../sdk/payloads/shapes.js';
 import { saveBlob } from '../sdk/node-download.js';
-import { NewFile, toUserError } from '../terminal/new-file.js';
+import { NewFile, writingTo } from '../terminal/new-file.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import type { Context, OpenDevice } from './context.js';
 import { meter } from './transfer.js';
@@ -86,27 +86,18 @@ export async function saveItem(
     return { file: null, size };
   }
   await NewFile.expectFree(file, force);
-  if (text !== undefined) return { file, size: await saveText(file, text, force) };
+  if (text !== undefined) {
+    const bytes = Buffer.from(text);
+    await NewFile.save(file, bytes, force);
+    return { file, size: bytes.length };
+  }
   const { onProgress, ended } = meter(context, 'Getting');
   try {
     const options = { signal: terminal.interrupted, onProgress, replace: force };
-    return { file, size: await saveBlob(device, { id: item.id, path: file }, options) };
-  } catch (error) {
-    throw toUserError(file, error);
+    return { file, size: await writingTo(file, saveBlob(device, { id: item.id, path: file }, options)) };
   } finally {
     ended();
   }
-}
-
-async function saveText(path: string, text: string, force: boolean): Promise<number> {
-  const target = await NewFile.create(path, force);
-  const bytes = Buffer.from(text);
-  await target.write(bytes).catch(async (error: unknown) => {
-    await target.abandon();
-    throw error;
-  });
-  await target.finish();
-  return bytes.length;
 }
 
 /** File systems limit names to 255 bytes, and the temporary file's name is longer than the final one. */

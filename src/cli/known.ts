@@ -4,11 +4,11 @@
  */
 import { join } from 'node:path';
 import { writePrivate } from '../files/private.js';
-import { decodeBase64, toBase64Url } from '../protocol/base64.js';
+import { decodeBase64 } from '../protocol/base64.js';
 import { openLabel, sealLabel, type BinKeys } from '../sdk/bin-label.js';
 import type { BinView } from '../sdk/events.js';
 import { array, boolean, count, nonEmpty, nullable, object } from '../sdk/reader.js';
-import { readDevices, type DeviceEntry } from '../sdk/replies.js';
+import { devicesJson, readDevices, type DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
 
@@ -67,11 +67,7 @@ export async function writeKnown(folder: string, known: Known, keys: BinKeys): P
   const devices = known.devices ?? before.devices;
   const bins = known.bins ?? before.bins;
   const stored = {
-    devices: devices?.map((device) => ({
-      ...device,
-      pubkey: toBase64Url(device.pubkey),
-      cert: device.cert === null ? null : toBase64Url(device.cert),
-    })),
+    devices: devices && devicesJson(devices),
     bins: bins?.map(({ id, slug, createdAt, updatedAt, label, readable }) => {
       return { id, slug, createdAt, updatedAt, meta: label && sealLabel(keys, id, label), readable };
     }),

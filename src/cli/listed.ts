@@ -1,16 +1,15 @@
 /** The last list of a profile: numbers refer to it until the next one is shown. Ids only, since titles are secrets. */
 import { join } from 'node:path';
-import { removePrivate, writePrivate } from '../files/private.js';
-import { isUlid } from '../protocol/ids.js';
-import { array, count, nonEmpty, object } from '../sdk/reader.js';
+import { readPrivateJson, removePrivate, writePrivate } from '../files/private.js';
+import { array, count, object, ulidText } from '../sdk/reader.js';
 import type { Context, OpenDevice } from './context.js';
 import { failureOf } from './failure.js';
 import { type ItemsAndList, type Listed, NUMBERS_MAX } from './find.js';
-import { readPrivate } from './secrets.js';
 
 const LISTED_FILE = 'listed.json';
 const LISTED_MAX_BYTES = 512 * 1024;
-const readShape = object({ at: count, ids: array(nonEmpty) });
+/** Complete ids only: `findItem` would take anything shorter as a prefix. */
+const readListed = object({ at: count, ids: array(ulidText) });
 
 /**
  * Remembers the ids of a list that is about to be shown, in its order; those beyond `NUMBERS_MAX` have no number. Where it
@@ -30,24 +29,11 @@ export async function rememberListed(
   }
 }
 
-/** The last list; undefined where there was none, or its file is damaged. */
-async function readListed(folder: string): Promise<Listed | undefined> {
-  try {
-    const stored = await readPrivate(join(folder, LISTED_FILE), LISTED_MAX_BYTES, () => undefined);
-    if (stored === undefined) return undefined;
-    const { at, ids } = readShape(JSON.parse(stored.toString('utf8')), LISTED_FILE);
-    // Complete ids only: `findItem` would take anything shorter as a prefix.
-    return ids.every(isUlid) ? { at, ids } : undefined;
-  } catch {
-    // Damaged, or not ours: the next list replaces it.
-    return undefined;
-  }
-}
-
-/** All items, and the last list. */
+/** All items, and the last list; a damaged one is ignored, and the next list replaces it. */
 export async function itemsAndList(
   { profile }: Pick<Context, 'profile'>,
   { device }: Pick<OpenDevice, 'device'>,
 ): Promise<ItemsAndList> {
-  return { items: await device.list(), listed: await readListed(profile.folder) };
+  const items = await device.list();
+  return { items, listed: await readPrivateJson(join(profile.folder, LISTED_FILE), LISTED_MAX_BYTES, readListed) };
 }

@@ -5,10 +5,9 @@ import { Option } from 'commander';
 import { ifThere } from '../files/there.js';
 import { isDisplayName } from '../protocol/ids.js';
 import type { Glyph } from '../protocol/requests.js';
+import { GLYPHS } from '../sdk/api.js';
 import { type Terminal, usageError } from '../terminal/terminal.js';
 import type { DeviceCommand } from './context.js';
-
-const GLYPHS: readonly Glyph[] = ['laptop', 'phone', 'tablet', 'globe'];
 
 /** Options of every new device. */
 export interface NewcomerOptions {

@@ -1,8 +1,7 @@
 /** Opens a profile's device for one command: lock, identity, local copy, and what is new on the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { tokenSaver } from '../device/token-saver.js';
-import type { Saver } from '../files/saver.js';
+import { TokenSaver } from '../device/token-saver.js';
 import { delay, type Timer } from '../protocol/clock.js';
 import { Device } from '../sdk/device.js';
 import { isTransient, NetworkError } from '../sdk/errors.js';
@@ -119,7 +118,7 @@ async function copyOf(store: Store): Promise<Store> {
 /** A device open in this process, and what is saved when it closes. Needs no lock where its store is a copy. */
 class Session {
   /** Failing to save a renewed token is not an error: the next command renews it again with the device's key. */
-  private readonly saver: Saver<Identity>;
+  private readonly saver: TokenSaver;
   private known: Known = {};
   private ended = false;
   private late: Timer | undefined;
@@ -140,7 +139,7 @@ class Session {
     },
   ) {
     const { platform, profile, terminal } = outside;
-    this.saver = tokenSaver({
+    this.saver = new TokenSaver({
       save: (identity) => profile.renew(identity),
       clock: platform.clock,
       failed: (error) => {

@@ -14,7 +14,7 @@ import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 import { type Context, PROGRAM_NAME } from './context.js';
 import { describeFile, mediaType, textFile, textOf } from './detect.js';
-import { PORTION_BYTES, portionsOf, readBytes } from './read-bytes.js';
+import { PORTION_BYTES, portionsOf, readBytes } from '../files/read.js';
 import { Spool } from './spool.js';
 
 /** A type, the fields that follow from the content, and the file if it is one. The caller closes `content`. */

@@ -6,8 +6,8 @@ import type { Sodium } from '../crypto/sodium.js';
 import { tempSibling, FILE_MODE, POSIX } from '../files/durable.js';
 import { SpoolCipher } from '../sdk/archive/spool-cipher.js';
 import type { BlobSource } from '../sdk/blobs/source.js';
-import { toUserError } from '../terminal/new-file.js';
-import { portionsOf } from './read-bytes.js';
+import { writingTo } from '../terminal/new-file.js';
+import { portionsOf } from '../files/read.js';
 
 /**
  * A temporary file (`TMPDIR`) that can be read repeatedly. It is encrypted under a key that only this process has, so the
@@ -25,10 +25,7 @@ export class Spool implements BlobSource {
     const path = tempSibling(join(tmpdir(), 'spool'), '.part');
     const cipher = new SpoolCipher(sodium);
     const handle = await open(path, 'wx+', FILE_MODE);
-    const write = (bytes: Uint8Array): Promise<void> =>
-      handle.appendFile(bytes).catch((error: unknown) => {
-        throw toUserError('a temporary file', error);
-      });
+    const write = (bytes: Uint8Array): Promise<void> => writingTo('a temporary file', handle.appendFile(bytes));
     try {
       if (POSIX) await rm(path);
       return new Spool(cipher, { path, handle }, await cipher.seal(input, write));

@@ -9,7 +9,7 @@ import { WEB_FOLDER } from '../root.js';
 import { NetworkError, ProtocolError } from '../sdk/errors.js';
 import type { Platform } from '../sdk/platform.js';
 import { nonEmpty, object } from '../sdk/reader.js';
-import { cappedBody } from '../terminal/capped-body.js';
+import { cappedBody } from '../terminal/read-capped.js';
 
 const ANSWER_WITHIN_MS = 15_000;
 const HEALTH_MAX = 4 * 1024;
@@ -25,19 +25,6 @@ export interface Compared {
   /** `policy`: the bytes match, the content security policy does not. `extra`: only the page refers to it. */
   readonly found: 'same' | 'differs' | 'policy' | 'missing' | 'extra';
 }
-
-/** What a server shows at its address. */
-type WebApp =
-  /** No page for browsers: `WEB_APP` is `off`, or there was none in its version. */
-  | { readonly kind: 'none' }
-  /** A server of another version, whose files this program does not have. */
-  | { readonly kind: 'other'; readonly version: string }
-  | {
-      readonly kind: 'compared';
-      readonly files: readonly Compared[];
-      /** Origins other than the server's own that the page may send to, usually a bucket. */
-      readonly reached: readonly string[];
-    };
 
 /** The list of files beside this program; undefined: it was installed without them. */
 export async function readRelease(folder = WEB_FOLDER): Promise<WebRelease | undefined> {
@@ -112,25 +99,27 @@ function extrasOf(page: string, serverUrl: string, known: ReadonlySet<string>): 
 }
 
 /**
- * Compares every file of the release with the server's. Rejects with `NetworkError` where the server does not answer,
- * and with `ProtocolError` where it is not this service.
+ * Compares every file of the release with the server's. `none`: no page for browsers, since `WEB_APP` is `off`, or there
+ * was none in its version. `other`: a server of another version, whose files this program does not have. Rejects with
+ * `NetworkError` where the server does not answer, and with `ProtocolError` where it is not this service.
  */
-export async function compareWebApp(platform: Platform, serverUrl: string, release: WebRelease): Promise<WebApp> {
+export async function compareWebApp(platform: Platform, serverUrl: string, release: WebRelease) {
   const version = await versionOf(platform, serverUrl);
-  if (version !== release.version) return { kind: 'other', version };
+  if (version !== release.version) return { kind: 'other', version } as const;
   const files: Compared[] = [];
+  /** Origins other than the server's own that the page may send to, usually a bucket. */
   let reached: readonly string[] = [];
   for (const asset of release.assets) {
     const reply = await get(platform, `${serverUrl}${asset.path}`, asset.bytes + BEYOND_MAX);
     const found = judge(asset, reply);
     files.push({ path: asset.path, found });
     if (asset.path !== '/') continue;
-    if (!/^text\/html\b/i.test(reply.headers.get('content-type') ?? '')) return { kind: 'none' };
+    if (!/^text\/html\b/i.test(reply.headers.get('content-type') ?? '')) return { kind: 'none' } as const;
     const { host } = new URL(serverUrl);
     const own = [`ws://${host}`, `wss://${host}`];
     reached = (reachedIn(policyOf(reply.headers)) ?? []).filter((origin) => !own.includes(origin));
     const known = new Set(release.assets.map(({ path }) => path));
     if (found === 'differs') files.push(...extrasOf(reply.bytes.toString('utf8'), serverUrl, known));
   }
-  return { kind: 'compared', files, reached };
+  return { kind: 'compared', files, reached } as const;
 }

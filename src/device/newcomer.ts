@@ -61,15 +61,20 @@ export function askedWords(
   );
 }
 
-/** Lets the user retry a wrong account password, which uses up neither words nor phrase. */
+/**
+ * Lets the user retry a wrong account password, which uses up neither words nor phrase. One from a file is not retried:
+ * the server counts each attempt.
+ */
 export const forgiving = <T>(
   { terminal }: { readonly terminal: Prompts },
+  passwordFile: string | undefined,
   attempt: () => Promise<T>,
   mistyped = 'That is not the account password. Try again.',
 ): Promise<T> =>
-  retried(terminal, attempt, (error) =>
-    error instanceof ApiError && error.code === 'password_invalid' && terminal.interactive ? mistyped : undefined,
-  );
+  retried(terminal, attempt, (error) => {
+    const isWrong = error instanceof ApiError && error.code === 'password_invalid';
+    return isWrong && terminal.interactive && passwordFile === undefined ? mistyped : undefined;
+  });
 
 /** Retries after failures for which `mistyped` has a message for the user. */
 export async function retried<T>(

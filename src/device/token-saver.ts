@@ -1,27 +1,67 @@
-/** Saving renewed tokens. */
-import { Saver, type SaverOptions } from '../files/saver.js';
+/**
+ * Saves renewed tokens, with retries: the token in memory stays in use meanwhile. A store that is unavailable for a
+ * while (a locked keychain, a full disk) does not stop the program.
+ */
+import type { Clock, Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { Identity } from '../sdk/identity.js';
 
-/** Saves renewed tokens. A failure with the last one's text is not reported again: the token in memory stays in use. */
-export function tokenSaver({
-  failed,
-  note,
-  ...how
-}: Pick<SaverOptions<Identity>, 'save' | 'clock'> & {
+interface SaverOptions {
+  readonly save: (identity: Identity) => Promise<unknown>;
+  readonly clock: Clock;
+  /** The note on a failed attempt. */
   readonly failed: (error: unknown) => string;
+  /** Prints a line for the user. A failure with the text of the last one is not reported again. */
   readonly note: (text: string) => void;
-}): Saver<Identity> {
-  let reported = '';
-  return new Saver({
-    ...how,
-    onFailure: (error) => {
+}
+
+const FIRST_WAIT_MS = 5_000;
+const LONGEST_WAIT_MS = 5 * 60_000;
+
+/** At most one attempt runs, and at most one identity waits: the newest. */
+export class TokenSaver {
+  /** The identity not saved yet. In an object, to distinguish two offers of the same one. */
+  private newest: { readonly identity: Identity } | undefined;
+  private readonly saving = new SingleFlight(() => this.attempt());
+  private timer: Timer | undefined;
+  private failures = 0;
+  private reported = '';
+  private ended = false;
+
+  constructor(private readonly options: SaverOptions) {}
+
+  /** Replaces an earlier identity that is not saved yet, without waiting for its retry. Returns at once. */
+  offer(identity: Identity): void {
+    this.newest = { identity };
+    void this.saving.fresh();
+  }
+
+  /** Stops. Resolves after one attempt to save the newest identity; after a failure, at once and without an attempt. */
+  async end(): Promise<void> {
+    this.ended = true;
+    this.timer?.cancel();
+    if (this.failures === 0) await this.saving.idle();
+  }
+
+  private async attempt(): Promise<void> {
+    this.timer?.cancel();
+    const { newest } = this;
+    if (newest === undefined || (this.ended && this.failures > 0)) return;
+    const { save, clock, failed, note } = this.options;
+    try {
+      await save(newest.identity);
+    } catch (error) {
+      const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.failures, 10));
+      this.failures++;
       const text = failed(error);
-      if (text !== reported) note(text);
-      reported = text;
-    },
-    onRecovery: () => {
-      reported = '';
-      note('The renewed token is saved now.');
-    },
-  });
+      if (text !== this.reported) note(text);
+      this.reported = text;
+      if (!this.ended) this.timer = clock.setTimer(wait, () => void this.saving.fresh());
+      return;
+    }
+    if (this.newest === newest) this.newest = undefined;
+    if (this.failures > 0) note('The renewed token is saved now.');
+    this.failures = 0;
+    this.reported = '';
+  }
 }

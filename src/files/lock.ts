@@ -9,17 +9,7 @@
  * higher file. A process that then finds a file that it had not listed has therefore not taken the lock.
  */
 import { randomBytes, randomInt } from 'node:crypto';
-import {
-  lstatSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmdirSync,
-  rmSync,
-  statSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
+import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE, POSIX } from './durable.js';
@@ -118,8 +108,8 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
         end();
         try {
           // Only this file, then the folder only if it is empty: another process may take the lock in between.
-          rmSync(file, { force: true });
-          rmdirSync(path);
+          fs.rmSync(file, { force: true });
+          fs.rmdirSync(path);
         } catch {
           // Taken by another process, or not removable: what is left is no longer touched, and so becomes abandoned.
         }
@@ -148,7 +138,7 @@ function filesOf(path: string, owner: string): LockFiles {
     first: () => randomInt(1, FIRST_MAX),
     create: (number) => {
       try {
-        writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE });
+        fs.writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE });
         return true;
       } catch (error) {
         // ENOENT: its holder has just removed it, with its folder.
@@ -156,16 +146,16 @@ function filesOf(path: string, owner: string): LockFiles {
         throw error;
       }
     },
-    remove: (number) => rmSync(fileOf(number), { force: true }),
+    remove: (number) => fs.rmSync(fileOf(number), { force: true }),
   };
 }
 
 function makeFolder(path: string): void {
   if (made(path)) return;
-  const found = ifThereSync(() => lstatSync(path));
+  const found = ifThereSync(() => fs.lstatSync(path));
   // Earlier versions used a file of this name.
   if (found?.isFile() === true) {
-    rmSync(path, { force: true });
+    fs.rmSync(path, { force: true });
     return void made(path);
   }
   const user = process.getuid?.();
@@ -177,7 +167,7 @@ function makeFolder(path: string): void {
 /** Creates the folder; false where the path exists. */
 function made(path: string): boolean {
   try {
-    mkdirSync(path, { mode: FOLDER_MODE });
+    fs.mkdirSync(path, { mode: FOLDER_MODE });
     return true;
   } catch (error) {
     if (errorCode(error) === 'EEXIST') return false;
@@ -187,7 +177,7 @@ function made(path: string): boolean {
 
 /** A folder this small is read by one system call, and so at one moment. */
 function numbersIn(path: string): number[] {
-  const names = ifThereSync(() => readdirSync(path)) ?? [];
+  const names = ifThereSync(() => fs.readdirSync(path)) ?? [];
   return names.flatMap((name) => (/^[1-9]\d{0,14}$/.test(name) ? [Number(name)] : []));
 }
 
@@ -198,7 +188,7 @@ function holder(path: string): { readonly file: string; readonly found: string }
   return found === undefined ? undefined : { file, found };
 }
 
-const contentOf = (file: string): string | undefined => ifThereSync(() => readFileSync(file, 'utf8'));
+const contentOf = (file: string): string | undefined => ifThereSync(() => fs.readFileSync(file, 'utf8'));
 
 function pidOf(found: string | undefined): number | undefined {
   const pid = Number((found ?? '').split(' ')[0]);
@@ -230,7 +220,7 @@ export function isAlive(pid: number): boolean {
  * Time between the last touch and now, ms; the absolute value, since a clock may be set back. By the machine's clock,
  * which the file system uses, not by an injected one.
  */
-const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - statSync(file).mtimeMs));
+const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - fs.statSync(file).mtimeMs));
 
 /** Whether another process has created a higher file, or has removed this one (and perhaps the whole lock since). */
 function isLost({ path, number, owner }: { readonly path: string; readonly number: number; readonly owner: string }) {
@@ -244,7 +234,7 @@ function isLost({ path, number, owner }: { readonly path: string; readonly numbe
 
 function touch(file: string, at: Date): void {
   try {
-    utimesSync(file, at, at);
+    fs.utimesSync(file, at, at);
   } catch {
     // Removed by hand, or a full or read-only disk: the work continues; another process may take the lock.
   }

@@ -7,6 +7,7 @@ import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises
 import { dirname } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from './durable.js';
+import { readBytes } from './read.js';
 import { ifThere } from './there.js';
 
 /** The file is refused: its content may be another user's. The message names it. */
@@ -61,16 +62,25 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
   }
   try {
     await restrict(handle, path, warn);
-    const buffer = Buffer.alloc(max + 1);
-    let length = 0;
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, length, buffer.length - length, null);
-      if (bytesRead === 0) return buffer.subarray(0, length);
-      length += bytesRead;
-      if (length > max) throw new PrivateFileError(path, `is longer than ${max} bytes`);
-    }
+    const bytes = await readBytes(handle, 0, max + 1);
+    if (bytes.length > max) throw new PrivateFileError(path, `is longer than ${max} bytes`);
+    return bytes;
   } finally {
     await handle.close();
+  }
+}
+
+/** The value in a private JSON file, as `read` returns it; undefined where there is none, or it is damaged or unsafe. */
+export async function readPrivateJson<T>(
+  path: string,
+  max: number,
+  read: (value: unknown, path: string) => T,
+): Promise<T | undefined> {
+  try {
+    const stored = await readPrivate(path, max, () => undefined);
+    return stored === undefined ? undefined : read(JSON.parse(stored.toString('utf8')), path);
+  } catch {
+    return undefined;
   }
 }
 

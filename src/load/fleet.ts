@@ -3,6 +3,7 @@ import { certifyDevice } from '../crypto/device.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { delay, systemClock } from '../protocol/clock.js';
+import { forEach } from '../protocol/for-each.js';
 import { KEY_BYTES } from '../protocol/limits.js';
 import { ProtocolError } from '../sdk/errors.js';
 import { array, boolean, bytes as bytesOf, nullable, object, string, ulidText, type Read } from '../sdk/reader.js';
@@ -39,7 +40,6 @@ export const asDevice = ({ host, devices }: FleetTenant, request: TargetRequest,
 
 /** Names of test tenants, and of bins in tenants that are not the run's own. */
 export const PREFIX = 'load-';
-const MADE_AT_ONCE = 8;
 /** How long to wait for instances that did not make a tenant to learn of it, which takes seconds, ms. */
 const KNOWN_WITHIN_MS = 15_000;
 const ASK_EVERY_MS = 250;
@@ -52,26 +52,6 @@ function freshDevice(sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, '
   const { publicKey } = sodium.boxKeyPair();
   const id = ulid(systemClock.now(), (length) => sodium.random(length));
   return { id, publicKey, cert: certifyDevice(sodium, masterKey, { id, publicKey }) };
-}
-
-/** Runs `work` for each item, `atOnce` at a time. A failure is thrown once all work under way has ended; no more begins. */
-export async function forEach<T>(
-  items: readonly T[],
-  work: (item: T, at: number) => Promise<void>,
-  atOnce = MADE_AT_ONCE,
-): Promise<void> {
-  let next = 0;
-  const lane = async (): Promise<void> => {
-    while (next < items.length) await work(items[next] as T, next++);
-  };
-  const lanes = Array.from({ length: Math.min(atOnce, items.length) }, () =>
-    lane().catch((error: unknown) => {
-      next = items.length;
-      throw error;
-    }),
-  );
-  const failed = (await Promise.allSettled(lanes)).find((one) => one.status === 'rejected');
-  if (failed !== undefined) throw failed.reason;
 }
 
 /** How tenants are made. */

@@ -1,7 +1,7 @@
 /** Orders of the coordinator to the processes of a run, their reports, and the processes of this machine. */
 import { fork } from 'node:child_process';
+import { forEach } from '../protocol/for-each.js';
 import { sanitizeText } from '../protocol/sanitize.js';
-import { forEach } from './fleet.js';
 import type { Tick } from './meter.js';
 import type { Plan, Share } from './plan.js';
 import type { Access, PartResult } from './worker.js';

@@ -5,6 +5,7 @@ import { delay, systemClock } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { backoffMs, RETRY, RETRY_AFTER_MAX_MS } from '../sdk/platform.js';
+import { readCapped } from '../terminal/read-capped.js';
 
 /** A request to the target. Its path begins with `/`. */
 export interface TargetRequest {
@@ -184,14 +185,9 @@ export async function withTarget<T>(url: string, work: (target: Target) => Promi
 }
 
 async function readAll(incoming: IncomingMessage): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of incoming as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > REPLY_MAX) throw Object.assign(new Error(), { code: 'too_large' });
-    chunks.push(chunk);
-  }
-  return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
+  const { bytes, whole } = await readCapped(incoming, REPLY_MAX);
+  if (!whole) throw Object.assign(new Error(), { code: 'too_large' });
+  return bytes;
 }
 
 function json(bytes: Buffer): unknown {

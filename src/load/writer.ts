@@ -10,7 +10,7 @@ import { blobAddress, uploadHeaders } from '../sdk/blobs/exchange.js';
 import { count, nonEmpty, object, record, string } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { readItem, writeBody } from '../sdk/wire.js';
-import { cappedBody } from '../terminal/capped-body.js';
+import { cappedBody } from '../terminal/read-capped.js';
 import { asDevice, type FleetTenant } from './fleet.js';
 import { nowUs, type Entry, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';

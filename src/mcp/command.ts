@@ -1,6 +1,5 @@
 /** The commands of `service-mcp`: parsing, dispatch and exit codes. */
 import { existsSync } from 'node:fs';
-import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import type { Identity } from '../sdk/identity.js';
 import { releaseText } from '../terminal/output.js';
@@ -13,12 +12,10 @@ import type { CommandContext } from './context.js';
 import { failureOf, McpError, type McpCode } from './errors.js';
 import { runningInstance } from './lock.js';
 import { pair, passwordsSaid, revokeDevice, withDevice } from './pair.js';
+import type { ServeOptions } from './serve.js';
 
 /** What a process gives its command. */
-interface ProcessContext extends CommandContext {
-  readonly input: Readable;
-  readonly output: Writable;
-}
+type ProcessContext = CommandContext & ServeOptions;
 
 const HELP = `service-mcp: your bins for AI agents, over the Model Context Protocol
 

@@ -65,16 +65,21 @@ export async function loadPairing(keeper: Keeper): Promise<Pairing> {
 /** The device of the pairing. Throws as `loadPairing`. */
 export const loadIdentity = async (keeper: Keeper): Promise<Identity> => (await loadPairing(keeper)).identity;
 
-/** Saves the pairing and replaces any other; durable when it resolves. Resolves with the source of its binding. */
-export const savePairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
-  withLock(keeper, () => stored(keeper, pairing));
-
-/** Saves the pairing if there is none yet: of two concurrent `pair` commands one fails with `already_paired`. */
-export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
+/**
+ * Saves the pairing, bound to the best identifier available; durable when it resolves. Resolves with the source of its
+ * binding. `keep`: fails with `already_paired` where there is one, so that of two concurrent `pair` commands one fails.
+ */
+export const savePairing = (
+  keeper: Keeper,
+  pairing: Pairing,
+  existing: 'replace' | 'keep' = 'replace',
+): Promise<MachineSource> =>
   withLock(keeper, async () => {
-    const file = await readConfig(keeper.paths, keeper.note);
-    if (file === undefined) return stored(keeper, pairing);
-    throw new McpError('already_paired', 'this machine was paired meanwhile');
+    if (existing === 'keep' && (await readConfig(keeper.paths, keeper.note)) !== undefined)
+      throw new McpError('already_paired', 'this machine was paired meanwhile');
+    const machine = await keeper.paths.machine.best();
+    await write(keeper, pairing, machine);
+    return machine.source;
   });
 
 /**
@@ -128,13 +133,6 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
     // No cause: the parser's message quotes the file.
   }
   throw damaged(paths, 'is not a pairing that this program wrote: it is damaged');
-}
-
-/** Writes the pairing, bound to the best identifier available. */
-async function stored(keeper: Keeper, pairing: Pairing): Promise<MachineSource> {
-  const machine = await keeper.paths.machine.best();
-  await write(keeper, pairing, machine);
-  return machine.source;
 }
 
 async function write(

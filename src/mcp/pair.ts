@@ -13,7 +13,7 @@ import { errorCode } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX, PAIR_SESSION_MS } from '../protocol/limits.js';
-import { createPairing, loadIdentity, readConfig, savePairing, type Pairing } from './config-file.js';
+import { loadIdentity, readConfig, savePairing, type Pairing } from './config-file.js';
 import type { CommandContext } from './context.js';
 import { failureOf, McpError } from './errors.js';
 import { withLock } from './lock.js';
@@ -61,7 +61,7 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   await withLock(context, () => Promise.resolve());
   const request = { platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted } as const;
   const identity = await joined(context, request, options);
-  await kept(context, { identity, passwords }, options.force ? savePairing : createPairing);
+  await kept(context, { identity, passwords }, options.force);
   if (before !== undefined) await replaced(context, before);
   terminal.print(`Paired. This machine is ${JSON.stringify(name)}, a device of ${serverUrl}.`);
   terminal.print(passwordsSaid(passwords));
@@ -148,8 +148,7 @@ async function joined(
   const attempt = (): Promise<Identity> => join({ ...request, onDigits, password });
   const mistyped = 'That is not the account password. Try again; the digits will change.';
   try {
-    // A retry would read the same password from the file, and the server counts each attempt.
-    return await (passwordFile === undefined ? forgiving(context, attempt, mistyped) : attempt());
+    return await forgiving(context, passwordFile, attempt, mistyped);
   } catch (error) {
     const failure = failureOf(error);
     if (failure.code !== 'interrupted') throw error;
@@ -205,10 +204,10 @@ class Waiting {
 }
 
 /** Saves the pairing. If that fails, the new device is revoked, since its keys are lost. */
-async function kept(context: CommandContext, pairing: Pairing, keep: typeof savePairing): Promise<void> {
+async function kept(context: CommandContext, pairing: Pairing, force: boolean): Promise<void> {
   const { identity } = pairing;
   try {
-    const source = await keep(context, pairing);
+    const source = await savePairing(context, pairing, force ? 'replace' : 'keep');
     if (source !== 'host-name') return;
     context.note(
       'Warning: this machine has no identifier, so the pairing is bound to the host and user names. ' +

@@ -20,7 +20,7 @@ import { ToolServer } from './server.js';
 import { toolsOf } from './tools.js';
 import { Vault } from './vault.js';
 
-interface ServeOptions extends Context {
+export interface ServeOptions extends Context {
   readonly input: Readable;
   readonly output: Writable;
 }

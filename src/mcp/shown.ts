@@ -117,11 +117,7 @@ export class Sheet {
   }
 
   /** The payload, uncut or with its long texts cut. `whole`: characters that count against `WHOLE_MAX`. */
-  private fitted(payload: JsonObject | null): {
-    readonly payload: ItemOutput['payload'];
-    readonly cut: string[];
-    readonly whole: number;
-  } {
+  private fitted(payload: JsonObject | null) {
     if (payload === null) return { payload, cut: [], whole: 0 };
     const size = JSON.stringify(payload).length;
     if (size <= this.whole || this.items.length === 0) return { payload: { ...payload }, cut: [], whole: size };

@@ -4,8 +4,10 @@ import type { z } from 'zod';
 import { holdsFile, shapedPayload, detectPayload } from '../sdk/payloads/shapes.js';
 import { ClientError, isTransient } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
+import { abortable } from '../sdk/platform.js';
 import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
+import { forEach } from '../protocol/for-each.js';
 import type { ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
 import { binText, type BinFacts } from './bin-scope.js';
@@ -210,20 +212,11 @@ function expectWaiting(signal: AbortSignal): void {
   if (signal.aborted) throw new ClientError('cancelled', 'the call was cancelled');
 }
 
-async function refreshed({ vault }: Pick<Tooling, 'vault'>, call: ToolCall): Promise<Fresh> {
-  const { signal } = call;
-  expectWaiting(signal);
-  let stop = (): void => undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    stop = () => reject(new ClientError('cancelled', 'the call was cancelled'));
-    signal.addEventListener('abort', stop, { once: true });
-  });
-  try {
-    // A cancelled call does not stop the reading: other calls share it.
-    return await Promise.race([vault.refresh(call.progress), aborted]);
-  } finally {
-    signal.removeEventListener('abort', stop);
-  }
+async function refreshed({ vault }: Pick<Tooling, 'vault'>, { signal, progress }: ToolCall): Promise<Fresh> {
+  const expectCall = (): void => expectWaiting(signal);
+  expectCall();
+  // A cancelled call does not stop the reading: other calls share it.
+  return abortable(vault.refresh(progress), [signal], expectCall);
 }
 
 async function answer(
@@ -300,9 +293,6 @@ function lackText({ missing }: Vault): string {
   return `The server counts other versions of items than it hands out.${gone} ${WITHHOLDING}`;
 }
 
-/** Concurrent requests for blob URLs. */
-const URLS_AT_ONCE = 8;
-
 type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
 
 /**
@@ -313,27 +303,20 @@ type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
  */
 async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<ReadonlyMap<string, BlobLink>> {
   const links = new Map<string, BlobLink>();
-  const left = views.flatMap(({ id, blob }) => (blob === null ? [] : [{ id, holds: blob.holds }]));
+  const linked = views.flatMap(({ id, blob }) => (blob === null ? [] : [{ id, holds: blob.holds }]));
   let trouble: McpError | undefined;
-  const work = async (): Promise<void> => {
-    for (let next = left.shift(); next !== undefined; next = left.shift()) {
-      const { id, holds } = next;
-      if (trouble !== undefined) {
-        links.set(id, noLink(trouble, holds));
-        continue;
-      }
-      try {
-        const { url, size, expiresAt } = await vault.reader.blobUrl(id);
-        links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
-      } catch (error) {
-        if (error instanceof ClientError) throw error;
-        const failure = toolFailure(error);
-        if (isTransient(error)) trouble = failure;
-        links.set(id, noLink(failure, holds));
-      }
+  await forEach(linked, async ({ id, holds }) => {
+    if (trouble !== undefined) return void links.set(id, noLink(trouble, holds));
+    try {
+      const { url, size, expiresAt } = await vault.reader.blobUrl(id);
+      links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
+    } catch (error) {
+      if (error instanceof ClientError) throw error;
+      const failure = toolFailure(error);
+      if (isTransient(error)) trouble = failure;
+      links.set(id, noLink(failure, holds));
     }
-  };
-  await Promise.all(Array.from({ length: URLS_AT_ONCE }, work));
+  });
   return links;
 }
 

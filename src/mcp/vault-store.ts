@@ -8,7 +8,7 @@
 import type { ItemView } from '../sdk/events.js';
 import { searchedText } from '../sdk/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
-import { MemoryStore, type Batch, type Entry, type Held, type QuarantineReason } from '../sdk/store/store.js';
+import { MemoryStore, type Batch, type Entry, type QuarantineReason, type Tallied } from '../sdk/store/store.js';
 import { timeOfUlid } from '../sdk/ulid.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
@@ -41,33 +41,17 @@ interface Slot extends Card {
 /** A record names the owner and the generation of its store; these records never leave this store, so any will do. */
 const AT = { owner: 0, generation: 0 } as const;
 
-/** Uses the outbox and the cursor of `MemoryStore`; entries are kept here instead. */
+/** A `MemoryStore` whose entries are kept here. */
 export class VaultStore extends MemoryStore {
   private readonly slots = new Map<string, Slot>();
   /** Deleted items without content: twice the version, plus one if the delete had a valid tag. */
   private readonly gone = new Map<string, number>();
   /** Bin ids, interned: thousands of items are in a few bins, and one string for each id saves memory. */
   private readonly interned = new Map<string, string>();
-  private counted: Held = { itemCount: 0, versionSum: 0 };
 
   /** `onApplied` is called after each batch with the number of items in the server's history. */
   constructor(private readonly onApplied: (items: number) => void = () => undefined) {
     super();
-  }
-
-  override get(id: string): Promise<Entry | undefined> {
-    return Promise.resolve(this.entry(id));
-  }
-
-  override async *entries(): AsyncGenerator<Entry> {
-    for (const id of [...this.slots.keys(), ...this.gone.keys()]) {
-      const entry = await this.get(id);
-      if (entry !== undefined) yield entry;
-    }
-  }
-
-  override held(): Promise<Held> {
-    return Promise.resolve(this.counted);
   }
 
   binIds(): Promise<ReadonlySet<string>> {
@@ -76,11 +60,9 @@ export class VaultStore extends MemoryStore {
     return Promise.resolve(ids);
   }
 
-  override apply({ forgetVersions, entries = [], ...rest }: Batch): Promise<void> {
-    if (forgetVersions === true) this.forgetVersions();
-    for (const entry of entries) this.put(entry);
-    this.onApplied(this.counted.itemCount);
-    return super.apply(rest);
+  override async apply(batch: Batch): Promise<void> {
+    await super.apply(batch);
+    this.onApplied((await this.held()).itemCount);
   }
 
   /** All items that are not deleted, in no particular order. */
@@ -118,7 +100,11 @@ export class VaultStore extends MemoryStore {
     return this.slots.get(id)?.text;
   }
 
-  private entry(id: string): Entry | undefined {
+  protected override ids(): readonly string[] {
+    return [...this.slots.keys(), ...this.gone.keys()];
+  }
+
+  protected override entry(id: string): Entry | undefined {
     const slot = this.slots.get(id);
     if (slot !== undefined) return { ...decoded(slot), version: slot.version };
     const gone = this.gone.get(id);
@@ -126,21 +112,25 @@ export class VaultStore extends MemoryStore {
     return { id, version: Math.floor(gone / 2), state: 'deleted', tagged: gone % 2 === 1, kept: null };
   }
 
-  private put(entry: Entry): void {
+  protected override replace(entry: Entry): Tallied | undefined {
     const { id, version } = entry;
     const before = this.slots.get(id);
-    this.count(before, -1);
     if (entry.state === 'deleted' && entry.kept === null) {
       this.slots.delete(id);
       this.gone.set(id, version * 2 + Number(entry.tagged));
-      return;
+      return before;
     }
     this.gone.delete(id);
     const record = encodeEntry(entry, AT.generation, AT.owner);
     const slot: Slot = { ...this.cardOf(entry), state: entry.state, record, text: undefined };
     if (before !== undefined && sameContent(before, entry)) slot.text = before.text;
     this.slots.set(id, slot);
-    this.count(slot, 1);
+    return before;
+  }
+
+  protected override forgetVersions(): void {
+    for (const slot of this.slots.values()) slot.version = 0;
+    for (const [id, gone] of this.gone) this.gone.set(id, gone % 2);
   }
 
   private cardOf(entry: Entry): Card {
@@ -164,18 +154,6 @@ export class VaultStore extends MemoryStore {
     if (this.interned.size >= INTERNED_MAX) this.interned.clear();
     this.interned.set(id, id);
     return id;
-  }
-
-  private forgetVersions(): void {
-    for (const slot of this.slots.values()) slot.version = 0;
-    for (const [id, gone] of this.gone) this.gone.set(id, gone % 2);
-    this.counted = { itemCount: 0, versionSum: 0 };
-  }
-
-  private count(slot: Slot | undefined, sign: 1 | -1): void {
-    if (slot === undefined || slot.state === 'deleted' || slot.version === 0) return;
-    const { itemCount, versionSum } = this.counted;
-    this.counted = { itemCount: itemCount + sign, versionSum: versionSum + sign * slot.version };
   }
 }
 

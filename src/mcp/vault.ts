@@ -8,11 +8,10 @@ import type { DeviceEvents } from '../sdk/events.js';
 import type { Identity } from '../sdk/identity.js';
 import type { Platform } from '../sdk/platform.js';
 import type { Stored } from '../sdk/replies.js';
-import type { Held } from '../sdk/store/store.js';
-import { ulid } from '../sdk/ulid.js';
+import { sameHeld } from '../sdk/store/store.js';
+import { compareCounts, lackingIn } from '../sdk/sync.js';
 import type { PutRequest } from '../sdk/writer.js';
-import { tokenSaver } from '../device/token-saver.js';
-import type { Saver } from '../files/saver.js';
+import { TokenSaver } from '../device/token-saver.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
@@ -43,8 +42,6 @@ export interface Fresh {
   readonly complete: boolean | null;
 }
 
-/** Attempts to compare while the history keeps changing. */
-const COMPARE_MAX = 3;
 /** Minimum time between two full readings for the same difference. */
 const LOOK_AGAIN_MS = 5 * 60_000;
 /** Most messages that are kept for the next answer. */
@@ -67,13 +64,13 @@ export class Vault {
   /** Time of the last full reading, ms. */
   private lookedAt = -Infinity;
   private lastProblem = '';
-  private readonly saver: Saver<Identity>;
+  private readonly saver: TokenSaver;
   private device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
     this.store = new VaultStore((items) => this.progressed(items));
-    this.saver = tokenSaver({
+    this.saver = new TokenSaver({
       save: options.keep,
       clock: options.platform.clock,
       // Not fatal: otherwise the next start renews the token with the device's key.
@@ -146,9 +143,7 @@ export class Vault {
 
   /** Writes a new item. `signal` aborts its upload, nothing later. Throws as `Writer.put`. */
   put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
-    const { clock, sodium } = this.options.platform;
-    const id = ulid(clock.now(), (length) => sodium.random(length));
-    return this.changing(this.device.put({ ...item, id }));
+    return this.changing(this.device.put(item));
   }
 
   /** Deletes an item. Throws as `Writer.delete`. */
@@ -181,30 +176,19 @@ export class Vault {
    * `LOOK_AGAIN_MS`.
    */
   private async compared(): Promise<boolean | null> {
-    for (let tries = 0; tries < COMPARE_MAX; tries++) {
-      const { server } = await this.device.me();
-      const { headVersion, versionSum, itemCount, epoch } = server;
-      if (headVersion === null || versionSum === null || epoch === null) return null;
-      const cursor = await this.store.cursor();
-      if (cursor.since !== headVersion || cursor.epoch !== epoch) {
-        await this.device.pull();
-        continue;
-      }
-      const held = await this.store.held();
-      const lacking = { itemCount: itemCount - held.itemCount, versionSum: versionSum - held.versionSum };
-      if (lacking.itemCount === 0 && lacking.versionSum === 0) {
-        this.missing = null;
-        return true;
-      }
+    const { device, store } = this;
+    const found = await compareCounts({ store, me: device.me, catchUp: device.pull });
+    if (found === null) return null;
+    let complete: boolean | null = found.complete;
+    if (!complete) {
       const now = this.options.platform.clock.now();
-      const known = this.missing !== null && sameLack(this.missing.lacking, lacking);
+      const known = this.missing !== null && sameHeld(this.missing.lacking, lackingIn(found.at, found.held));
       if (known && Math.abs(now - this.lookedAt) < LOOK_AGAIN_MS) return false;
       this.lookedAt = now;
-      const complete = await this.device.check();
-      if (complete === true) this.missing = null;
-      return complete;
+      complete = await device.check();
     }
-    return null;
+    if (complete === true) this.missing = null;
+    return complete;
   }
 
   private progressed(items: number): void {
@@ -239,6 +223,3 @@ export class Vault {
     this.lastProblem = text;
   }
 }
-
-const sameLack = (one: Held, other: Held): boolean =>
-  one.itemCount === other.itemCount && one.versionSum === other.versionSum;

@@ -5,6 +5,18 @@ const utf8 = new TextEncoder();
 /** Text as UTF-8 bytes. */
 export const text = (value: string): Uint8Array => utf8.encode(value);
 
+/** Keeps a byte order mark: a text must come back byte for byte. */
+const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** UTF-8 bytes as text; undefined for other bytes. */
+export function utf8Text(bytes: Uint8Array): string | undefined {
+  try {
+    return strict.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
 export function concat(parts: readonly Uint8Array[]): Uint8Array {
   const out = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;

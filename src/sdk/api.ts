@@ -143,7 +143,8 @@ export class DeviceApi extends Endpoints {
     this.ask('/password', replies.unread, { method: 'DELETE', body: { currentPassword } });
 }
 
-const GLYPHS: readonly string[] = ['laptop', 'phone', 'tablet', 'globe'] satisfies Glyph[];
+/** The glyphs that the server accepts. */
+export const GLYPHS: readonly Glyph[] = ['laptop', 'phone', 'tablet', 'globe'];
 
-/** True for a glyph that the server accepts. */
-export const isGlyph = (value: string): value is Glyph => GLYPHS.includes(value);
+/** True for one of `GLYPHS`. */
+export const isGlyph = (value: string): value is Glyph => GLYPHS.some((glyph) => glyph === value);

@@ -14,7 +14,7 @@ import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { ClientError, isTransient, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
-import type { DeviceEntry } from './replies.js';
+import { devicesJson, type DeviceEntry } from './replies.js';
 import type { Core } from './core.js';
 
 /**
@@ -219,9 +219,4 @@ const isActive = ({ revokedAt }: DeviceEntry): boolean => revokedAt === null;
 
 /** The fields whose change notifies subscribers: all but `lastSeenAt`. */
 const listText = (devices: readonly DeviceEntry[]): string =>
-  JSON.stringify(
-    devices.map(({ id, name, glyph, pairedAt, revokedAt, online, current, pubkey, cert }) => [
-      ...[id, name, glyph, pairedAt, revokedAt, online, current],
-      ...[toBase64Url(pubkey), cert === null ? null : toBase64Url(cert)],
-    ]),
-  );
+  JSON.stringify(devicesJson(devices).map((device) => ({ ...device, lastSeenAt: null })));

@@ -127,11 +127,10 @@ export class DeviceStatusReader {
   pending(): DeviceStatus['pending'] {
     const all = this.options.outbox.all();
     const waiting = all.filter(({ version }) => version === null);
-    const made = waiting.flatMap((change) => {
-      // Without `madeAt` (the store does not keep it), the `ts` of a write is close enough.
-      const at = change.madeAt ?? (change.kind === 'write' && !change.rewrap ? change.row.ts : undefined);
-      return at === undefined ? [] : [at];
-    });
+    // Without `madeAt` (the store does not keep it), the `ts` of a write is close enough.
+    const made = waiting.flatMap(
+      (change) => change.madeAt ?? (change.kind === 'write' && !change.rewrap ? change.row.ts : []),
+    );
     const oldest = made.length === 0 ? null : made.reduce((one, other) => Math.min(one, other));
     // The clock may have been set back since.
     const oldestAgeMs = oldest === null ? null : Math.max(0, this.options.clock.now() - oldest);

@@ -11,7 +11,7 @@ import { BegunUploads, type BegunUpload } from './blobs/begun.js';
 import type { BlobReadOptions, TransferOptions } from './blobs/source.js';
 import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
-import { SavableIdentity, type Identity, type Token } from './identity.js';
+import { SavableIdentity, type Identity } from './identity.js';
 import { ItemReader } from './item-reader.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
@@ -410,20 +410,16 @@ export class Device {
 
 type Parts = ReturnType<typeof assemble>;
 
-/** Creates all parts of a device, none of them started. `hooks`: how the parts report back to the device. */
+/** How the parts report back to the device. */
+type Hooks = Pick<ConstructorParameters<typeof Session>[0], 'onToken' | 'onRevoked'> &
+  Pick<ConstructorParameters<typeof ReconnectingSocket>[0], 'onFrame'> &
+  Pick<ConstructorParameters<typeof Sync>[0], 'halt' | 'refresh'>;
+
+/** Creates all parts of a device, none of them started. */
 function assemble(
   { platform, devices }: DeviceOptions,
   base: Pick<Core, 'identity' | 'store' | 'outbox' | 'emit' | 'lifetime'>,
-  hooks: {
-    readonly onToken: (token: Token) => void;
-    readonly onRevoked: () => void;
-    /** `size`: characters of its text. */
-    readonly onFrame: (frame: Frame, size: number) => void;
-    /** Stops reading from the server. */
-    readonly halt: (error: ProtocolError) => void;
-    /** Reads bins and devices again, which are not part of the item stream. */
-    readonly refresh: () => Promise<void>;
-  },
+  hooks: Hooks,
 ) {
   const { identity, emit, lifetime } = base;
   const http = new Http({ ...platform, baseUrl: identity.serverUrl, lifetime });

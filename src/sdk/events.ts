@@ -152,6 +152,15 @@ export type Listener<N extends EventName> = (event: DeviceEvents[N]) => void;
 /** Emits an event. */
 export type Emit = <N extends EventName>(name: N, event: DeviceEvents[N]) => void;
 
+/** Calls a listener. What it throws goes to `report`, and affects nothing else. */
+export function notify(report: (error: Error) => void, listener: () => void): void {
+  try {
+    listener();
+  } catch (error) {
+    report(asError(error));
+  }
+}
+
 /**
  * Listeners by event. A listener that throws affects neither the others nor the emitter; its error goes to `report`.
  */
@@ -169,12 +178,7 @@ export class Emitter {
   }
 
   readonly emit: Emit = (name, event) => {
-    for (const listener of [...(this.listeners.get(name) ?? [])]) {
-      try {
-        (listener as Listener<typeof name>)(event);
-      } catch (error) {
-        this.report(asError(error));
-      }
-    }
+    for (const listener of [...(this.listeners.get(name) ?? [])])
+      notify(this.report, () => (listener as Listener<typeof name>)(event));
   };
 }

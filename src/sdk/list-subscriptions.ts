@@ -1,6 +1,6 @@
 /** Subscriptions of a list: the current list first, then each one that differs. */
-import { asError } from '../protocol/error-code.js';
 import { ClientError } from './errors.js';
+import { notify } from './events.js';
 
 /** A subscription, until it is closed. */
 export interface Subscription<T> {
@@ -69,10 +69,6 @@ export class ListSubscriptions<T> {
     if (subscriber.current !== undefined && text === subscriber.text) return;
     subscriber.current = list;
     subscriber.text = text;
-    try {
-      subscriber.listener(list);
-    } catch (error) {
-      this.onProblem(asError(error));
-    }
+    notify(this.onProblem, () => subscriber.listener(list));
   }
 }

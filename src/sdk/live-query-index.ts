@@ -13,7 +13,7 @@ import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
-import type { ItemView } from './events.js';
+import { notify, type ItemView } from './events.js';
 import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
 import type { Seen } from './outbox.js';
@@ -21,7 +21,7 @@ import { yieldToEventLoop } from './platform.js';
 import { changesBetween, found, Matches, planOf, sameHead, sameTag, searchedText, windowOf } from './query.js';
 import type { QueryFilter, QueryUpdate, QueryWindow } from './query.js';
 import { viewOf } from './merge-rules.js';
-import { headOf, tagOf, type Head } from './store/store.js';
+import { headOf, place, tagOf, type Head } from './store/store.js';
 import type { Core } from './core.js';
 
 /** Most open queries of a device. */
@@ -211,7 +211,7 @@ export class LiveQueryIndex {
   private count(): void {
     if (this.counters.size === 0) return;
     const counts = this.counted();
-    for (const listener of [...this.counters]) this.tell(() => listener(counts));
+    for (const listener of [...this.counters]) notify(this.options.onProblem, () => listener(counts));
   }
 
   /** Rebuilds the index, including changes that were not reported. */
@@ -302,15 +302,7 @@ export class LiveQueryIndex {
     live.tags = new Map(heads.map(({ id, tag }) => [id, tag]));
     live.last = update;
     const differs = update.changes.length > 0 || last?.total !== update.total || last.offset !== offset;
-    if (differs && this.queries.has(live)) this.tell(() => live.listener(update));
-  }
-
-  private tell(listener: () => void): void {
-    try {
-      listener();
-    } catch (error) {
-      this.options.onProblem(asError(error));
-    }
+    if (differs && this.queries.has(live)) notify(this.options.onProblem, () => live.listener(update));
   }
 
   /**
@@ -373,12 +365,6 @@ export class LiveQueryIndex {
 }
 
 type Named = Seen & { readonly id: string };
-
-/** Replaces a head; undefined: there is none. */
-function place(heads: Map<string, Head>, id: string, head: Head | undefined): void {
-  if (head === undefined) heads.delete(id);
-  else heads.set(id, head);
-}
 
 /** The changes from one index to another. */
 const differences = (

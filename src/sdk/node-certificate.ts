@@ -50,12 +50,15 @@ const nameOf = (subject: PeerCertificate['subject'] | undefined): string =>
 const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
   oneLine(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
+/** Host and port to connect to. */
+export function targetOf(url: string) {
+  const { hostname, port, protocol } = new URL(url);
+  const tls = protocol === 'https:';
+  return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? (tls ? 443 : 80) : Number(port), tls };
+}
+
 /** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
-export function handshake(target: { readonly host: string; readonly port: number }): {
-  readonly done: Promise<Shown>;
-  readonly end: () => void;
-} {
-  const { host, port } = target;
+export function handshake({ host, port }: { readonly host: string; readonly port: number }) {
   const named = isIP(host) === 0 ? { servername: host } : {};
   const socket = connect({ host, port, ...named, rejectUnauthorized: false });
   // An error after the handshake concerns nobody, and must not end the process.
@@ -149,9 +152,8 @@ const certificateCode = (error: unknown): string | undefined =>
 
 /** The faults as text; undefined where the second handshake shows none. */
 async function describeFaults(url: string, now: number): Promise<string | undefined> {
-  const { hostname, port } = new URL(url);
-  const host = hostname.replace(/^\[|\]$/g, '');
-  const { done, end } = handshake({ host, port: port === '' ? 443 : Number(port) });
+  const { host, port } = targetOf(url);
+  const { done, end } = handshake({ host, port });
   try {
     const shown = await within(systemClock, LOOK_WITHIN_MS, done, undefined);
     const faults = shown === undefined ? [] : faultsOf(shown, { host, now });

@@ -11,6 +11,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { BLOB_CHUNK_BYTES } from '../crypto/blob-stream.js';
 import { expectFree, FILE_MODE, isOpenToOthers, placeFile, POSIX, syncFolder, tempSibling } from '../files/durable.js';
 import { tryLock, type FileLock } from '../files/lock.js';
+import { readBytes } from '../files/read.js';
 import { errorCode } from '../protocol/error-code.js';
 import { isUlid } from '../protocol/ids.js';
 import { AEAD_TAG_BYTES, UPLOAD_PART_BYTES } from '../protocol/limits.js';
@@ -113,9 +114,9 @@ class PartFile implements ChunkPlace {
   async kept(at: number): Promise<KeptChunk | undefined> {
     const { part, kept } = this.files;
     if (kept === undefined) return undefined;
-    const plain = await read(part, at * BLOB_CHUNK_BYTES, BLOB_CHUNK_BYTES);
-    const tag = await read(kept.tags, at * AEAD_TAG_BYTES, AEAD_TAG_BYTES);
-    return plain === undefined || tag === undefined ? undefined : { plain, tag };
+    const plain = await readBytes(part, at * BLOB_CHUNK_BYTES, BLOB_CHUNK_BYTES);
+    const tag = await readBytes(kept.tags, at * AEAD_TAG_BYTES, AEAD_TAG_BYTES);
+    return plain.length < BLOB_CHUNK_BYTES || tag.length < AEAD_TAG_BYTES ? undefined : { plain, tag };
   }
 
   async begin(chunks: number): Promise<void> {
@@ -172,10 +173,7 @@ class PartFile implements ChunkPlace {
 }
 
 /** The files of an earlier run, or empty ones; undefined, with the lock released, where another user may own them. */
-async function filesOf(
-  path: string,
-  lock: FileLock,
-): Promise<{ readonly files: Omit<Files, 'lost'>; readonly size: number } | undefined> {
+async function filesOf(path: string, lock: FileLock) {
   const tagsPath = `${path}.tags`;
   let part: Awaited<ReturnType<typeof ownFile>>;
   let tags: typeof part;
@@ -205,16 +203,6 @@ function lockOf(path: string, lost: AbortController): FileLock | undefined {
     // For example, the folder is missing: opening the file then fails for the same reason.
     return undefined;
   }
-}
-
-async function read(handle: FileHandle, at: number, size: number): Promise<Uint8Array | undefined> {
-  const bytes = new Uint8Array(size);
-  for (let length = 0; length < size;) {
-    const { bytesRead } = await handle.read(bytes, length, size - length, at + length);
-    if (bytesRead === 0) return undefined;
-    length += bytesRead;
-  }
-  return bytes;
 }
 
 async function write(handle: FileHandle, bytes: Uint8Array, at: number): Promise<void> {

@@ -6,7 +6,7 @@ import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { fieldsOf, isSecretField, kindOf } from './payloads/shapes.js';
 import type { ItemView } from './events.js';
 import type { JsonObject } from '../crypto/payload.js';
-import type { Head } from './store/store.js';
+import { place, type Head } from './store/store.js';
 
 /** The filter of a live query. Absent fields do not restrict. */
 export interface QueryFilter {
@@ -121,7 +121,7 @@ export class Matches {
   /** Inserts or moves each item, or removes it where it no longer matches. True where something changed. */
   place(changes: readonly { readonly id: string; readonly head: Head | undefined }[]): boolean {
     if (changes.length > RESORT_ABOVE) {
-      for (const { id, head } of changes) this.keep(id, head);
+      for (const { id, head } of changes) place(this.byId, id, head);
       this.sorted = [...this.byId.values()].sort(this.compare);
       return true;
     }
@@ -132,14 +132,9 @@ export class Matches {
       moved = true;
       if (before !== undefined) this.sorted.splice(this.at(before), 1);
       if (head !== undefined) this.sorted.splice(this.at(head), 0, head);
-      this.keep(id, head);
+      place(this.byId, id, head);
     }
     return moved;
-  }
-
-  private keep(id: string, head: Head | undefined): void {
-    if (head === undefined) this.byId.delete(id);
-    else this.byId.set(id, head);
   }
 
   /** The position of a head, or the position to insert it. */

@@ -6,7 +6,8 @@
  * must not overlap; `Sync` serializes them.
  */
 import type { LiveItem } from '../protocol/item.js';
-import { caughtUp, passed, restarted, type Cursor, type Entry, type Held, type Pending } from './store/store.js';
+import { caughtUp, passed, restarted, sameHeld } from './store/store.js';
+import type { Cursor, Entry, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
 import { MergeRules, isGone, lastGood, sameSig, type Stated } from './merge-rules.js';
@@ -21,12 +22,6 @@ interface Draft {
   burden: number;
   readonly done: Pending[];
   readonly emits: (() => void)[];
-}
-
-/** The store's count; `complete`: it equals the server's. */
-interface Counted {
-  readonly complete: boolean;
-  readonly held: Held;
 }
 
 /** Entries whose versions are forgotten in one batch. */
@@ -124,10 +119,10 @@ export class Replica {
   }
 
   /**
-   * Handles the end of a replay: compares the store with the server's count. Undefined where the server names another
-   * history without a `reset`: the replay must start from 0.
+   * Handles the end of a replay: compares the store with the server's count; `complete`: they are equal. Undefined where
+   * the server names another history without a `reset`: the replay must start from 0.
    */
-  async settle(at: Completeness): Promise<Counted | undefined> {
+  async settle(at: Completeness) {
     const before = await this.options.store.cursor();
     if (caughtUp(before, at) === undefined) return undefined;
     // The cursor stays at the last change. The head is always the version of some item, so it was sent; moving the
@@ -135,19 +130,8 @@ export class Replica {
     await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     this.live = true;
     this.burden.end();
-    const { complete, held } = await this.counted(at);
-    return { complete: complete && before.since === at.version, held };
-  }
-
-  /** Compares the store with the server's count at `at`; undefined where the cursor is at another version. */
-  async compare(at: Completeness): Promise<Counted | undefined> {
-    const { since, epoch } = await this.options.store.cursor();
-    return since === at.version && epoch === at.epoch ? this.counted(at) : undefined;
-  }
-
-  private async counted(at: Held): Promise<Counted> {
     const held = await this.options.store.held();
-    return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
+    return { complete: sameHeld(held, at) && before.since === at.version, held };
   }
 
   /** Handles the end of a listing that started at the cursor: its head and epoch become the cursor. */

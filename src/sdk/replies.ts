@@ -1,5 +1,6 @@
 /** The replies of the endpoints as typed values (the reference, HTTP). */
 import { ApiError, ProtocolError } from './errors.js';
+import { toBase64Url } from '../protocol/base64.js';
 import { BLOB_REF } from '../protocol/ids.js';
 import {
   array,
@@ -49,6 +50,14 @@ const deviceEntry = object({
 export const readDevices = field('devices', array(deviceEntry, DEVICES_MAX));
 /** An entry of the device list, which is only a claim of the server. */
 export type DeviceEntry = Read<typeof deviceEntry>;
+
+/** The entries in the form that `readDevices` reads. */
+export const devicesJson = (devices: readonly DeviceEntry[]) =>
+  devices.map((device) => ({
+    ...device,
+    pubkey: toBase64Url(device.pubkey),
+    cert: device.cert && toBase64Url(device.cert),
+  }));
 
 /** `POST /devices/bootstrap` and `POST /devices/recover`. */
 export const readClaimed = object({ device, token: tokenText });

@@ -30,7 +30,7 @@ import type { Core } from './core.js';
 type Hold = 'reset' | 'owner';
 
 /** The result of a change that was sent: its version, or the refusal. */
-type Outcome = Stored | { readonly error: ApiError };
+type Outcome = Stored | ApiError;
 
 /** A change in the outbox. `outcome`: its version; rejects with the refusal, or `QueuedError` where it has to wait. */
 export interface Submitted {
@@ -66,7 +66,7 @@ const REPORTED_MAX = 16;
  * Refusals that a retry does not change. All others (storage full, tenant suspended, an uncertified device) may be
  * temporary, and must not cost the user a change.
  */
-const FINAL: ReadonlySet<string> = new Set([
+export const FINAL_REFUSALS: ReadonlySet<string> = new Set([
   'validation',
   'unknown_type',
   'item_too_large',
@@ -251,15 +251,13 @@ export class Sender {
         return [expectOutcome(first, await this.single(first, bodies[0] ?? ''))];
       } catch (error) {
         if (isTransient(error) || !(error instanceof ApiError)) throw error;
-        return [{ error }];
+        return [error];
       }
     }
     const results = await this.api.batch(bodies);
     if (results.length !== sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
-    return results.map((result, at) =>
-      result instanceof ApiError ? { error: result } : expectOutcome(sent[at], result),
-    );
+    return results.map((result, at) => (result instanceof ApiError ? result : expectOutcome(sent[at], result)));
   }
 
   /** After a failure no caller waits, so requests are not retried in addition to the backoff of this loop. */
@@ -283,15 +281,14 @@ export class Sender {
     for (const [at, pending] of sent.entries()) {
       const outcome = outcomes[at];
       if (outcome === undefined) continue;
-      if ('error' in outcome) {
-        await this.refused(pending, outcome.error).catch((error: unknown) => failures.push(asError(error)));
+      if (outcome instanceof ApiError) {
+        await this.refused(pending, outcome).catch((error: unknown) => failures.push(asError(error)));
         continue;
       }
       await this.options.outbox.acknowledged(pending, outcome.version);
       const waiter = this.forget(pending.seq);
-      const stored = { id: pending.id, version: outcome.version };
-      waiter?.resolve(stored);
-      if (waiter === undefined && !isRewrap(pending)) this.options.emit('sent', stored);
+      waiter?.resolve(outcome);
+      if (waiter === undefined && !isRewrap(pending)) this.options.emit('sent', outcome);
     }
     if (failures[0] !== undefined) throw failures[0];
   }
@@ -309,7 +306,7 @@ export class Sender {
       refusal = asError(cause);
     }
     if (isTransient(refusal)) throw refusal;
-    const final = refusal instanceof ApiError && FINAL.has(refusal.code);
+    const final = refusal instanceof ApiError && FINAL_REFUSALS.has(refusal.code);
     const tracked = this.track(pending.seq);
     if (final || tracked.waiter !== undefined) return this.dropRefused(pending, refusal);
     // Retried later: the refusal may be temporary, or the user may resolve it.
@@ -407,10 +404,7 @@ const BATCH_GROWTH = 1.25;
 const SLOW_MS = 5_000;
 
 /** As many writes from the front as fit into `most` bytes, with their bodies; at least one, whatever its size. */
-function fitting(
-  ready: readonly Pending[],
-  most: number,
-): { readonly sent: readonly Pending[]; readonly bodies: readonly string[] } {
+function fitting(ready: readonly Pending[], most: number) {
   const sent: Pending[] = [];
   const bodies: string[] = [];
   let bytes = 0;

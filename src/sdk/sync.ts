@@ -5,10 +5,11 @@
 import { asError } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
 import { type Replica, stopsReading } from './replica.js';
-import { unversioned, type Cursor, type Held } from './store/store.js';
+import { sameHeld, unversioned, type Cursor, type Held, type Store } from './store/store.js';
 import { ProtocolError } from './errors.js';
 import type { Listed, Named } from './events.js';
 import type { ReconnectingSocket } from './reconnecting-socket.js';
+import type { Me } from './replies.js';
 import type { Sender } from './sender.js';
 import type { Change, Completeness, Frame } from './wire.js';
 import type { Core } from './core.js';
@@ -168,19 +169,9 @@ export class Sync {
     }
   }
 
-  /** Compares the server's count with the store's at the same version. */
-  private async compared(): Promise<{ at: Completeness; held: Held; complete: boolean } | null> {
-    for (let tries = 0; tries < COMPARE_MAX; tries++) {
-      const { server } = await this.options.api.me();
-      const { headVersion, versionSum, epoch, itemCount } = server;
-      // These fields may be absent.
-      if (headVersion === null || versionSum === null || epoch === null) return null;
-      const at = { version: headVersion, epoch, itemCount, versionSum };
-      const found = await this.options.replica.compare(at);
-      if (found !== undefined) return { at, ...found };
-      await this.pages();
-    }
-    return null;
+  private compared(): ReturnType<typeof compareCounts> {
+    const { api, store } = this.options;
+    return compareCounts({ store, me: () => api.me(), catchUp: () => this.pages() });
   }
 
   /** Runs `work` exclusively: no frames and no other listing are applied meanwhile. */
@@ -254,7 +245,7 @@ export class Sync {
     }
     const { complete, held } = outcome;
     const lacking = lackingIn(at, held);
-    const known = this.reported?.itemCount === lacking.itemCount && this.reported.versionSum === lacking.versionSum;
+    const known = this.reported !== undefined && sameHeld(this.reported, lacking);
     if (!complete && !this.listing && !known) {
       await this.refetch();
       this.listing = true;
@@ -332,7 +323,33 @@ export class Sync {
   }
 }
 
-const lackingIn = (at: Held, held: Held): Held => ({
+/** What the server counts and the store does not have; negative: the store has more. */
+export const lackingIn = (at: Held, held: Held): Held => ({
   itemCount: at.itemCount - held.itemCount,
   versionSum: at.versionSum - held.versionSum,
 });
+
+/**
+ * Compares the server's count with that of the store at the same version; `complete`: they are equal. `catchUp` reads
+ * what the server has beyond the cursor. Null where the server does not report its count, or its history changes too
+ * fast.
+ */
+export async function compareCounts(of: {
+  readonly store: Pick<Store, 'cursor' | 'held'>;
+  readonly me: () => Promise<Me>;
+  readonly catchUp: () => Promise<unknown>;
+}) {
+  for (let tries = 0; tries < COMPARE_MAX; tries++) {
+    const { headVersion, versionSum, epoch, itemCount } = (await of.me()).server;
+    // These fields may be absent.
+    if (headVersion === null || versionSum === null || epoch === null) return null;
+    const at = { version: headVersion, epoch, itemCount, versionSum };
+    const cursor = await of.store.cursor();
+    if (cursor.since === at.version && cursor.epoch === epoch) {
+      const held = await of.store.held();
+      return { at, held, complete: sameHeld(held, at) };
+    }
+    await of.catchUp();
+  }
+  return null;
+}

@@ -133,13 +133,9 @@ export class Writer {
   private expectFields(request: PutRequest, { row }: Latest): void {
     const { type, payload, asIs } = request;
     if (asIs === true || foreignFields(request).length === 0) return;
-    checkedPayload(type, objectOf(payload), this.fieldsOf(row));
-  }
-
-  /** The field names of an item; none where it does not exist or does not decrypt. */
-  private fieldsOf(row: LiveItem | null): readonly string[] {
-    const payload = row && orRefusal(() => openItem(this.options.sodium, row, this.options.reader));
-    return payload === null || payload instanceof CryptoRefusal ? [] : Object.keys(payload);
+    const current = row && orRefusal(() => openItem(this.options.sodium, row, this.options.reader));
+    const others = current === null || current instanceof CryptoRefusal ? [] : Object.keys(current);
+    checkedPayload(type, objectOf(payload), others);
   }
 
   /** The state to overwrite after a conflict; throws `error` where it must not be overwritten. */

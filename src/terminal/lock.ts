@@ -26,7 +26,7 @@ export async function waitForLock(path: string, options: LockOptions): Promise<F
   const { refusal, clock = systemClock, timeoutMs = TIMEOUT_MS, signal, onWait, onLost } = options;
   const began = clock.now();
   for (;;) {
-    const attempt = tryLock(path, onLost === undefined ? {} : { onLost });
+    const attempt = tryLock(path, { onLost });
     if ('lock' in attempt) return attempt.lock;
     const waited = clock.now() - began;
     if (waited >= timeoutMs) throw refusal(attempt.heldBy);

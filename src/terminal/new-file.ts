@@ -20,6 +20,12 @@ export function toUserError(path: string, error: unknown): unknown {
   return error;
 }
 
+/** The result of writing to `path`. Its error is a `CommandError` where the user can do something about it. */
+export const writingTo = <T>(path: string, work: Promise<T>): Promise<T> =>
+  work.catch((error: unknown) => {
+    throw toUserError(path, error);
+  });
+
 /** A file being written; ended by exactly one of `finish` and `abandon`. */
 export class NewFile {
   private constructor(
@@ -34,11 +40,14 @@ export class NewFile {
     const path = resolve(name);
     await NewFile.expectFree(path, force);
     const temporary = tempSibling(path, '.part');
-    try {
-      return new NewFile(path, temporary, await open(temporary, 'wx', FILE_MODE), force);
-    } catch (error) {
-      throw toUserError(path, error);
-    }
+    return new NewFile(path, temporary, await writingTo(path, open(temporary, 'wx', FILE_MODE)), force);
+  }
+
+  /** Writes a whole file. */
+  static async save(name: string, bytes: Uint8Array, force: boolean): Promise<void> {
+    const file = await NewFile.create(name, force);
+    await file.write(bytes);
+    await file.finish();
   }
 
   /** Throws `CommandError` where the name is taken by something that may not be replaced. */
@@ -49,31 +58,31 @@ export class NewFile {
     if (!force) throw taken(name);
   }
 
-  /** Appends bytes. */
-  readonly write = async (bytes: Uint8Array): Promise<void> => {
-    try {
-      await this.handle.appendFile(bytes);
-    } catch (error) {
-      throw toUserError(this.path, error);
-    }
-  };
+  /** Appends bytes. After a failure nothing is left behind. */
+  readonly write = (bytes: Uint8Array): Promise<void> => this.orAbandon(() => this.handle.appendFile(bytes));
 
   /** Makes the file durable and gives it its name. */
-  async finish(): Promise<void> {
-    try {
+  finish(): Promise<void> {
+    return this.orAbandon(async () => {
       await this.handle.sync();
       await this.handle.close();
       await placeFile(this.temporary, this.path, this.force ? 'replace' : 'keep');
       await syncFolder(dirname(this.path));
+    });
+  }
+
+  /** Removes the temporary file. No-op after a failure of `write` or `finish`. */
+  async abandon(): Promise<void> {
+    await this.handle.close().catch(() => undefined);
+    await rm(this.temporary, { force: true });
+  }
+
+  private async orAbandon(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
     } catch (error) {
       await this.abandon();
       throw toUserError(this.path, error);
     }
-  }
-
-  /** Removes the temporary file. */
-  async abandon(): Promise<void> {
-    await this.handle.close().catch(() => undefined);
-    await rm(this.temporary, { force: true });
   }
 }

@@ -4,6 +4,7 @@
  */
 import { stripVTControlCharacters } from 'node:util';
 import { askLine, type Asking } from './ask.js';
+import { readCapped } from './read-capped.js';
 import type { Failure } from './failure.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
 import type { ProgramCall } from './program.js';
@@ -151,15 +152,9 @@ const screenOf = (stream: NodeJS.WriteStream, fd: number): Screen | undefined =>
   stream.isTTY ? { fd, write: (sequence) => void stream.write(sequence) } : undefined;
 
 async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of input) {
-    const bytes = Buffer.from(chunk as Uint8Array);
-    size += bytes.length;
-    if (size > max) throw usageError(`standard input is larger than ${max} bytes`);
-    chunks.push(bytes);
-  }
-  return Buffer.concat(chunks);
+  const { bytes, whole } = await readCapped(input, max);
+  if (!whole) throw usageError(`standard input is larger than ${max} bytes`);
+  return bytes;
 }
 
 /**

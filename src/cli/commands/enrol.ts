@@ -77,13 +77,6 @@ const passwordFrom =
     return terminal.ask('Account password: ', { hidden: true });
   };
 
-/** Lets the user retry a wrong account password. One from a file is not retried: the server counts each attempt. */
-const forgivingTyped = <T>(
-  context: Context,
-  { passwordFile }: Pick<NewcomerOptions, 'passwordFile'>,
-  attempt: () => Promise<T>,
-): Promise<T> => (passwordFile === undefined ? forgiving(context, attempt) : attempt());
-
 /** Stores the new identity and prints it. */
 async function kept(
   { terminal, profile }: Context,
@@ -204,7 +197,7 @@ export async function joinCommand(
       onDigits: (digits: string) => showDigits(terminal, digits),
     };
     try {
-      const identity = await forgivingTyped(context, options, () => joinBy(request));
+      const identity = await forgiving(context, options.passwordFile, () => joinBy(request));
       await kept(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
     } finally {
       terminal.progress('');
@@ -254,7 +247,7 @@ async function recover(context: Context, url: string | undefined, options: Recov
     const recovery = await prepareRecovery({ ...device, phrase, password });
     try {
       const stands = 'It may have gone through: look at the device list later, and revoke devices that nobody holds.';
-      const register = () => forgivingTyped(context, options, () => recovery.register());
+      const register = () => forgiving(context, options.passwordFile, () => recovery.register());
       const identity = await registered(context, register, stands);
       const next = `Check the other devices, and revoke lost ones: ${PROGRAM_NAME} devices`;
       await kept(context, identity, { event: 'recovered', next });

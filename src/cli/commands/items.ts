@@ -2,7 +2,7 @@
 import { InvalidArgumentError } from 'commander';
 import type { ItemView } from '../../sdk/events.js';
 import { titleOf } from '../../sdk/payloads/shapes.js';
-import { searchedText, wordsOf } from '../../sdk/query.js';
+import { found, searchedText, wordsOf } from '../../sdk/query.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
 import { findAnyId, findBin, findItem, type Listed, numbered, ShortIds } from '../find.js';
@@ -62,10 +62,7 @@ export function registerLists(program: DeviceCommand): void {
 async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
   const wanted = wordsOf(words.join(' '));
   if (wanted.length === 0) throw usageError('what should be searched for?');
-  const fits = ({ type, payload }: ItemView): boolean => {
-    const text = searchedText(type, payload);
-    return wanted.every((word) => text.includes(word));
-  };
+  const fits = ({ type, payload }: ItemView): boolean => found(wanted, searchedText(type, payload));
   await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
 }
 
@@ -85,10 +82,10 @@ async function listItems(
     const around = await surroundings(context, open);
     const all = await open.device.list();
     const binId = options.bin === undefined ? undefined : findBin(around.bins, options.bin).id;
-    const found = all.filter(
+    const fitting = all.filter(
       (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
     );
-    const shown = found.slice(0, options.limit);
+    const shown = fitting.slice(0, options.limit);
     // A script's list must not change what the numbers on a person's screen mean.
     if (!terminal.json)
       await rememberListed(
@@ -96,7 +93,7 @@ async function listItems(
         shown.map(({ id }) => id),
       );
     showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
-    if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
+    if (fitting.length > options.limit) terminal.note(`${fitting.length - options.limit} ${left} (--limit).`);
     await noteHidden(terminal, open);
   }, sync);
 }

@@ -2,8 +2,6 @@
 import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
 import type { Me } from '../../sdk/replies.js';
-import { fingerprintOfDevice } from '../../sdk/device-list.js';
-import type { Store } from '../../sdk/store/store.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { counted, facts, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
@@ -31,15 +29,15 @@ export function registerStatus(program: DeviceCommand): void {
     .does(sync);
 }
 
-async function status({ terminal, platform, profile, withDevice }: Context): Promise<void> {
+async function status({ terminal, profile, withDevice }: Context): Promise<void> {
   await withDevice(async (open) => {
-    const { device, identity, store, current } = open;
-    const { deviceId, serverUrl, glyph, tenantId, keys } = identity;
+    const { device, identity, current } = open;
+    const { deviceId, serverUrl, glyph, tenantId } = identity;
     const me = current ? await device.me() : undefined;
-    const pending = await unsent(store);
+    const pending = device.waiting().waiting;
     const items = (await device.list()).length;
     const hidden = (await device.hidden()).length;
-    const fingerprint = fingerprintOfDevice(platform.sodium, { id: deviceId, pubkey: keys.publicKey });
+    const { fingerprint } = device;
     const name = me?.device.name ?? identity.name;
     const known = { server: serverUrl, tenantId, deviceId, name, glyph, fingerprint, profile: profile.name };
     const server = me?.server ?? null;
@@ -59,10 +57,6 @@ async function status({ terminal, platform, profile, withDevice }: Context): Pro
   });
 }
 
-/** Number of changes in the outbox. */
-const unsent = async (store: Store): Promise<number> =>
-  (await store.pending()).filter(({ version }) => version === null).length;
-
 function accountLine(server: Me['server']): string {
   const { itemCount, deviceCount, devicesOnline, storageUsedBytes: used, storageCapBytes: cap } = server;
   const devices = `${counted(deviceCount, 'device')} (${devicesOnline} connected)`;
@@ -78,9 +72,9 @@ const CONNECT_MS = 60_000;
 async function sync(context: Context, { full }: { readonly full?: boolean }): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
-    const { device, store, current } = open;
+    const { device, current } = open;
     if (!current) {
-      const waiting = await unsent(store);
+      const { waiting } = device.waiting();
       const kept = waiting === 0 ? '' : ` ${counted(waiting, 'change')} stay here until it is back.`;
       throw new CommandError(EXIT.unavailable, `the server cannot be reached.${kept}`, undefined, { code: 'network' });
     }
@@ -94,7 +88,7 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
     terminal.progress('');
     if (missing !== undefined) throw incompleteError(missing);
     const items = (await device.list()).length;
-    const pending = await unsent(store);
+    const pending = device.waiting().waiting;
     show(terminal, { items, pending, rewrapped, complete: true }, () => [
       `${paletteOf(terminal).good('Up to date.')} ${counted(items, 'item')}, nothing missing.` +
         (rewrapped === 0 ? '' : ` Keys added to ${counted(rewrapped, 'item')}.`) +

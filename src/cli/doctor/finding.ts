@@ -2,7 +2,7 @@
 import type { Call } from '../../sdk/http.js';
 import type { Identity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
-import { count, nonEmpty, object, type Read } from '../../sdk/reader.js';
+import type { Me } from '../../sdk/replies.js';
 import { type Context, PROGRAM_NAME } from '../context.js';
 
 /** The checks, in the order of execution (the reference, Doctor). */
@@ -25,16 +25,8 @@ export interface Finding {
   readonly do?: string;
 }
 
-/** The figures of `/me`. */
-export const readFigures = object({
-  headVersion: count,
-  versionSum: count,
-  epoch: nonEmpty,
-  server: object({ itemCount: count }),
-});
-
 /** The server's counts, for comparison with the local copy. */
-export type Figures = Read<typeof readFigures>;
+export type Figures = Me['server'];
 
 /** Input of a device's checks, and results of earlier checks for later ones. */
 export interface DoctorContext {

@@ -9,7 +9,7 @@ import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { connect, isIP } from 'node:net';
 import { isLocalHost } from '../../protocol/local-host.js';
-import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
+import { faultsOf, handshake, targetOf, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
 import type { OpenSocket } from '../../sdk/platform.js';
 import { count, nullable, object, record, string } from '../../sdk/reader.js';
 import { within } from '../../protocol/clock.js';
@@ -35,18 +35,11 @@ const DATE_RESOLUTION_MS = 1_000;
 /** What is wrong, and what to do. */
 type Fault = readonly [what: string, advice: string];
 
-/** Host and port to connect to. */
-function targetOf({ identity }: DoctorContext) {
-  const { hostname, port, protocol } = new URL(identity.serverUrl);
-  const tls = protocol === 'https:';
-  return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? (tls ? 443 : 80) : Number(port), tls };
-}
-
 /** Plain http is safe on this machine only. */
 export function checkAddress(doctor: DoctorContext): Finding {
   const { ok, problem } = about('address');
-  const { host, tls } = targetOf(doctor);
   const { serverUrl } = doctor.identity;
+  const { host, tls } = targetOf(serverUrl);
   if (tls) return ok(`The address is ${serverUrl}.`);
   if (isLocalHost(new URL(serverUrl).hostname))
     return ok(`The address is ${serverUrl}, on this machine: no TLS is needed.`);
@@ -59,7 +52,7 @@ export function checkAddress(doctor: DoctorContext): Finding {
 /** DNS: does the name resolve? */
 export async function checkName(doctor: DoctorContext): Promise<Finding> {
   const { ok, problem } = about('dns');
-  const { host } = targetOf(doctor);
+  const { host } = targetOf(doctor.identity.serverUrl);
   if (isIP(host) !== 0) return ok(`${host} is an address; no name is looked up.`);
   const advice = 'Is this machine online, and is the name spelled right? Try another network or name server.';
   try {
@@ -92,7 +85,7 @@ function connectFinding(check: CheckName, place: string, code: string): Finding 
 /** TCP: does anything listen there? */
 export async function checkConnection(doctor: DoctorContext): Promise<Finding> {
   const { clock } = doctor.platform;
-  const { host, port } = targetOf(doctor);
+  const { host, port } = targetOf(doctor.identity.serverUrl);
   const place = `${host}, port ${port}`;
   const socket = connect({ host, port });
   const began = clock.now();
@@ -107,7 +100,7 @@ export async function checkConnection(doctor: DoctorContext): Promise<Finding> {
 
 /** TLS: is the certificate valid? Every fault is listed, since fixing one of two is not enough. */
 export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[]> {
-  const target = targetOf(doctor);
+  const target = targetOf(doctor.identity.serverUrl);
   if (!target.tls) return [];
   const { host, port } = target;
   const { clock } = doctor.platform;

@@ -10,7 +10,7 @@ import { CryptoRefusal } from '../../crypto/refusal.js';
 import { equalBytes } from '../../protocol/bytes.js';
 import { PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
-import { about, REJOIN, readFigures, span, type Finding, type DoctorContext } from './finding.js';
+import { about, REJOIN, span, type Finding, type DoctorContext } from './finding.js';
 
 const ME = { method: 'GET', path: '/me', repeatable: true } as const;
 const { ok, warning, problem } = about('token');
@@ -26,7 +26,7 @@ export async function checkToken(doctor: DoctorContext): Promise<readonly Findin
   try {
     const refused = await http.send(ME, identity.token.text).then(() => undefined, tokenRefusal);
     if (refused !== undefined) await session.renew();
-    const figures = readFigures((await session.call(ME)).body, '/me');
+    const { server: figures } = await new DeviceApi(session.call).me();
     const findings = [refused === undefined ? expiryOf(identity.token, clock.now()) : renewed(refused)];
     for (const token of fresh) findings.push(...(await saved(doctor, { ...identity, token })));
     doctor.session = { call: session.call, figures };

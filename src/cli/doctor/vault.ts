@@ -89,7 +89,7 @@ async function checkLive(
   // At the server's head, but with other counts.
   const lacked =
     (await store.cursor()).since === figures.headVersion &&
-    (itemCount !== figures.server.itemCount || versionSum !== figures.versionSum);
+    (itemCount !== figures.itemCount || versionSum !== figures.versionSum);
   const seen = observe(device);
   try {
     const connected = device.connect().then(() => true);

@@ -10,7 +10,7 @@ import { errorCode } from '../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { ArchivedBin, ArchivedItem, ArchivedPart, ArchiveManifest } from '../../sdk/archive/records.js';
 import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
-import { toUserError } from '../../terminal/new-file.js';
+import { writingTo } from '../../terminal/new-file.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Output } from '../export-document.js';
 import { nameField, safeFileName, TITLE_BYTES } from '../item-content.js';
@@ -36,10 +36,7 @@ export async function expectNoFolder(path: string): Promise<void> {
 export async function folderOutput(name: string, manifest: ArchiveManifest): Promise<Output> {
   const path = resolve(name);
   const temporary = tempSibling(path, '.part');
-  const writing = <T>(work: Promise<T>): Promise<T> =>
-    work.catch((error: unknown) => {
-      throw toUserError(name, error);
-    });
+  const writing = <T>(work: Promise<T>): Promise<T> => writingTo(name, work);
   await writing(mkdir(temporary, { mode: FOLDER_MODE }));
   const writer = new FolderWriter(temporary, manifest);
   return {

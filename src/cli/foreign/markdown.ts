@@ -1,5 +1,5 @@
 /** A folder of Markdown and other files: every file becomes an item, its folder the bin. Bytes and names are kept. */
-import { open, readdir } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { createReadStream, type Dirent } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../../protocol/error-code.js';
@@ -8,7 +8,7 @@ import type { BlobSource } from '../../sdk/blobs/source.js';
 import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../detect.js';
-import { readBytes, withFile } from '../read-bytes.js';
+import { readBytes, withFile } from '../../files/read.js';
 import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
 import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 
@@ -53,13 +53,9 @@ const MANIFEST_HEAD = 1024;
 
 /** Refuses the output of `export --to folder`: its table of passwords would become a note, which `search` reads. */
 async function expectNotOurs(folder: string): Promise<void> {
-  const handle = await open(join(folder, MANIFEST), 'r').catch(() => undefined);
-  if (handle === undefined) return;
-  try {
-    if (!(await readBytes(handle, 0, MANIFEST_HEAD)).includes(FOLDER_FORMAT)) return;
-  } finally {
-    await handle.close();
-  }
+  const head = withFile(join(folder, MANIFEST), (handle) => readBytes(handle, 0, MANIFEST_HEAD));
+  // A manifest that cannot be read is that of another program, or reported as any other file.
+  if ((await head.catch(() => undefined))?.includes(FOLDER_FORMAT) !== true) return;
   const instead = 'An archive, or `--to bitwarden`, can be imported.';
   throw new ForeignError('', 'it is what `export --to folder` wrote', instead);
 }

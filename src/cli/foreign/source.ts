@@ -7,7 +7,7 @@ import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { sanitizeText } from '../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
-import { readBytes, withFile } from '../read-bytes.js';
+import { readBytes, withFile } from '../../files/read.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
 import {

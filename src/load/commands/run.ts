@@ -193,19 +193,8 @@ function progressLine(coordinator: Coordinator, crews: readonly Crew[]): string 
 }
 
 async function save(report: Report, [html = '', json = '']: readonly string[], force: boolean): Promise<void> {
-  for (const [path, text] of [
-    [html, pageOf(report)],
-    [json, `${JSON.stringify(report, null, 1)}\n`],
-  ] as const) {
-    const file = await NewFile.create(path, force);
-    try {
-      await file.write(Buffer.from(text));
-    } catch (error) {
-      await file.abandon();
-      throw error;
-    }
-    await file.finish();
-  }
+  await NewFile.save(html, Buffer.from(pageOf(report)), force);
+  await NewFile.save(json, Buffer.from(`${JSON.stringify(report, null, 1)}\n`), force);
 }
 
 function show(terminal: Terminal, report: Report, files: readonly string[]): void {

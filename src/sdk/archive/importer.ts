@@ -14,6 +14,7 @@ import type { Device } from '../device.js';
 import { ApiError, ClientError, NetworkError, QueuedError } from '../errors.js';
 import type { BinView, ItemView } from '../events.js';
 import { holdsFile, PAYLOAD_MAX } from '../payloads/shapes.js';
+import { FINAL_REFUSALS } from '../sender.js';
 import { randomPart, timePart } from '../ulid.js';
 import { contentOf } from './content-parts.js';
 import { ArchiveError } from './records.js';
@@ -309,17 +310,7 @@ export class Importer {
 }
 
 /** Refusals that concern one item only: the import continues. */
-const OF_ONE_ITEM: ReadonlySet<string> = new Set([
-  'validation',
-  'unknown_type',
-  'item_too_large',
-  'payload_too_large',
-  'item_not_found',
-  'blob_not_found',
-  'blob_too_large',
-  'bin_not_found',
-  'conflict',
-]);
+const OF_ONE_ITEM: ReadonlySet<string> = new Set([...FINAL_REFUSALS, 'blob_too_large']);
 
 /** Most ids tried for an item that was deleted, imported and deleted again. */
 const ID_TRIES = 50;

@@ -1,7 +1,7 @@
 /** The records of an export: in an archive one line of JSON each, in a plain export one JSON document. */
 import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
 import { toBase64Url } from '../../protocol/base64.js';
-import { parsedJson, text } from '../../protocol/bytes.js';
+import { parsedJson, text, utf8Text } from '../../protocol/bytes.js';
 import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
 import { CodedError, ProtocolError } from '../errors.js';
@@ -166,8 +166,6 @@ const readPart: Reader<ArchivedPart> = (value, path) => {
 export const encodeRecord = (one: ArchiveRecord): Uint8Array =>
   text(`${JSON.stringify(one.record === 'part' ? { ...one, data: toBase64Url(one.data) } : one)}\n`);
 
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
 /**
  * Parses JSON without the parser's message, which would quote the content. Deeper nesting than a payload's is refused,
  * because later code is recursive.
@@ -190,12 +188,8 @@ function reading<T>(read: () => T): T {
 
 /** Parses a line without its newline. Throws `ArchiveError` `bad_record`. */
 export function decodeRecord(line: Uint8Array): ArchiveRecord {
-  let json: string;
-  try {
-    json = utf8.decode(line);
-  } catch {
-    throw new ArchiveError('bad_record', 'a record is not UTF-8');
-  }
+  const json = utf8Text(line);
+  if (json === undefined) throw new ArchiveError('bad_record', 'a record is not UTF-8');
   const value = parsed(json);
   return reading((): ArchiveRecord => {
     const { record: kind, format } = object({ record: string, format: nullable(count) })(value, '');

@@ -4,11 +4,10 @@
  */
 import { openBegun, sealBegun } from '../../crypto/begun-upload.js';
 import type { BlobDraft } from '../../crypto/item.js';
-import { CONTENT_TYPES } from '../../protocol/item.js';
 import { UPLOAD_LIFE_MS } from '../../protocol/limits.js';
 import { erasing } from '../../crypto/sodium.js';
 import type { Core } from '../core.js';
-import { RecordReader, RecordWriter } from '../store/records.js';
+import { contentType, RecordReader, RecordWriter } from '../store/records.js';
 import { StoreError } from '../store/error.js';
 import type { SourceIdentity } from './source.js';
 
@@ -137,8 +136,7 @@ function decoded(id: string, record: Uint8Array): Begun | undefined {
   const read = new RecordReader(record, 0);
   if (read.byte() !== FORM) return undefined;
   const ref = read.text();
-  const typed = read.text();
-  const type = CONTENT_TYPES.find((one) => one === typed);
+  const type = contentType(read.text());
   const ts = read.int();
   const [key, nonce] = [read.blob(), read.blob()];
   const [size, sent, begunAt] = [read.int(), read.int(), read.int()];

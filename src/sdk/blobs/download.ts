@@ -11,16 +11,7 @@ import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
-import {
-  blobAddress,
-  endOf,
-  Exchange,
-  type ExchangePorts,
-  expectNoRedirect,
-  isExpiring,
-  Retries,
-  UNNAMED,
-} from './exchange.js';
+import { blobAddress, Exchange, type ExchangePorts, expectWanted, isExpiring, Retries } from './exchange.js';
 import type { BlobProgress, BlobReadOptions, TransferOptions } from './source.js';
 import { blobDecryptor } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
@@ -115,14 +106,9 @@ class Download {
     const { offset } = this.blob.decryptor;
     const address = blobAddress(grant.url, this.ports.baseUrl);
     exchange.pace.wait();
-    const response = await this.ports.fetch(address.href, {
-      ...UNNAMED,
-      method: 'GET',
-      headers: offset === 0 ? {} : { range: `bytes=${offset}-` },
-      signal: exchange.signal,
-    });
+    const headers: Record<string, string> = offset === 0 ? {} : { range: `bytes=${offset}-` };
+    const response = await exchange.request(address, { method: 'GET', headers });
     exchange.pace.got(0);
-    expectNoRedirect(response);
     // The store has no bytes after the received chunks. If the blob was cut there, `finish` finds its end missing.
     if (response.status === 416) {
       yield* this.finish();
@@ -260,8 +246,7 @@ export class Blobs {
     try {
       let kept = 0;
       for (;;) {
-        const ended = endOf(options?.signal, this.options.lifetime);
-        if (ended !== undefined) throw ended;
+        expectWanted(this.options, options?.signal);
         const chunk = await place.kept(kept);
         if (chunk === undefined || !decryptor.takes(chunk.plain, chunk.tag)) break;
         kept++;

@@ -20,7 +20,7 @@ const REFRESH_BEFORE_MS = 60_000;
 export type ExchangePorts = Pick<Core, 'clock' | 'random' | 'lifetime' | 'fetch' | 'baseUrl'>;
 
 /** Request options for every store, in both directions. */
-export const UNNAMED = {
+const UNNAMED = {
   // The answer must be a blob: a server must not be able to redirect a device elsewhere.
   redirect: 'manual',
   credentials: 'omit',
@@ -30,7 +30,6 @@ export const UNNAMED = {
 
 /** One transfer; it ends early by its caller's signal, the closing of the device, or a store that is too slow. */
 export class Exchange {
-  readonly signal: AbortSignal;
   readonly pace: Pace;
   private readonly stop = new AbortController();
   private readonly release: () => void;
@@ -41,9 +40,16 @@ export class Exchange {
     private readonly ports: ExchangePorts,
     private readonly caller: AbortSignal | undefined,
   ) {
-    this.signal = this.stop.signal;
     this.release = abortOnAny(this.stop, [caller, ports.lifetime]);
     this.pace = new Pace(ports.clock, (error) => this.fail(error));
+  }
+
+  /** Sends a request to the store. Throws `ProtocolError` `bad_url` for a redirect, and errors of the platform. */
+  async request(address: URL, init: RequestInit): Promise<Response> {
+    const response = await this.ports.fetch(address.href, { ...UNNAMED, ...init, signal: this.stop.signal });
+    if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400))
+      throw new ProtocolError('the address that the server names for a blob leads elsewhere', { code: 'bad_url' });
+    return response;
   }
 
   /** Ends the transfer with the error for its caller. */
@@ -72,9 +78,15 @@ export class Exchange {
 }
 
 /** The error of a transfer that its caller or the device ended; undefined: neither did. */
-export function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
+function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
   if (signal?.aborted === true) return new ClientError('cancelled', 'the transfer was cancelled');
   return lifetime.aborted ? new ClientError('closed', 'the device was closed') : undefined;
+}
+
+/** Throws `ClientError` `cancelled` or `closed` where the caller or the device has ended the transfer. */
+export function expectWanted({ lifetime }: Pick<ExchangePorts, 'lifetime'>, signal: AbortSignal | undefined): void {
+  const ended = endOf(signal, lifetime);
+  if (ended !== undefined) throw ended;
 }
 
 /** Decides whether a failed transfer is started again, and waits before that. */
@@ -127,12 +139,6 @@ export class Retries {
  */
 export const isRefusedAddress = (error: Error): boolean =>
   error instanceof ApiError && [400, 403, 409, 412].includes(error.status);
-
-/** Throws `ProtocolError` `bad_url` for a redirect. */
-export function expectNoRedirect(response: Response): void {
-  if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400))
-    throw new ProtocolError('the address that the server names for a blob leads elsewhere', { code: 'bad_url' });
-}
 
 /** True where a URL should be replaced before use; `expiresAt` is in server time. */
 export const isExpiring = ({ clock, clockOffset }: Pick<Core, 'clock' | 'clockOffset'>, expiresAt: number): boolean =>

@@ -126,7 +126,7 @@ export class SealedBlocks {
     while (this.reading.next <= block) {
       const at = this.reading.next;
       plain = await this.filled(this.reading, Math.min(BLOCK_BYTES, this.of.plainSize - at * BLOCK_BYTES));
-      if (at === this.count - 1 && !(await isOver(this.reading))) throw sourceChanged();
+      if (at === this.count - 1 && (await hasMore(this.reading))) throw sourceChanged();
       this.reading.next++;
       this.compare(at, plain);
     }
@@ -141,11 +141,7 @@ export class SealedBlocks {
   private async filled(reading: Reading, size: number): Promise<Uint8Array> {
     const plain = this.plain.subarray(0, size);
     for (let at = 0; at < size;) {
-      if (reading.rest.length === 0) {
-        const { done, value } = await reading.portions.next();
-        if (done === true) throw sourceChanged();
-        reading.rest = value;
-      }
+      if (!(await hasMore(reading))) throw sourceChanged();
       const taken = reading.rest.subarray(0, size - at);
       plain.set(taken, at);
       reading.rest = reading.rest.subarray(taken.length);
@@ -179,14 +175,14 @@ interface Reading {
   rest: Uint8Array;
 }
 
-/** True at the end of the source. Empty portions are skipped. */
-async function isOver(reading: Reading): Promise<boolean> {
+/** Reads the next portion where the last one is used up; empty ones are skipped. False at the end of the source. */
+async function hasMore(reading: Reading): Promise<boolean> {
   while (reading.rest.length === 0) {
     const { done, value } = await reading.portions.next();
-    if (done === true) return true;
+    if (done === true) return false;
     reading.rest = value;
   }
-  return false;
+  return true;
 }
 
 const sourceChanged = (): ClientError =>

@@ -11,14 +11,12 @@ import type { UploadPart, UploadState } from '../replies.js';
 import type { Begun, BegunUploads } from './begun.js';
 import {
   blobAddress,
-  endOf,
   Exchange,
   type ExchangePorts,
-  expectNoRedirect,
+  expectWanted,
   isExpiring,
   isRefusedAddress,
   Retries,
-  UNNAMED,
   uploadHeaders,
 } from './exchange.js';
 import { SealedBlocks } from './sealed-blocks.js';
@@ -182,7 +180,7 @@ class Transfer {
     options: TransferOptions,
   ): Promise<Transfer> {
     const { id, source, size } = blob;
-    expectWanted(ports, options);
+    expectWanted(ports, options.signal);
     const contentLength = sealedBlobSize(size);
     const first = await ports.api.beginUpload({ contentLength, contentType: CONTENT_TYPE });
     const begunAt = ports.clock.now();
@@ -221,7 +219,7 @@ class Transfer {
   /** Queries the state of the upload. Throws `Gone`. */
   private async ask(): Promise<UploadState> {
     for (;;) {
-      expectWanted(this.ports, this.options);
+      expectWanted(this.ports, this.options.signal);
       try {
         return await this.ports.api.continueUpload(this.of.begun.ref);
       } catch (error) {
@@ -290,14 +288,7 @@ class Transfer {
     const exchange = new Exchange(ports, options.signal);
     exchange.pace.wait(ANSWER_MS + (part.size / 1024) * UNHEARD_MS_PER_KIB);
     try {
-      const response = await ports.fetch(address.href, {
-        ...UNNAMED,
-        method: 'PUT',
-        headers,
-        body,
-        signal: exchange.signal,
-      });
-      expectNoRedirect(response);
+      const response = await exchange.request(address, { method: 'PUT', headers, body });
       if (!response.ok) throw await refusalOf(response);
       await response.body?.cancel();
     } catch (error) {
@@ -310,7 +301,7 @@ class Transfer {
   /** The result of `work`, unless the caller or the device ends the transfer: a source may never answer. */
   private wanted<T>(work: Promise<T>): Promise<T> {
     const { ports, options } = this;
-    return abortable(work, [options.signal, ports.lifetime], () => expectWanted(ports, options));
+    return abortable(work, [options.signal, ports.lifetime], () => expectWanted(ports, options.signal));
   }
 
   /** Bytes of plaintext in the first bytes of ciphertext. */
@@ -327,8 +318,3 @@ class Transfer {
 /** Errors after which the state is queried again; a store that lost the session answers 404 or 410. */
 const isDoubtful = (error: Error): boolean =>
   isRefusedAddress(error) || (error instanceof ApiError && [404, 410].includes(error.status));
-
-function expectWanted({ lifetime }: UploadPorts, { signal }: TransferOptions): void {
-  const ended = endOf(signal, lifetime);
-  if (ended !== undefined) throw ended;
-}

@@ -5,7 +5,7 @@
  * at all. So the state always describes exactly the stored records, and the scan at opening finds any record that was
  * lost, changed or added otherwise. A store uses its database exclusively.
  */
-import { FRESH, headOfEntry } from './store.js';
+import { FRESH, headOfEntry, place } from './store.js';
 import type { Cursor, Batch, Entry, Head, Held, KeptUpload, Pending, Store } from './store.js';
 import { storeError, storeErrorOf } from './error.js';
 import {
@@ -213,11 +213,7 @@ export class LevelStore implements Store {
   /** Keeps `known` up to date. */
   private follow({ forgetVersions, entries = [] }: Batch): void {
     if (forgetVersions === true) this.known = undefined;
-    for (const entry of this.known === undefined ? [] : entries) {
-      const head = headOfEntry(entry);
-      if (head === undefined) this.known?.delete(entry.id);
-      else this.known?.set(entry.id, head);
-    }
+    if (this.known !== undefined) for (const entry of entries) place(this.known, entry.id, headOfEntry(entry));
   }
 
   /** After a failed write: if the batch count shows that the batch is in the log nevertheless, it is undone. */

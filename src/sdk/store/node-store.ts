@@ -43,17 +43,13 @@ export async function openNodeStore(
 /** LevelDB locks its folder; the operating system releases the lock when the process ends, even after a kill. */
 async function locked(path: string): Promise<ClassicLevel> {
   const lock = new ClassicLevel(path);
-  try {
-    await lock.open();
-    return lock;
-  } catch (error) {
+  await lock.open().catch(async (error: unknown) => {
     if (faultOf(error).code !== 'damaged') throw error;
-  }
-  // The lock's database has no content, so it can be recreated.
-  await rm(path, { recursive: true, force: true });
-  const anew = new ClassicLevel(path);
-  await anew.open();
-  return anew;
+    // The lock's database has no content, so it can be recreated.
+    await rm(path, { recursive: true, force: true });
+    await lock.open();
+  });
+  return lock;
 }
 
 /** LevelDB reports a file in place of a folder as an I/O failure; for a store it is damage. */

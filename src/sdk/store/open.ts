@@ -47,8 +47,6 @@ export interface StorePlace extends LevelStoreOptions {
   promote(): Promise<string>;
   /** The lowest batch count that the store in use may have; 0, or absent: unknown. */
   expected?(): Promise<number>;
-  /** Saves that count for the next opening. */
-  expect?(batches: number): Promise<void>;
   /** Releases resources that closing the database does not, such as the lock. */
   release(): Promise<void>;
 }
@@ -117,17 +115,11 @@ async function rebuilt(
     await next.close();
   }
   const setAside = await place.promote();
-  const level = await place.current();
-  try {
-    const store = await LevelStore.open(level, owner, place);
-    await place.expect?.(store.batches);
-    const carried = found.changes.length;
-    const lost = found.expected === null ? null : Math.max(0, found.expected - carried);
-    return { store, repair: { reason, setAside, carried, lost } };
-  } catch (error) {
-    await level.close();
-    throw error;
-  }
+  const store = await attempt(place, owner, expected);
+  if (!(store instanceof LevelStore)) throw store;
+  const carried = found.changes.length;
+  const lost = found.expected === null ? null : Math.max(0, found.expected - carried);
+  return { store, repair: { reason, setAside, carried, lost } };
 }
 
 /**
@@ -143,16 +135,8 @@ function withBases(changes: readonly Pending[]): readonly Pending[] {
   });
 }
 
-interface Salvage {
-  /** By rising `seq`. */
-  readonly changes: readonly Pending[];
-  /** Number of changes, null if unknown; and of batches, 0 if unknown. */
-  readonly expected: number | null;
-  readonly batches: number;
-}
-
 /** The readable changes before and after a repair, because a repair may lose some and recover others. */
-async function salvaged(place: StorePlace, owner: StoreOwner): Promise<Salvage> {
+async function salvaged(place: StorePlace, owner: StoreOwner) {
   const first = await reading(place, owner);
   if (!first.cutShort || place.mend === undefined) return first;
   await place.mend();
@@ -166,10 +150,11 @@ async function salvaged(place: StorePlace, owner: StoreOwner): Promise<Salvage> 
 }
 
 /**
- * The changes whose records are sound. Each record has its own checksum, seeded with its owner, so a record that
- * matches is sound independent of the others.
+ * The changes whose records are sound, by rising `seq`. Each record has its own checksum, seeded with its owner, so a
+ * record that matches is sound independent of the others. `expected`: the number of changes, null if unknown; `batches`:
+ * that of batches, 0 if unknown.
  */
-async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
+async function reading(place: StorePlace, owner: StoreOwner) {
   const changes: Pending[] = [];
   const level = await unlessDamaged(() => place.current());
   if (level === undefined) return { changes, expected: null, batches: 0, cutShort: true };

@@ -120,7 +120,7 @@ export function decodeEntry(key: string, record: Uint8Array, { owner, generation
 }
 
 /** Returns the shared string of a type, so that entries do not hold copies. */
-const contentType = (text: string): ContentType | undefined => CONTENT_TYPES.find((type) => type === text);
+export const contentType = (text: string): ContentType | undefined => CONTENT_TYPES.find((type) => type === text);
 
 const INLINE = 1;
 const BLOB = 2;

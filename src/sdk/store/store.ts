@@ -111,6 +111,12 @@ export function headOf(row: LiveItem, pending: boolean): Head {
 export const headOfEntry = (entry: Entry): Head | undefined =>
   entry.state === 'live' ? headOf({ ...entry.row, version: entry.version }, false) : undefined;
 
+/** Replaces a head; undefined: there is none. */
+export function place(heads: Map<string, Head>, id: string, head: Head | undefined): void {
+  if (head === undefined) heads.delete(id);
+  else heads.set(id, head);
+}
+
 interface PendingBase {
   /** Order of creation; unique. */
   readonly seq: number;
@@ -198,17 +204,24 @@ export async function unversioned(store: Store): Promise<readonly string[]> {
   return ids;
 }
 
+/** True where both count the same. */
+export const sameHeld = (one: Held, other: Held): boolean =>
+  one.itemCount === other.itemCount && one.versionSum === other.versionSum;
+
+/** The part of an entry that decides how it is counted. */
+export type Tallied = Pick<Entry, 'state' | 'version'>;
+
 /** The version that an entry adds to the sum; 0: it is not counted. */
-const countedVersion = (entry: Entry | undefined): number =>
+const countedVersion = (entry: Tallied | undefined): number =>
   entry === undefined || entry.state === 'deleted' ? 0 : entry.version;
 
 /** What is held after replacing an entry; undefined: there is none. */
-export function heldWith({ itemCount, versionSum }: Held, before: Entry | undefined, after: Entry | undefined): Held {
+export function heldWith({ itemCount, versionSum }: Held, before?: Tallied, after?: Tallied): Held {
   const [was, is] = [countedVersion(before), countedVersion(after)];
   return { itemCount: itemCount + Number(is > 0) - Number(was > 0), versionSum: versionSum + is - was };
 }
 
-/** A store in memory: for tests and short-lived programs. */
+/** A store in memory: for tests and short-lived programs. A subclass may keep the entries in another form. */
 export class MemoryStore implements Store {
   private readonly items = new Map<string, Entry>();
   private readonly outbox = new Map<number, Pending>();
@@ -221,11 +234,11 @@ export class MemoryStore implements Store {
   }
 
   get(id: string): Promise<Entry | undefined> {
-    return Promise.resolve(this.items.get(id));
+    return Promise.resolve(this.entry(id));
   }
 
   async *entries(): AsyncGenerator<Entry> {
-    for (const id of [...this.items.keys()]) {
+    for (const id of this.ids()) {
       const entry = await this.get(id);
       if (entry !== undefined) yield entry;
     }
@@ -245,19 +258,37 @@ export class MemoryStore implements Store {
 
   apply(batch: Batch): Promise<void> {
     if (batch.forgetVersions === true) {
-      for (const [id, entry] of this.items) this.items.set(id, { ...entry, version: 0 });
+      this.forgetVersions();
       // Set instead of subtracted: a false version may have raised the sum above 2^53, where it is not exact.
       this.counts = { itemCount: 0, versionSum: 0 };
     }
-    for (const entry of batch.entries ?? []) {
-      this.counts = heldWith(this.counts, this.items.get(entry.id), entry);
-      this.items.set(entry.id, entry);
-    }
+    for (const entry of batch.entries ?? []) this.counts = heldWith(this.counts, this.replace(entry), entry);
     for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
     for (const seq of batch.done ?? []) this.outbox.delete(seq);
     for (const upload of batch.uploads ?? []) this.unfinished.set(upload.id, upload);
     for (const id of batch.uploaded ?? []) this.unfinished.delete(id);
     if (batch.cursor !== undefined) this.position = batch.cursor;
     return Promise.resolve();
+  }
+
+  /** The ids of all entries at this moment. */
+  protected ids(): readonly string[] {
+    return [...this.items.keys()];
+  }
+
+  protected entry(id: string): Entry | undefined {
+    return this.items.get(id);
+  }
+
+  /** Adds or replaces an entry. Returns how the one before it was counted. */
+  protected replace(entry: Entry): Tallied | undefined {
+    const before = this.items.get(entry.id);
+    this.items.set(entry.id, entry);
+    return before;
+  }
+
+  /** Sets the version of every entry to 0. */
+  protected forgetVersions(): void {
+    for (const [id, entry] of this.items) this.items.set(id, { ...entry, version: 0 });
   }
 }

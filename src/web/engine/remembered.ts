@@ -2,10 +2,9 @@
  * What a start without a server needs in addition to the store: the device list, for which writes are sealed (each
  * certificate is verified again), and the bins with their names. Kept in the vault, encrypted.
  */
-import { toBase64Url } from '../../protocol/base64.js';
 import type { BinView } from '../../sdk/events.js';
 import { array, count, nonEmpty, nullable, object, string } from '../../sdk/reader.js';
-import { readDevices, type DeviceEntry } from '../../sdk/replies.js';
+import { devicesJson, readDevices, type DeviceEntry } from '../../sdk/replies.js';
 import type { Vault } from './vault.js';
 
 /** `devices` undefined: never read from the server. */
@@ -36,11 +35,7 @@ export async function readRemembered(vault: Vault): Promise<Remembered> {
 /** Stores the values, encrypted. */
 export const writeRemembered = (vault: Vault, { devices, bins }: Remembered): Promise<void> =>
   vault.remember({
-    devices: (devices ?? []).map((device) => ({
-      ...device,
-      pubkey: toBase64Url(device.pubkey),
-      cert: device.cert === null ? null : toBase64Url(device.cert),
-    })),
+    devices: devicesJson(devices ?? []),
     bins: bins.map(({ id, slug, createdAt, updatedAt, label: named }) => ({
       ...{ id, slug, createdAt, updatedAt },
       label: named === null ? null : { name: named.name, emoji: named.emoji ?? null },

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ulid } from 'ulid';
 import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest } from '../../blobs/ports.js';
 import { connectionFault, faultOf, StoreFault } from '../../blobs/objects/fault.js';
-import { cappedBody } from '../../../terminal/capped-body.js';
+import { cappedBody } from '../../../terminal/read-capped.js';
 import { adviceFor, NotOk, reasonOfAnswer, weak, wrong, type Verdict } from './verdict.js';
 
 /** Time limit of a request, ms. */
