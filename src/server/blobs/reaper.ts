@@ -126,7 +126,7 @@ export class Reaper {
       const whole = await this.findMissing(audit, before, found, stopped);
       return { ...found, whole };
     } finally {
-      await audit.close();
+      audit.close();
     }
   }
 

@@ -1,7 +1,7 @@
 /** One statement on a pool, as all stores use it: deadlocks are retried, connection losses become `unavailable`. */
 import type pg from 'pg';
 import type { PasswordProof } from '../../protocol/password-proof.js';
-import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
+import { asUnavailable, isConnectionLoss, isRetryable, withRetry, type Client } from './database.js';
 
 /** How a statement is executed. */
 interface How {
@@ -56,9 +56,9 @@ export async function withRetries<T>(question: () => Promise<T>, readOnly: boole
   }
 }
 
-/** Base of a subject's statements; each is retried as by `withRetries`. */
-export abstract class Store {
-  constructor(protected readonly pool: pg.Pool) {}
+/** Base of a subject's statements, on a pool or one connection; each is retried as by `withRetries`. */
+export abstract class Store<Pool extends Client = pg.Pool> {
+  constructor(protected readonly pool: Pool) {}
 
   protected rows<Row extends pg.QueryResultRow>(
     text: string,
