@@ -153,8 +153,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
 
   private copyHeaders(req: HttpRequest): void {
     let hosts = 0;
-    let lengths = 0;
-    let encodings = 0;
     let wireShape: string | undefined;
     req.forEach((key, value) => {
       switch (key) {
@@ -165,15 +163,15 @@ export class RequestContext implements ChargedRequest, UploadRequest {
           this.contentType = value;
           break;
         case 'content-length':
-          lengths++;
-          this.lengthDeclared = true;
-          if (!WHOLE_NUMBER.test(value)) this.framing = 'content-length: must be a whole number';
+          if (this.lengthDeclared) this.framing = 'content-length: given twice';
+          else if (!WHOLE_NUMBER.test(value)) this.framing = 'content-length: must be a whole number';
           else this.contentLength = Number(value);
+          this.lengthDeclared = true;
           break;
         case 'transfer-encoding':
-          encodings++;
+          if (this.chunked) this.framing = 'transfer-encoding: given twice';
+          else if (value.toLowerCase() !== 'chunked') this.framing = 'transfer-encoding: only chunked is taken';
           this.chunked = true;
-          if (value.toLowerCase() !== 'chunked') this.framing = 'transfer-encoding: only chunked is taken';
           break;
         case 'host':
           hosts++;
@@ -195,9 +193,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
       }
     });
     if (hosts > 1) this.framing = 'host: given twice';
-    if (lengths > 1) this.framing = 'content-length: given twice';
-    if (encodings > 1) this.framing = 'transfer-encoding: given twice';
-    if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
+    if (this.chunked && this.lengthDeclared) this.framing = 'transfer-encoding: not beside content-length';
     if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
   }
 
