@@ -3,7 +3,6 @@
  * Order of checks). With the tenant in memory all steps up to the body run synchronously, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
-import type { TokenClaims } from './tokens.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
@@ -241,12 +240,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     if (row.auth !== 'device') return this.admitUnauthenticated(ctx, row);
     const known = this.authenticator.recall(ctx.authorization, ctx.tenantId);
     if (known !== undefined) {
-      this.claim(ctx, known.claims, known.owner);
+      this.claim(ctx, known.owner);
       this.admitDevice(ctx, row, known);
       return undefined;
     }
     const claims = this.authenticator.claimsOf(bearerOf(ctx.authorization), ctx.tenantId);
-    this.claim(ctx, claims);
+    this.claim(ctx, ownerOf(claims));
     const caller = this.authenticator.callerOf(claims);
     if (caller instanceof Promise) return caller.then((found) => this.admitNew(ctx, row, found));
     this.admitNew(ctx, row, caller);
@@ -258,9 +257,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.admitDevice(ctx, row, caller);
   }
 
-  /** Charges the request to the device of the claims from now on. Throws as `RequestBudgets.enter`. */
-  claim(ctx: RequestContext, claims: TokenClaims, owner = ownerOf(claims)): void {
-    ctx.claims = claims;
+  /** Charges the request to this device from now on. Throws as `RequestBudgets.enter`. */
+  claim(ctx: RequestContext, owner: string): void {
     ctx.owner = owner;
     this.budgets.enter(ctx);
   }
@@ -371,7 +369,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       ctx.caller = found;
       this.answer(ctx, row.run(ctx, this.app));
     };
-    const caller = this.authenticator.callerOf(ctx.claims);
+    const caller = this.authenticator.callerOf(ctx.sender.claims);
     if (caller instanceof Promise) this.hold(ctx, caller, go);
     else go(caller);
   }

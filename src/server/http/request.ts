@@ -9,7 +9,6 @@ import { parsedJson } from '../../protocol/bytes.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId, isUlid } from '../../protocol/ids.js';
 import { camelKeys, type Shape, shapeOfBody } from '../../protocol/shape.js';
-import type { TokenClaims } from './tokens.js';
 import { type Bucket, type ChargedRequest, type Holding, refusalOf, type RequestBudgets } from './limits.js';
 import type { Caller } from './authenticate.js';
 import type { UploadRequest, UploadStream } from './streams.js';
@@ -129,7 +128,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   private ended: (() => void) | undefined;
   /** Set at admission, where the row requires a device. */
   caller: Caller | undefined;
-  private knownClaims: TokenClaims | undefined;
 
   constructor(
     readonly res: HttpResponse,
@@ -221,20 +219,15 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     return value;
   }
 
-  /** The tenant's actor. Only for rows that require a device. */
+  /** The device that sent it. Only for rows that require a device. */
+  get sender(): Caller {
+    if (this.caller === undefined) throw new Error(`${this.path}: a handler asked for a caller that was not resolved`);
+    return this.caller;
+  }
+
+  /** The actor of its tenant. Only for rows that require a device. */
   get actor(): TenantActor {
-    if (this.caller === undefined) throw new Error(`${this.path}: a handler asked for a tenant that was not resolved`);
-    return this.caller.actor;
-  }
-
-  /** The claims of the token or ticket. Only for rows that require a device. */
-  get claims(): TokenClaims {
-    if (this.knownClaims === undefined) throw new Error(`${this.path}: a handler asked for a caller that has no token`);
-    return this.knownClaims;
-  }
-
-  set claims(claims: TokenClaims) {
-    this.knownClaims = claims;
+    return this.sender.actor;
   }
 
   /** The answer of a handler that returned `LATER`. */
