@@ -98,8 +98,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   deviceId = '';
   address = '';
   owner = '';
-  /** Its index among the requests that wait (`WaitingRequests`); -1: it is not one of them. */
-  waitingAt = -1;
+  /** It waits for its admission or for its handler's answer. */
+  waiting = false;
   place: Holding | undefined;
   room: Holding | undefined;
   /** The token bucket of its device; undefined where the route or the configuration has no rate. */
