@@ -81,13 +81,11 @@ export async function openDocs(folder: string): Promise<Docs | undefined> {
   if (found === undefined) return undefined;
   const names = new Map(found.filter((name) => !isForm(name)).map((name) => [name.replace(/\.html$/, ''), name]));
   const kept = new Map<string, WebFile>();
-  return {
-    page: (asked) => {
-      const name = names.get(asked === '' ? 'index' : asked);
-      if (name === undefined) return undefined;
-      const file = kept.get(name) ?? pageOf(folder, name);
-      kept.set(name, file);
-      return file;
-    },
+  return (asked) => {
+    const name = names.get(asked === '' ? 'index' : asked);
+    if (name === undefined) return undefined;
+    const file = kept.get(name) ?? pageOf(folder, name);
+    kept.set(name, file);
+    return file;
   };
 }
