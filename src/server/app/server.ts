@@ -195,7 +195,7 @@ async function serveMetrics({ log, config, stops, meter }: Parts, { registry, la
     sockets: () => front.sockets,
     calls: () => front.calls,
     held: () => front.held(),
-    actors: () => registry.size,
+    actors: () => registry.actors.size,
     pending_changes: () => lanes.waiting,
     admission_waiting: () => front.admission.waiting,
     admission_rate: () => front.admission.rate,
