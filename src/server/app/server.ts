@@ -74,7 +74,7 @@ export interface Server {
   readonly port: number;
   /** The one tenant of single mode; null in multi mode. */
   readonly tenantId: string | null;
-  /** True once a device has claimed it; false in multi mode. */
+  /** Whether a device has claimed it; of several instances, when they started. False in multi mode. */
   claimed(): Promise<boolean>;
   /** For the operator, once, at start. */
   readonly warnings: readonly string[];
