@@ -390,7 +390,7 @@ async function composeBlobs(parts: Parts) {
   const { storageKind, maxBlobBytes: maxBytes, storageCapBytes: capBytes } = config;
   const rows = new BlobStore(database.pool);
   const local = storageKind === 'local' ? localStore(config, secret) : undefined;
-  const store = local ?? (await openBucket(config, log));
+  const store: ObjectStore = local ?? (await openBucket(config, log));
   stops.push(() => store.close());
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
   const jobs = blobJobs(new Reaper(store, database.pool, clock), {
@@ -405,22 +405,16 @@ async function composeBlobs(parts: Parts) {
         log.warn({ objects: foreign }, 'the store holds objects of tenants that this database never had');
     },
   });
-  const origin = await originOf(store, log);
+  // Undefined where the store does not know its address, and so cannot sign URLs either.
+  const origin = await store.origin().catch((error: unknown) => {
+    log.warn({ cause: describe(error) }, "the web app cannot reach the bucket: its store's address is not known");
+    return undefined;
+  });
   if (local === undefined) return { blobs, transfers: undefined, jobs, origin };
   const transfers = new Transfers({ files: local, rows, clock, secret });
   keepSwept(parts, local);
   stops.push(() => transfers.close());
   return { blobs, transfers, jobs, origin };
-}
-
-/** The origin that the web app may reach; undefined where the store does not know it, and so cannot sign URLs. */
-async function originOf(store: ObjectStore, log: Logger): Promise<string | undefined> {
-  try {
-    return await store.origin();
-  } catch (error) {
-    log.warn({ cause: describe(error) }, "the web app cannot reach the bucket: its store's address is not known");
-    return undefined;
-  }
 }
 
 /** Removes temporary files of uploads whose process died, at start and periodically. */
