@@ -27,7 +27,6 @@ export function registerVerify(program: AdminCommand): void {
 
 async function verifyFile({ terminal }: AdminContext, file: string): Promise<ExitCode> {
   const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
-  terminal.progress('');
   const about = aboutBackup(manifest);
   const { objects } = manifest;
   show(terminal, { file, whole: true, ...about, objects: listData(objects) }, () => [
@@ -72,10 +71,7 @@ async function reported<T>(terminal: Terminal, what: string, step: Promise<T>): 
 function figureLines(terminal: Terminal, counts: string, discrepancies: readonly Discrepancy[]): readonly string[] {
   if (discrepancies.length === 0) return [`${counts}: every figure matches its rows.`];
   const columns = [{ title: 'Tenant' }, { title: 'What' }, { title: 'Stored' }, { title: 'Counted' }];
-  const rows = discrepancies.map(({ tenantId, what, stored, counted: found }) => [
-    ...[tenantId, what],
-    ...[String(stored), String(found)],
-  ]);
+  const rows = discrepancies.map((one) => [one.tenantId, one.what, String(one.stored), String(one.counted)]);
   return [`${counts}. These figures do not match their rows:`, ...table(terminal, columns, rows)];
 }
 
