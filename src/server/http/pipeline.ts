@@ -226,7 +226,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.admitDevice(ctx, row, caller);
   }
 
-  /** Charges the request to this device from now on. Throws as `RequestBudgets.enter`. */
+  /** Charges the request to this owner from now on. Throws as `RequestBudgets.enter`. */
   claim(ctx: RequestContext, owner: string): void {
     ctx.owner = owner;
     this.budgets.enter(ctx);
@@ -255,8 +255,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     // A URL is valid on its own tenant's host only.
     if (tenantId !== ctx.tenantId) throw new ServiceError('url_invalid');
     // The URL does not name a device: all of a tenant's transfers share one owner.
-    ctx.owner = `${tenantId}/`;
-    this.budgets.enter(ctx);
+    this.claim(ctx, `${tenantId}/`);
     const actor = this.authenticator.actorOf(tenantId);
     if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
     checkState(actor.state, row.state);
