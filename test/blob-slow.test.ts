@@ -92,31 +92,31 @@ t.test('BLOB-48: where slow uploads hold all places, one is cut for a transfer t
     await nextTurn();
   };
   await pace(1);
-  t.equal(places.transfers.underWay, 2);
+  t.equal(places.transfers['all'].taken, 2);
   // 8 KiB a second: enough while no transfer is refused.
   for (let round = 0; round < 3; round++) {
     await pace(240 * 1024);
     places.clock.advance(WINDOW_MS);
   }
-  t.equal(places.transfers.underWay, 2);
+  t.equal(places.transfers['all'].taken, 2);
   const refused = await send('GET', places.url('GET'));
   t.equal(refused.outcome, '429 rate_limited');
   t.match(refused.headers, { 'retry-after': /^[1-9]/ });
   await pace(240 * 1024);
   places.clock.advance(WINDOW_MS);
-  await until('one is cut', () => places.transfers.underWay === 1);
+  await until('one is cut', () => places.transfers['all'].taken === 1);
   const download = openRequest('GET', places.url('GET'));
   download.sent.on('response', (answer) => answer.destroy());
   download.sent.end();
   await places.reads.until(1);
-  await until('the place is free again', () => places.transfers.underWay === 1);
+  await until('the place is free again', () => places.transfers['all'].taken === 1);
   const ended = await Promise.race(open.map(({ reply }, at) => reply.then(String, () => at)));
   open.splice(Number(ended), 1);
   for (let round = 0; round < 2; round++) {
     await pace(240 * 1024);
     places.clock.advance(WINDOW_MS);
   }
-  t.equal(places.transfers.underWay, 1, 'the other upload continues: no other transfer was refused');
+  t.equal(places.transfers['all'].taken, 1, 'the other upload continues: no other transfer was refused');
   for (const { sent } of open) sent.destroy();
   await Promise.allSettled(open.map(({ reply }) => reply));
 });
@@ -132,7 +132,7 @@ t.test('BLOB-48: a transfer that is quick enough keeps its place, even where oth
   await until('the bytes are there', () => places.written() === 1000 + 480 * 1024);
   await nextTurn();
   places.clock.advance(WINDOW_MS);
-  t.equal(places.transfers.underWay, 1, '16 KiB a second are quick enough');
+  t.equal(places.transfers['all'].taken, 1, '16 KiB a second are quick enough');
   sent.destroy();
   await t.rejects(reply);
 });
@@ -152,7 +152,7 @@ t.test(
     t.match(refused.headers, { 'retry-after': /^[1-9]/ });
     places.clock.advance(WINDOW_MS);
     places.clock.advance(WINDOW_MS);
-    await until('it is cut', () => places.transfers.underWay === 0);
+    await until('it is cut', () => places.transfers['all'].taken === 0);
     download.sent.destroy();
   },
 );

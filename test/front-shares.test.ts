@@ -140,7 +140,7 @@ t.test('FAIR-08 FAIR-06: a client that disconnects while it waits for room takes
 t.test('FAIR-09 FAIR-14: on one connection one reply is held, however many are requested', async (t) => {
   const text = 'x'.repeat(20_000);
   const test = await frontOf(t, {
-    services: { docs: { page: () => ({ type: 'text/html', hash: '1', cache: 'no-cache', bytes: Buffer.from(text) }) } },
+    services: { docs: () => ({ type: 'text/html', hash: '1', cache: 'no-cache', bytes: Buffer.from(text) }) },
   });
   const reader = await unread(t, test.port, 'GET /docs HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(5_000));
   const cut = once(reader, 'close');

@@ -6,7 +6,7 @@ import { raw, type Raw } from './support/front-sockets.js';
 
 const ORIGIN = 'https://app.example';
 const PAGE = { type: 'text/html', hash: 'one', cache: 'no-cache', bytes: Buffer.from('<p>page</p>') };
-const SETUP: FrontSetup = { config: { corsOrigins: [ORIGIN] }, services: { docs: { page: () => PAGE } } };
+const SETUP: FrontSetup = { config: { corsOrigins: [ORIGIN] }, services: { docs: () => PAGE } };
 
 const request = (line: string, ...headers: string[]): string =>
   [`${line} HTTP/1.1`, 'Host: x', ...headers, '', ''].join('\r\n');

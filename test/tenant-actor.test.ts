@@ -320,7 +320,7 @@ t.test('the registry loads a tenant once for concurrent calls, and keeps no fail
   await turn();
   setting.loads[2]?.answer();
   t.equal(await nobody, undefined);
-  t.equal(setting.registry.size, 1);
+  t.equal(setting.registry.actors.size, 1);
 });
 
 t.test('TOKEN-12: a change of a tenant is announced, whether it is loaded, loading or neither', async (t) => {
@@ -427,7 +427,7 @@ t.test('an unused actor is dropped after five minutes, one with a socket or a ch
   await t.rejects(asked, { message: 'late' });
   if (ears.session !== undefined) listening.closed(ears.session);
   setting.clock.advance(5 * MINUTE + 5_000);
-  t.equal(setting.registry.size, 0);
+  t.equal(setting.registry.actors.size, 0);
 });
 
 t.test(
@@ -441,7 +441,7 @@ t.test(
     setting.epoch = 'another';
     setting.registry.restart();
     t.equal(old.closedWith, 1012);
-    t.equal(setting.registry.size, 0);
+    t.equal(setting.registry.actors.size, 0);
     setting.loads[0]?.answer();
     await turn();
     t.equal(setting.loads.length, 2);

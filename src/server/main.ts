@@ -62,7 +62,10 @@ async function main(): Promise<void> {
   drainOnSignal(starting, { ms: config.drainMinutes * MINUTE_MS, alone: instance });
   const server = await starting;
   if (instance) {
-    process.send?.({ port: server.port, tenantId: server.tenantId } satisfies Listening);
+    const { port, tenantId } = server;
+    // Only for the greeting: a database that does not answer at this moment must not end the start.
+    const claimed = await server.claimed().catch(() => false);
+    process.send?.({ port, tenantId, claimed } satisfies Listening);
     return;
   }
   for (const warning of [...warnings, ...server.warnings]) log.warn(warning);

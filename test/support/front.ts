@@ -221,7 +221,10 @@ export async function frontOf(t: WithTeardown, setup: FrontSetup = {}): Promise<
     clock,
     config: { ...CONFIG, ...setup.config },
   };
-  const front = await startListening(rowsOf(app), app, { socketsMax: setup.socketsMax });
+  const front = await startListening(rowsOf(app), app, {
+    sharePort: false,
+    socketsMax: setup.socketsMax ?? Infinity,
+  });
   t.teardown(async () => {
     const closed = front.close(0);
     clock.advance(0);

@@ -70,7 +70,7 @@ export async function compareWithStore(
     return { failed: message, exitCode };
   } finally {
     terminal.progress('');
-    await ledger?.close();
+    ledger?.close();
   }
 }
 

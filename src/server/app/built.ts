@@ -80,13 +80,11 @@ export async function openDocs(folder: string): Promise<Docs | undefined> {
   if (found === undefined) return undefined;
   const names = new Map(found.filter((name) => !isCompressed(name)).map((name) => [name.replace(/\.html$/, ''), name]));
   const pages = new Map<string, WebFile>();
-  return {
-    page: (requested) => {
-      const name = names.get(requested === '' ? 'index' : requested);
-      if (name === undefined) return undefined;
-      const file = pages.get(name) ?? pageOf(folder, name);
-      pages.set(name, file);
-      return file;
-    },
+  return (requested) => {
+    const name = names.get(requested === '' ? 'index' : requested);
+    if (name === undefined) return undefined;
+    const file = pages.get(name) ?? pageOf(folder, name);
+    pages.set(name, file);
+    return file;
   };
 }

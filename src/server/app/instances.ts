@@ -8,7 +8,6 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
-import { isIPv6 } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
@@ -38,6 +37,7 @@ const FOLDER_MAX = 76;
 export interface Listening {
   readonly port: number;
   readonly tenantId: string | null;
+  readonly claimed: boolean;
 }
 
 /** Key of the message by which the parent drains all its instances. */
@@ -190,16 +190,9 @@ export async function startInstances(
   return {
     port,
     tenantId: listening?.tenantId ?? null,
-    claimed: () => claimedAt(config.host, port),
+    claimed: () => Promise.resolve(listening?.claimed === true),
     warnings,
     drain: (order) => instances.forEach((instance) => instance.drain(order)),
     close: () => (closing ??= stopAll()),
   };
-}
-
-/** Queries an instance that listens on `host`; over loopback if that means all addresses. */
-async function claimedAt(host: string, port: number): Promise<boolean> {
-  const address = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : isIPv6(host) ? `[${host}]` : host;
-  const status: unknown = await (await fetch(`http://${address}:${port}/api/service/status`)).json();
-  return typeof status === 'object' && status !== null && 'claimed' in status && status.claimed === true;
 }

@@ -74,7 +74,7 @@ export interface Server {
   readonly port: number;
   /** The one tenant of single mode; null in multi mode. */
   readonly tenantId: string | null;
-  /** True once a device has claimed it; false in multi mode. */
+  /** Whether a device has claimed it; of several instances, when they started. False in multi mode. */
   claimed(): Promise<boolean>;
   /** For the operator, once, at start. */
   readonly warnings: readonly string[];
@@ -195,7 +195,7 @@ async function serveMetrics({ log, config, stops, meter }: Parts, { registry, la
     sockets: () => front.sockets,
     calls: () => front.calls,
     held: () => front.held(),
-    actors: () => registry.size,
+    actors: () => registry.actors.size,
     pending_changes: () => lanes.waiting,
     admission_waiting: () => front.admission.waiting,
     admission_rate: () => front.admission.rate,
@@ -390,7 +390,7 @@ async function composeBlobs(parts: Parts) {
   const { storageKind, maxBlobBytes: maxBytes, storageCapBytes: capBytes } = config;
   const rows = new BlobStore(database.pool);
   const local = storageKind === 'local' ? localStore(config, secret) : undefined;
-  const store = local ?? (await openBucket(config, log));
+  const store: ObjectStore = local ?? (await openBucket(config, log));
   stops.push(() => store.close());
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
   const jobs = blobJobs(new Reaper(store, database.pool, clock), {
@@ -405,22 +405,16 @@ async function composeBlobs(parts: Parts) {
         log.warn({ objects: foreign }, 'the store holds objects of tenants that this database never had');
     },
   });
-  const origin = await originOf(store, log);
+  // Undefined where the store does not know its address, and so cannot sign URLs either.
+  const origin = await store.origin().catch((error: unknown) => {
+    log.warn({ cause: describe(error) }, "the web app cannot reach the bucket: its store's address is not known");
+    return undefined;
+  });
   if (local === undefined) return { blobs, transfers: undefined, jobs, origin };
   const transfers = new Transfers({ files: local, rows, clock, secret });
   keepSwept(parts, local);
   stops.push(() => transfers.close());
   return { blobs, transfers, jobs, origin };
-}
-
-/** The origin that the web app may reach; undefined where the store does not know it, and so cannot sign URLs. */
-async function originOf(store: ObjectStore, log: Logger): Promise<string | undefined> {
-  try {
-    return await store.origin();
-  } catch (error) {
-    log.warn({ cause: describe(error) }, "the web app cannot reach the bucket: its store's address is not known");
-    return undefined;
-  }
 }
 
 /** Removes temporary files of uploads whose process died, at start and periodically. */

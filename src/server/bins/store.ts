@@ -27,14 +27,9 @@ const columns = (from: string): string =>
   `${from}.id, ${from}.slug, ${from}.meta, ${from}.created_at AS "createdAt", ${from}.updated_at AS "updatedAt"`;
 
 /** Only the fields of the bin, without other columns of the row. */
-export const binOf = ({ id, slug, meta, createdAt, updatedAt, itemCount }: BinRecord): BinRecord => ({
-  id,
-  slug,
-  meta,
-  createdAt,
-  updatedAt,
-  itemCount,
-});
+export function binOf({ id, slug, meta, createdAt, updatedAt, itemCount }: BinRecord): BinRecord {
+  return { id, slug, meta, createdAt, updatedAt, itemCount };
+}
 
 /**
  * The bins of all tenants. Every call is one statement; those that change a bin call one function, which decides under

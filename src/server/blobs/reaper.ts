@@ -128,7 +128,7 @@ export class Reaper {
       const whole = await this.findMissing(audit, begun, found, stopped);
       return { ...found, whole };
     } finally {
-      await audit.close();
+      audit.close();
     }
   }
 

@@ -201,7 +201,7 @@ export class BlobAudit extends TemporaryTable {
 
   /** Adds a page of the listing. */
   async add(page: readonly StoredObject[]): Promise<void> {
-    await this.query(
+    await this.rows(
       'INSERT INTO listed SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) ON CONFLICT DO NOTHING',
       byColumn(page, 'tenantId', 'ref', 'size', 'modifiedAt'),
     );
@@ -209,7 +209,7 @@ export class BlobAudit extends TemporaryTable {
 
   /** Objects last modified before `before` that no row names. Each is returned once. */
   takeStrays(before: number, limit: number): Promise<Stray[]> {
-    return this.query<Stray>(
+    return this.rows<Stray>(
       `WITH stray AS (
         SELECT l.tenant_id, l.ref FROM listed l
         WHERE l.modified_at < $1
@@ -226,7 +226,7 @@ export class BlobAudit extends TemporaryTable {
 
   /** Ready blobs created before `before` that were not listed with their size, by name, beginning after `after`. */
   missing(before: number, after: ObjectName, limit: number): Promise<Missing[]> {
-    return this.query<Missing>(
+    return this.rows<Missing>(
       `SELECT b.tenant_id AS "tenantId", b.ref, b.size, i.id AS "itemId" FROM blobs b
       LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref
       WHERE b.state = 'ready' AND b.created_at < $1 AND (b.tenant_id, b.ref) > ($2, $3)

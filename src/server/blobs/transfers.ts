@@ -128,11 +128,6 @@ export class Transfers {
     await Promise.allSettled(this.receiving);
   }
 
-  /** Transfers under way. */
-  get underWay(): number {
-    return this.all.taken;
-  }
-
   /**
    * Whether a transfer of this tenant must end at this pace, bytes per second; else a slow client would hold a slot
    * forever. True below 1 KiB; below 16 KiB only if all slots are taken and a transfer was refused recently. Each

@@ -107,7 +107,7 @@ export const recover: Handler<DeviceParts> = (call, { recovery }) =>
   recovery.recover(call.tenantId, validators.validateRecoverBody(fields(call)), hostName(call.host));
 
 /** `POST /ws-ticket`: a ticket for one minute and one use, so that no token has to be put into a URL. */
-export const issueTicket: Handler<DeviceParts> = ({ claims }, { tickets }) => tickets.issueSocket(claims);
+export const issueTicket: Handler<DeviceParts> = ({ sender }, { tickets }) => tickets.issueSocket(sender.claims);
 
 /** `GET /password/exists`. */
 export const passwordExists: Handler<DeviceParts> = (call, { passwords }) => passwords.exists(call.tenantId);

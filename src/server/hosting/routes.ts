@@ -2,11 +2,10 @@
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Ok } from '../../protocol/replies.js';
 import { signupNetworkOf } from '../http/address-limits.js';
-import { fields } from '../http/request.js';
 import { welcome as tenantWelcome, type WebParts } from '../http/pages.js';
 import { hostName } from '../http/query.js';
 import type { Text } from '../http/reply.js';
-import type { RequestContext } from '../http/request.js';
+import { fields, type RequestContext } from '../http/request.js';
 import { mounted, type Handler } from '../http/route.js';
 import { validateSignupBody, validateTestTenantBody } from '../http/validators.js';
 import type { TenantHosts } from './hosts.js';

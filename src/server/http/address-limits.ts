@@ -43,14 +43,6 @@ interface Window {
   readonly ms: number;
 }
 
-/** A use of `key` (32 bytes), at most `limit` in any `windowMs`. */
-interface RateUse {
-  readonly key: Uint8Array;
-  readonly now: number;
-  readonly windowMs: number;
-  readonly limit: number;
-}
-
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 /** Also per day, since unclaimed names are freed only after a day. */
@@ -95,10 +87,10 @@ export class AddressLimits {
   constructor(
     private readonly options: {
       readonly store: {
-        /** Counts one use, on all instances; 0 when admitted, else the ms to wait. */
-        take(use: RateUse): Promise<number>;
+        /** Counts one use of `key` (32 bytes), on all instances; 0 when admitted, else the ms to wait. */
+        take(key: Uint8Array, now: number, window: Window): Promise<number>;
         /** What `take` would return; counts none. */
-        wait(use: RateUse): Promise<number>;
+        wait(key: Uint8Array, now: number, window: Window): Promise<number>;
       };
       readonly clock: Clock;
       /** RATE_PAIR_PER_MIN, for each purpose that has no limit of its own; 0: off. */
@@ -126,9 +118,9 @@ export class AddressLimits {
   async guess(address: string, isRight: boolean): Promise<void> {
     if (!isRight) return this.take('guess', address);
     for (const [name, window] of this.countsOf('guess', address)) {
-      const known = this.usable(name, window);
-      const use = this.useOf(name, window);
-      refuseFor(known, use.now, await this.options.store.wait(use));
+      const now = this.options.clock.now();
+      const known = this.usable(name, window, now);
+      refuseFor(known, now, await this.options.store.wait(sha256(name), now, window));
     }
   }
 
@@ -153,13 +145,12 @@ export class AddressLimits {
   }
 
   private async takeOne(name: string, window: Window): Promise<void> {
-    const known = this.usable(name, window);
-    const use = this.useOf(name, window);
-    const { now } = use;
+    const now = this.options.clock.now();
+    const known = this.usable(name, window, now);
     // Counted before the statement runs: else each of several concurrent uses would execute one.
     known.used.push(now);
     // A use that could not be counted, or was not admitted, is none.
-    const waitMs = await this.options.store.take(use).catch((error: unknown) => {
+    const waitMs = await this.options.store.take(sha256(name), now, window).catch((error: unknown) => {
       forget(known, now);
       throw error;
     });
@@ -167,13 +158,8 @@ export class AddressLimits {
     refuseFor(known, now, waitMs);
   }
 
-  private useOf(name: string, { limit, ms: windowMs }: Window): RateUse {
-    return { key: sha256(name), now: this.options.clock.now(), windowMs, limit };
-  }
-
   /** What this instance knows of the uses in the window. Throws where none is left. */
-  private usable(name: string, { limit, ms }: Window): Known {
-    const now = this.options.clock.now();
+  private usable(name: string, { limit, ms }: Window, now: number): Known {
     const known = this.recall(name, now - ms, now);
     // The store counts uses up to one window ahead, so it never returns a wait this long: the clock was set back since.
     if (known.until > now + 2 * ms) known.until = 0;

@@ -31,8 +31,6 @@ type BudgetVerdict = 'held' | 'share' | 'bound';
 interface Group {
   readonly name: string;
   held: number;
-  /** Number of its holdings. */
-  count: number;
 }
 
 /** A device or an address. Its holdings are a linked list, the one without progress for longest first. */
@@ -193,11 +191,10 @@ export class FairBudget {
     let holder = this.holders.map.get(holding.owner);
     if (holder === undefined) {
       let group = this.groups.map.get(holding.group);
-      if (group === undefined) this.groups.map.set(holding.group, (group = { name: holding.group, held: 0, count: 0 }));
+      if (group === undefined) this.groups.map.set(holding.group, (group = { name: holding.group, held: 0 }));
       holder = { owner: holding.owner, group, held: 0, first: undefined, last: undefined };
       this.holders.map.set(holding.owner, holder);
     }
-    holder.group.count++;
     holding.movedAt = this.clock.now();
     append(holder, holding);
     return holder;
@@ -219,7 +216,7 @@ export class FairBudget {
     unlink(holder, holding);
     holding.holder = undefined;
     if (holder.first === undefined) this.holders.delete(holder.owner);
-    if (--holder.group.count === 0) this.groups.delete(holder.group.name);
+    if (holder.group.held === 0) this.groups.delete(holder.group.name);
   }
 
   private cut(holding: Holding): void {

@@ -9,7 +9,7 @@ import type { Handler } from './route.js';
 
 /** `GET /docs` and `GET /docs/:name`. `index`, the file name in the repository, is the start page. Throws `not_found`. */
 export const docsPage: Handler<{ readonly docs?: Docs }, Page> = (ctx, { docs }) => {
-  const page = docs?.page(ctx.id);
+  const page = docs?.(ctx.id);
   if (page === undefined) throw new ServiceError('not_found', 'no such page');
   return new Page(page);
 };

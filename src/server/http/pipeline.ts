@@ -3,7 +3,6 @@
  * Order of checks). With the tenant in memory all steps up to the body run synchronously, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
-import type { TokenClaims } from './tokens.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
@@ -61,42 +60,6 @@ class Router<P> {
   }
 }
 
-/**
- * Requests, in no order. Not a Set: as entries are added and removed, a Set allocates a new table every few of them,
- * and each abandoned table refers to the next one. Once the first is in the old generation, no minor collection frees
- * any of them, nor the requests that they held (bench S3).
- */
-class WaitingRequests {
-  private readonly contexts: RequestContext[] = [];
-
-  get size(): number {
-    return this.contexts.length;
-  }
-
-  has(ctx: RequestContext): boolean {
-    return ctx.waitingAt >= 0;
-  }
-
-  add(ctx: RequestContext): void {
-    if (!this.has(ctx)) ctx.waitingAt = this.contexts.push(ctx) - 1;
-  }
-
-  delete(ctx: RequestContext): void {
-    if (!this.has(ctx)) return;
-    const last = this.contexts.pop();
-    if (last !== undefined && last !== ctx) {
-      this.contexts[ctx.waitingAt] = last;
-      last.waitingAt = ctx.waitingAt;
-    }
-    ctx.waitingAt = -1;
-  }
-
-  /** A copy, since answering a request removes it. */
-  all(): readonly RequestContext[] {
-    return [...this.contexts];
-  }
-}
-
 /** Whether a row's limit is one of the client's address, and not of its device. */
 const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read' | 'write' | 'none'> =>
   limit !== 'read' && limit !== 'write' && limit !== 'none';
@@ -115,8 +78,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   readonly rates: DeviceRates;
   readonly budgets: RequestBudgets;
   private readonly router: Router<P>;
-  /** Requests that wait for their admission or for their handler's answer. */
-  private readonly waiting = new WaitingRequests();
+  /** Number of requests that wait for their admission or for their handler's answer (`RequestContext.waiting`). */
+  underWay = 0;
+  /**
+   * Those of them that are long polls. A Set of all would hold requests beyond the next minor collections: its abandoned
+   * tables refer to one another (bench S3).
+   */
+  private readonly polls = new Set<RequestContext>();
   private whenIdle: (() => void)[] = [];
   private ending = false;
 
@@ -241,12 +209,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     if (row.auth !== 'device') return this.admitUnauthenticated(ctx, row);
     const known = this.authenticator.recall(ctx.authorization, ctx.tenantId);
     if (known !== undefined) {
-      this.claim(ctx, known.claims, known.owner);
+      this.claim(ctx, known.owner);
       this.admitDevice(ctx, row, known);
       return undefined;
     }
     const claims = this.authenticator.claimsOf(bearerOf(ctx.authorization), ctx.tenantId);
-    this.claim(ctx, claims);
+    this.claim(ctx, ownerOf(claims));
     const caller = this.authenticator.callerOf(claims);
     if (caller instanceof Promise) return caller.then((found) => this.admitNew(ctx, row, found));
     this.admitNew(ctx, row, caller);
@@ -258,9 +226,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.admitDevice(ctx, row, caller);
   }
 
-  /** Charges the request to the device of the claims from now on. Throws as `RequestBudgets.enter`. */
-  claim(ctx: RequestContext, claims: TokenClaims, owner = ownerOf(claims)): void {
-    ctx.claims = claims;
+  /** Charges the request to this owner from now on. Throws as `RequestBudgets.enter`. */
+  claim(ctx: RequestContext, owner: string): void {
     ctx.owner = owner;
     this.budgets.enter(ctx);
   }
@@ -288,8 +255,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     // A URL is valid on its own tenant's host only.
     if (tenantId !== ctx.tenantId) throw new ServiceError('url_invalid');
     // The URL does not name a device: all of a tenant's transfers share one owner.
-    ctx.owner = `${tenantId}/`;
-    this.budgets.enter(ctx);
+    this.claim(ctx, `${tenantId}/`);
     const actor = this.authenticator.actorOf(tenantId);
     if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
     checkState(actor.state, row.state);
@@ -371,7 +337,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       ctx.caller = found;
       this.answer(ctx, row.run(ctx, this.app));
     };
-    const caller = this.authenticator.callerOf(ctx.claims);
+    const caller = this.authenticator.callerOf(ctx.sender.claims);
     if (caller instanceof Promise) this.hold(ctx, caller, go);
     else go(caller);
   }
@@ -379,14 +345,15 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private answer(ctx: RequestContext, answer: Answer | Promise<Answer> | typeof LATER): void {
     if (answer === LATER) {
       // A refusal may have been given but not written yet: that of a chunked request is written in the next turn.
-      if (!ctx.over && !ctx.settled) this.waiting.add(ctx);
+      if (!ctx.over && !ctx.settled) this.wait(ctx);
       return;
     }
     if (!(answer instanceof Promise)) return this.writer.answer(ctx, answer);
     this.hold(ctx, answer, (value) => this.writer.answer(ctx, value));
-    const { giveUp, place } = ctx;
+    if (ctx.giveUp === undefined) return;
+    this.polls.add(ctx);
     // A long poll may be evicted: it is answered early, to make room for other requests.
-    if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(ctx);
+    if (ctx.place !== undefined) ctx.place.giveWay = () => this.giveUp(ctx);
     if (this.ending) this.giveUp(ctx);
   }
 
@@ -407,7 +374,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
    * request counts as under way until then.
    */
   hold<T>(ctx: RequestContext, wait: Promise<T>, go: (value: T) => void): void {
-    this.waiting.add(ctx);
+    this.wait(ctx);
     wait.then(
       (value) => this.resume(ctx, go, value),
       (error: unknown) => this.resume(ctx, (fault) => this.writer.fail(ctx, fault), error),
@@ -424,8 +391,15 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.notifyIdle();
   }
 
+  private wait(ctx: RequestContext): void {
+    if (!ctx.waiting) this.underWay++;
+    ctx.waiting = true;
+  }
+
   private settle(ctx: RequestContext): void {
-    this.waiting.delete(ctx);
+    if (ctx.waiting) this.underWay--;
+    ctx.waiting = false;
+    this.polls.delete(ctx);
     if (!ctx.over) return;
     this.budgets.leave(ctx);
     this.budgets.releaseRoom(ctx);
@@ -433,12 +407,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** Called once for every request. Work that it waits for is still under way, and still needs its room. */
   over(ctx: RequestContext): void {
-    if (!this.waiting.has(ctx)) this.budgets.leave(ctx);
+    if (!ctx.waiting) this.budgets.leave(ctx);
     else if (ctx.room?.amount === 0) this.budgets.releaseRoom(ctx);
   }
 
   private notifyIdle(): void {
-    if (this.waiting.size === 0) for (const wake of this.whenIdle.splice(0)) wake();
+    if (this.underWay === 0) for (const wake of this.whenIdle.splice(0)) wake();
   }
 
   /** Answers a long poll early; any other request goes on waiting. */
@@ -449,11 +423,6 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.writer.answer(ctx, giveUp);
   }
 
-  /** Requests that wait for something. */
-  get underWay(): number {
-    return this.waiting.size;
-  }
-
   /**
    * From now on each answer closes its connection, and long polls are answered. Called while the sockets are being
    * closed: a connection that is kept until the end of the stop would be cut off while it carries its next request.
@@ -461,13 +430,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   beginEnd(): void {
     this.writer.closing = true;
     this.ending = true;
-    for (const ctx of this.waiting.all()) this.giveUp(ctx);
+    for (const ctx of this.polls) this.giveUp(ctx);
   }
 
   /** Resolves when every request has its answer. */
   drained(): Promise<void> {
     return new Promise((resolve) => {
-      if (this.waiting.size === 0) resolve();
+      if (this.underWay === 0) resolve();
       else this.whenIdle.push(resolve);
     });
   }

@@ -42,11 +42,8 @@ export interface WebFile {
   readonly compressed?: Readonly<Record<'br' | 'gzip', Buffer>>;
 }
 
-/** The reference under `/docs`. */
-export interface Docs {
-  /** By the name in the path, `''` for `/docs` itself; undefined: no such page. */
-  page(name: string): WebFile | undefined;
-}
+/** A page of the reference, by the name in its path, `''` for `/docs` itself; undefined: no such page. */
+export type Docs = (name: string) => WebFile | undefined;
 
 /** The web app (reference, HTTP, The web app). */
 export interface WebApp {

@@ -426,12 +426,8 @@ export class ResponseWriter {
     res.writeHeader('cache-control', cache);
     res.writeHeader('x-request-id', ctx.requestId);
     for (const [name, value] of headers) res.writeHeader(name, value);
-    if (ctx.origin !== '') this.writeOrigin(res, ctx.origin);
-  }
-
-  private writeOrigin(res: HttpResponse, origin: string): void {
-    if (!this.allows(origin)) return;
-    res.writeHeader('access-control-allow-origin', this.anyOrigin ? '*' : origin);
+    if (!this.allows(ctx.origin)) return;
+    res.writeHeader('access-control-allow-origin', this.anyOrigin ? '*' : ctx.origin);
     res.writeHeader('access-control-expose-headers', EXPOSED_HEADERS);
     if (!this.anyOrigin) res.writeHeader('vary', 'origin');
   }

@@ -9,7 +9,6 @@ import { parsedJson } from '../../protocol/bytes.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId, isUlid } from '../../protocol/ids.js';
 import { camelKeys, type Shape, shapeOfBody } from '../../protocol/shape.js';
-import type { TokenClaims } from './tokens.js';
 import { type Bucket, type ChargedRequest, type Holding, refusalOf, type RequestBudgets } from './limits.js';
 import type { Caller } from './authenticate.js';
 import type { UploadRequest, UploadStream } from './streams.js';
@@ -99,8 +98,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   deviceId = '';
   address = '';
   owner = '';
-  /** Its index among the requests that wait (`WaitingRequests`); -1: it is not one of them. */
-  waitingAt = -1;
+  /** It waits for its admission or for its handler's answer. */
+  waiting = false;
   place: Holding | undefined;
   room: Holding | undefined;
   /** The token bucket of its device; undefined where the route or the configuration has no rate. */
@@ -129,7 +128,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   private ended: (() => void) | undefined;
   /** Set at admission, where the row requires a device. */
   caller: Caller | undefined;
-  private knownClaims: TokenClaims | undefined;
 
   constructor(
     readonly res: HttpResponse,
@@ -153,8 +151,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
 
   private copyHeaders(req: HttpRequest): void {
     let hosts = 0;
-    let lengths = 0;
-    let encodings = 0;
     let wireShape: string | undefined;
     req.forEach((key, value) => {
       switch (key) {
@@ -165,15 +161,15 @@ export class RequestContext implements ChargedRequest, UploadRequest {
           this.contentType = value;
           break;
         case 'content-length':
-          lengths++;
-          this.lengthDeclared = true;
-          if (!WHOLE_NUMBER.test(value)) this.framing = 'content-length: must be a whole number';
+          if (this.lengthDeclared) this.framing = 'content-length: given twice';
+          else if (!WHOLE_NUMBER.test(value)) this.framing = 'content-length: must be a whole number';
           else this.contentLength = Number(value);
+          this.lengthDeclared = true;
           break;
         case 'transfer-encoding':
-          encodings++;
+          if (this.chunked) this.framing = 'transfer-encoding: given twice';
+          else if (value.toLowerCase() !== 'chunked') this.framing = 'transfer-encoding: only chunked is taken';
           this.chunked = true;
-          if (value.toLowerCase() !== 'chunked') this.framing = 'transfer-encoding: only chunked is taken';
           break;
         case 'host':
           hosts++;
@@ -195,9 +191,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
       }
     });
     if (hosts > 1) this.framing = 'host: given twice';
-    if (lengths > 1) this.framing = 'content-length: given twice';
-    if (encodings > 1) this.framing = 'transfer-encoding: given twice';
-    if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
+    if (this.chunked && this.lengthDeclared) this.framing = 'transfer-encoding: not beside content-length';
     if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
   }
 
@@ -225,20 +219,15 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     return value;
   }
 
-  /** The tenant's actor. Only for rows that require a device. */
+  /** The device that sent it. Only for rows that require a device. */
+  get sender(): Caller {
+    if (this.caller === undefined) throw new Error(`${this.path}: a handler asked for a caller that was not resolved`);
+    return this.caller;
+  }
+
+  /** The actor of its tenant. Only for rows that require a device. */
   get actor(): TenantActor {
-    if (this.caller === undefined) throw new Error(`${this.path}: a handler asked for a tenant that was not resolved`);
-    return this.caller.actor;
-  }
-
-  /** The claims of the token or ticket. Only for rows that require a device. */
-  get claims(): TokenClaims {
-    if (this.knownClaims === undefined) throw new Error(`${this.path}: a handler asked for a caller that has no token`);
-    return this.knownClaims;
-  }
-
-  set claims(claims: TokenClaims) {
-    this.knownClaims = claims;
+    return this.sender.actor;
   }
 
   /** The answer of a handler that returned `LATER`. */

@@ -67,7 +67,6 @@ export class UploadStream {
   private taken = 0;
   /** What arrived although the socket was paused. */
   private spilled: Buffer[] = [];
-  private spilledBytes = 0;
   private received = 0;
   private complete = false;
   private paused = false;
@@ -124,9 +123,7 @@ export class UploadStream {
       this.taken = this.filled;
       return piece;
     }
-    const spilled = this.spilled.shift();
-    this.spilledBytes -= spilled?.length ?? 0;
-    return spilled;
+    return this.spilled.shift();
   }
 
   /** All that arrived was processed: the buffer is free, and the socket is read again. */
@@ -146,12 +143,9 @@ export class UploadStream {
     if (this.spilled.length === 0 && this.filled + bytes.length <= this.buffer.length) {
       this.buffer.set(bytes, this.filled);
       this.filled += bytes.length;
-    } else if (bytes.length > 0) {
-      this.spilled.push(Buffer.from(bytes));
-      this.spilledBytes += bytes.length;
-    }
+    } else if (bytes.length > 0) this.spilled.push(Buffer.from(bytes));
     this.complete = isLast;
-    if (this.spilledBytes > SPILL_MAX) return this.cut();
+    if (this.spilled.reduce((sum, { length }) => sum + length, 0) > SPILL_MAX) return this.cut();
     if (!isLast && !this.paused) {
       this.paused = true;
       this.request.res.pause();

@@ -41,15 +41,9 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const PREFIX = 'service_';
 
-function registryWithDefaults(): Registry {
-  const register = new Registry();
-  collectDefaultMetrics({ register });
-  return register;
-}
-
 /** The registry, its meters, and the port on which it is scraped. */
 export class Metrics implements Meter {
-  private readonly registry = registryWithDefaults();
+  private readonly registry = new Registry();
   private readonly registers = [this.registry];
   private readonly batchSize = this.histogram('commit_batch_changes', SIZES);
   private readonly commitSeconds = this.histogram('commit_seconds', SECONDS);
@@ -70,6 +64,7 @@ export class Metrics implements Meter {
     },
   ) {
     const { registers } = this;
+    collectDefaultMetrics({ register: this.registry });
     new Gauge({ name: `${PREFIX}info`, help: 'The version that runs.', labelNames: ['version'], registers })
       .labels(options.version)
       .set(1);

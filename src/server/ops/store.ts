@@ -3,6 +3,7 @@ import type pg from 'pg';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import { Store } from '../storage/query.js';
 import { openClient, valueOf } from '../storage/database.js';
+import { purgeSome } from '../storage/key-purger.js';
 
 /** One job. A batch is one transaction of a bounded size, so an interrupted run continues where it stopped. */
 export interface Job {
@@ -34,7 +35,6 @@ const FULL = 500;
 const EXPIRED_MS = 86_400_000;
 /** No provider repeats an event after this time; its signature would have expired too. */
 const WEBHOOK_MS = 30 * 86_400_000;
-const KEY_BATCH = 500;
 /** The row of `job_runs` that stands for all jobs together. */
 const ALL = 'nightly';
 
@@ -74,12 +74,7 @@ class JobStore extends Store {
     const found = await this.first<{ tenant: string; device: string }>(text, [], { readOnly: true });
     if (found === undefined) return 0;
     let after: string | null = '';
-    while (after !== null && !stopped.aborted) {
-      const values: unknown[] = [found.tenant, found.device, after, KEY_BATCH];
-      const last = await this.value<string | null>('purge_device_keys', ...values);
-      if (last === after) throw new Error('the purge does not advance');
-      after = last;
-    }
+    while (after !== null && !stopped.aborted) after = await purgeSome(this.pool, found.tenant, found.device, after);
     return after === null ? 1 : 0;
   }
 }

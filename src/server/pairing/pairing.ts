@@ -5,7 +5,7 @@
  */
 import { ulid } from 'ulid';
 import { normalizeWords } from '../../crypto/words.js';
-import { type Clock, within } from '../../protocol/clock.js';
+import { delay, type Clock } from '../../protocol/clock.js';
 import { deviceReply, nameField, publicKeyField } from '../../protocol/device-fields.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { bytesField, bytesWithin, macField } from '../../protocol/binary-fields.js';
@@ -96,9 +96,9 @@ type Wake = 'look' | 'end';
 
 /** One held call. */
 export class Waiter {
-  private wake: ((why: Wake) => void) | undefined;
-  private woken = false;
-  private ended = false;
+  private readonly ended = new AbortController();
+  /** Replaced after each wait: a change that arrives while the call reads its session ends its next wait at once. */
+  private changed = new AbortController();
 
   constructor(
     readonly tenantId: string,
@@ -107,31 +107,22 @@ export class Waiter {
     readonly arrival: number,
   ) {}
 
-  /** Something of the tenant changed. If the call is reading its session meanwhile, its next wait ends at once. */
+  /** Something of the tenant changed. */
   notify(): void {
-    this.woken = true;
-    this.wake?.('look');
+    this.changed.abort();
   }
 
   /** The call ends, now or at its next wait. */
   end(): void {
-    this.ended = true;
-    this.wake?.('end');
+    this.ended.abort();
   }
 
   /** Waits for `notify` or the end, at most `ms` milliseconds. */
   async next(clock: Clock, ms: number): Promise<Wake> {
-    if (this.ended) return 'end';
-    const woken = new Promise<Wake>((resolve) => {
-      if (this.woken) resolve('look');
-      else this.wake = resolve;
-    });
-    try {
-      return await within(clock, ms, woken, 'look');
-    } finally {
-      this.wake = undefined;
-      this.woken = false;
-    }
+    const ended = this.ended.signal;
+    await delay(clock, ms, AbortSignal.any([ended, this.changed.signal])).catch(() => undefined);
+    this.changed = new AbortController();
+    return ended.aborted ? 'end' : 'look';
   }
 }
 
@@ -286,9 +277,8 @@ export class Pairing {
   /** Holds a call until its session is answered, at most until `until`, ms since 1970. */
   private async hold(waiter: Waiter, until: number, gone: AbortSignal): Promise<PairRelease | 'pending'> {
     const { store, clock } = this.options;
-    const leave = (): void => waiter.end();
-    gone.addEventListener('abort', leave, { once: true });
-    if (gone.aborted) leave();
+    gone.addEventListener('abort', () => waiter.end(), { once: true });
+    if (gone.aborted) waiter.end();
     try {
       for (;;) {
         // A notification that arrives during this read is kept, so no answer is missed between reading and waiting.
@@ -298,7 +288,6 @@ export class Pairing {
         if (left <= 0 || (await waiter.next(clock, Math.min(left, LOOK_AGAIN_MS))) === 'end') return 'pending';
       }
     } finally {
-      gone.removeEventListener('abort', leave);
       this.waiters.remove(waiter);
     }
   }

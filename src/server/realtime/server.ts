@@ -90,10 +90,7 @@ export type Listener = Awaited<ReturnType<typeof startListening>>;
 export async function startListening<P extends SocketParts>(
   rows: readonly Row<P>[],
   parts: P,
-  {
-    sharePort = false,
-    socketsMax = Infinity,
-  }: { readonly sharePort?: boolean; readonly socketsMax?: number | undefined } = {},
+  { sharePort, socketsMax }: { readonly sharePort: boolean; readonly socketsMax: number },
 ) {
   const { clock, config } = parts;
   const { pipeline, sockets, unsent, admission, departures, upgrader, app } = compose(rows, parts, socketsMax);

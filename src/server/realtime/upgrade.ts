@@ -116,7 +116,6 @@ export class Upgrader {
     const known = authenticator.knownCallerOf(claims);
     if (known === undefined) return this.byClaims(ctx, claims, () => authenticator.callerOf(claims, 'together'));
     // Not charged as under way: this request is over before `handle` returns.
-    ctx.claims = claims;
     ctx.owner = known.owner;
     return known;
   }
@@ -146,13 +145,13 @@ export class Upgrader {
     find: () => Caller | Promise<Caller>,
   ): TurnedAway | Promise<Caller | TurnedAway> {
     const { pipeline, admission } = this.parts;
-    pipeline.claim(ctx, claims);
+    pipeline.claim(ctx, ownerOf(claims));
     // Connections that wait for admission hold descriptors as sockets do.
     const refused = this.refused(admission.pending);
     if (refused !== undefined) return refused;
     // For a client that has disconnected meanwhile nothing is queried; the value returned instead is not used.
     const work = async (): Promise<Caller | TurnedAway> => (ctx.over ? this.elsewhere(CLOSE.restart) : find());
-    return admission.take({ tenantId: ctx.tenantId, owner: ownerOf(claims) }, work);
+    return admission.take(ctx, work);
   }
 
   /** Neither a draining server nor one with its maximum of sockets opens another; undefined: it may. */
@@ -178,14 +177,14 @@ export class Upgrader {
     if (found instanceof TurnedAway) return this.turnAway(ctx, handshake, found);
     const refused = this.refused();
     if (refused !== undefined) return this.turnAway(ctx, handshake, refused);
-    const { actor, device } = found;
+    const { actor, device, claims } = found;
     ctx.deviceId = device.id;
     checkState(actor.state, 'read');
     pipeline.rates.take(ctx.owner, 'read');
     sockets.admit(actor, device.id);
     if (ctx.fault !== undefined) throw ctx.fault;
     this.app.devices.touch(ctx.tenantId, device);
-    const { epoch: tokenEpoch, expiresAt } = ctx.claims;
+    const { epoch: tokenEpoch, expiresAt } = claims;
     const origin = { actor, deviceId: device.id, tokenEpoch, expiresAt, shape: this.shapeOf(ctx), budget: unsent };
     const socket = new DeviceSocket(origin);
     const wire = upgraded(ctx, handshake);

@@ -156,7 +156,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly awaited: Beat[] = [];
   /** How long after its statement the last heartbeat to come back arrived, ms. */
   private returnMs = 0;
-  private received: Heard = { since: Infinity, until: -Infinity };
+  /** Everything notified between these times has been received. */
+  heard: Heard = { since: Infinity, until: -Infinity };
   /** True while the last heartbeat is overdue: subscriptions may not arrive here. */
   private overdue = false;
   /** True if an announcement was dropped or may have failed since the last heartbeat. */
@@ -196,11 +197,6 @@ export class ChangeFeed implements ChangeAnnouncer {
         },
       });
     this.queue = new NoticeQueue(teller, this.mac, (count) => meter?.notified('sent', count));
-  }
-
-  /** Everything notified between these times has been received. */
-  get heard(): Heard {
-    return this.received;
   }
 
   /** True while another instance is known to be up. */
@@ -264,7 +260,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.alone) return;
     const now = this.options.clock.now();
     const recent = [...this.recent.all(now)];
-    if (recent.length > RECENT_ANNOUNCED_MAX || !this.recent.reaches(this.received.until - SLOW_MS))
+    if (recent.length > RECENT_ANNOUNCED_MAX || !this.recent.reaches(this.heard.until - SLOW_MS))
       this.unannounced = true;
     else for (const { hint } of recent) this.hint(CHANNEL, hint);
   }
@@ -341,7 +337,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** The listening connection was opened, or opened again: notifications in between are lost. */
   private onConnected(): void {
     if (this.closed) return;
-    this.received = { ...this.received, since: this.options.clock.now() };
+    this.heard = { ...this.heard, since: this.options.clock.now() };
     this.hintRecent();
     this.peers.doubt();
     if (this.others > 0) this.tell(CHANNEL, { asks: true });
@@ -402,7 +398,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const [found] = this.awaited.splice(0, sent + 1).slice(-1);
     if (found === undefined) return;
     this.returnMs = Math.max(0, this.options.clock.now() - (found.answeredAt ?? Infinity));
-    this.received = { ...this.received, until: found.at };
+    this.heard = { ...this.heard, until: found.at };
     this.overdue = false;
   }
 
@@ -445,7 +441,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.peers.subscribe(from, { parts, set, added });
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
     // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
-    if (late === undefined || this.recent.reaches(this.received.until - late - SLOW_MS)) return;
+    if (late === undefined || this.recent.reaches(this.heard.until - late - SLOW_MS)) return;
     this.requestComparison(from);
   }
 

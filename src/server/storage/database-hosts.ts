@@ -79,7 +79,8 @@ export const describeHosts = (answers: readonly HostAnswer[]): string => answers
 export class DatabaseHosts {
   /** The server that took writes last, as long as no connection to it failed. */
   private chosen: string | undefined;
-  private last: string;
+  /** The address chosen last. */
+  current: string;
   /** The newest timeline seen of `cluster`. A server that reports an older one is a former primary. */
   private newest = { cluster: '', timeline: 0 };
   private readonly probing = new SingleFlight(() => this.probeAll());
@@ -90,17 +91,12 @@ export class DatabaseHosts {
     /** See `DatabaseAddress`. */
     readonly writable: boolean,
   ) {
-    this.last = servers[0] ?? '';
-  }
-
-  /** The address chosen last, without a query. */
-  get current(): string {
-    return this.last;
+    this.current = servers[0] ?? '';
   }
 
   /** Resolves with the URL of the server that takes writes. Rejects (57P03) if none does. */
   async choose(): Promise<string> {
-    if (this.servers.length === 1) return this.last;
+    if (this.servers.length === 1) return this.current;
     return this.chosen ?? this.probing.join();
   }
 
@@ -133,8 +129,8 @@ export class DatabaseHosts {
       throw refusal(`no server of the database takes writes: ${describeHosts(answers)}`);
     }
     this.newest = { cluster: found.cluster, timeline: found.timeline };
-    const moved = this.last !== found.url;
-    [this.chosen, this.last] = [found.url, found.url];
+    const moved = this.current !== found.url;
+    [this.chosen, this.current] = [found.url, found.url];
     if (moved) for (const hook of this.movedHooks) hook();
     return found.url;
   }
@@ -156,7 +152,7 @@ export class DatabaseHosts {
   private newestOf(answers: readonly HostAnswer[]): HostAnswer | undefined {
     const former = ({ cluster, timeline }: HostAnswer): boolean =>
       cluster === this.newest.cluster && timeline < this.newest.timeline;
-    const rank = ({ url, timeline }: HostAnswer): number => timeline + (url === this.last ? 0.5 : 0);
+    const rank = ({ url, timeline }: HostAnswer): number => timeline + (url === this.current ? 0.5 : 0);
     return answers
       .filter((answer) => answer.state === 'writable' && !former(answer))
       .sort((one, other) => rank(other) - rank(one))[0];

@@ -13,6 +13,17 @@ const FAILURES_MAX = 20;
 const RETRY_BASE_MS = 1_000;
 const RETRY_MAX_MS = 60_000;
 
+/**
+ * Removes a revoked device's entries from the keys of the items that follow `after`, a batch of them. Resolves with the
+ * last one; null: all are done, and the device is marked as purged.
+ */
+export async function purgeSome(pool: pg.Pool, tenantId: string, deviceId: string, after: string) {
+  const text = 'SELECT purge_device_keys($1, $2, $3, $4)';
+  const last = await withRetry(() => valueOf<string | null>(pool, text, [tenantId, deviceId, after, BATCH]));
+  if (last === after) throw new Error('the purge does not advance');
+  return last;
+}
+
 /** The purge of one revoked device. */
 interface Job {
   readonly tenantId: string;
@@ -88,12 +99,8 @@ export class PostgresKeyPurger implements KeyPurger {
 
   private async purgeDevice(job: Job): Promise<void> {
     while (!this.closing) {
-      const values: unknown[] = [job.tenantId, job.deviceId, job.after, BATCH];
-      const last = await withRetry(() =>
-        valueOf<string | null>(this.pool, 'SELECT purge_device_keys($1, $2, $3, $4)', values),
-      );
+      const last = await purgeSome(this.pool, job.tenantId, job.deviceId, job.after);
       if (last === null) return;
-      if (last === job.after) throw new Error('the purge does not advance');
       job.after = last;
       job.failures = 0;
     }

@@ -1,7 +1,7 @@
 /** One statement on a pool, as all stores use it: deadlocks are retried, connection losses become `unavailable`. */
 import type pg from 'pg';
 import type { PasswordProof } from '../../protocol/password-proof.js';
-import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
+import { asUnavailable, isConnectionLoss, isRetryable, withRetry, type Client } from './database.js';
 
 interface QueryOptions {
   /** Prepares the text once on each connection under this name, which always stands for the same text. */
@@ -57,9 +57,9 @@ export async function withRetries<T>(query: () => Promise<T>, readOnly: boolean)
   }
 }
 
-/** Base class of a subject's statements, each run by `withRetries`. */
-export abstract class Store {
-  constructor(protected readonly pool: pg.Pool) {}
+/** Base class of a subject's statements, on a pool or one connection, each run by `withRetries`. */
+export abstract class Store<Pool extends Client = pg.Pool> {
+  constructor(protected readonly pool: Pool) {}
 
   protected rows<Row extends pg.QueryResultRow>(
     text: string,

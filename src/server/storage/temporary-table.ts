@@ -1,11 +1,10 @@
 /** Rows kept in a temporary table of PostgreSQL, since they may exceed the memory. */
 import type pg from 'pg';
 import { asUnavailable } from './database.js';
+import { Store } from './query.js';
 
 /** Holds a connection of the pool until it is closed. */
-export abstract class TemporaryTable {
-  protected constructor(private readonly client: pg.PoolClient) {}
-
+export abstract class TemporaryTable extends Store<pg.PoolClient> {
   /** A connection with a new table of these columns, keyed by tenant and ref. Throws `unavailable`. */
   protected static async create(pool: pg.Pool, name: string, columns: string): Promise<pg.PoolClient> {
     let client: pg.PoolClient | undefined;
@@ -21,17 +20,7 @@ export abstract class TemporaryTable {
   }
 
   /** Closes the connection, which drops the table. */
-  close(): Promise<void> {
-    this.client.release(true);
-    return Promise.resolve();
-  }
-
-  /** Rejects with `unavailable`. */
-  protected async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
-    try {
-      return (await this.client.query<Row>(text, [...values])).rows;
-    } catch (error) {
-      throw asUnavailable(error);
-    }
+  close(): void {
+    this.pool.release(true);
   }
 }

@@ -68,9 +68,7 @@ export class TenantRegistry {
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
-  private readonly ticking = new SingleFlight(() => this.compareThose(this.waiting));
-  /** The actors that the last tick found waiting for a comparison. */
-  private waiting: readonly Actor[] = [];
+  private readonly ticking = new SingleFlight((waiting: readonly Actor[]) => this.compareThose(waiting));
   /** Comparisons that requests wait for: true if the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
@@ -110,10 +108,7 @@ export class TenantRegistry {
 
   /** Starts the eviction of idle actors, and the comparison of those that wait for one. */
   start(): void {
-    this.timer = every(this.options.clock, TICK_MS, () => {
-      this.waiting = this.sweep();
-      void this.ticking.join();
-    });
+    this.timer = every(this.options.clock, TICK_MS, () => void this.ticking.join(this.sweep()));
   }
 
   /**
@@ -126,10 +121,6 @@ export class TenantRegistry {
     this.restTimer?.cancel();
     this.retryTimer?.cancel();
     await this.reads.done();
-  }
-
-  get size(): number {
-    return this.actors.size;
   }
 
   /** Tenants with a socket on this instance. */

@@ -22,15 +22,9 @@ export interface Replaying {
 type Beginning = Pick<Replaying, 'cursor' | 'acks' | 'greeting' | 'draining'>;
 
 /** A new replay. Fields are named individually: a spread copies one by one, for every device of a reconnect storm. */
-export const beginReplay = ({ cursor, acks, greeting, draining }: Beginning): Replaying => ({
-  kind: 'replaying',
-  cursor,
-  acks,
-  greeting,
-  committed: null,
-  draining,
-  stalled: false,
-});
+export function beginReplay({ cursor, acks, greeting, draining }: Beginning): Replaying {
+  return { kind: 'replaying', cursor, acks, greeting, committed: null, draining, stalled: false };
+}
 
 /** At the actor's position, or ahead of it (`Session.cursor`). Gets each version as it is delivered. */
 export interface Live {

@@ -4,7 +4,6 @@
  * without a manifest is truncated.
  */
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -74,20 +73,14 @@ async function addEntry(
   header: { readonly name: string; readonly size: number; readonly mtime: Date },
   chunks: Chunks,
 ): Promise<BlobPart> {
-  let entry: ReturnType<Pack['entry']> | undefined;
-  const added = new Promise<void>((resolve, reject) => {
-    entry = tar.entry({ ...header, mode: FILE_MODE }, (error) => (error ? reject(error) : resolve()));
+  const hash = createHash('sha256');
+  let bytes = 0;
+  const counted = tapped(chunks, (chunk) => {
+    hash.update(chunk);
+    bytes += chunk.length;
   });
-  // The await below passes a rejection to the caller; without this handler an earlier rejection would end the process.
-  added.catch(() => undefined);
-  const written = tapped(chunks, async (chunk) => {
-    // If the file cannot be written, the entry fails and no drain event is emitted.
-    if (entry?.write(chunk) === false) await Promise.race([once(entry, 'drain'), added]);
-  });
-  const part = await summed(header.name, written);
-  entry?.end(Buffer.alloc(0));
-  await added;
-  return part;
+  await pipeline(counted, tar.entry({ ...header, mode: FILE_MODE }));
+  return { name: header.name, bytes, sha256: hash.digest('hex') };
 }
 
 /** Passes chunks through, after calling `onChunk` for each. */
@@ -120,12 +113,6 @@ async function addObjects(
   return { store, bucket, prefix, count, size, parts };
 }
 
-/** A backup's manifest, and how many rows of each table are in it. */
-interface Written {
-  readonly manifest: Manifest;
-  readonly rows: Readonly<Record<string, number>>;
-}
-
 const NEWLINE = 10;
 
 /** How many rows there are: in COPY's text format each is a line, and line breaks inside it are escaped. */
@@ -135,7 +122,8 @@ function rowsIn(bytes: Buffer): number {
   return count;
 }
 
-async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Promise<Written> {
+/** Resolves with the backup's manifest, and how many rows of each table are in it. */
+async function fill(tar: Pack, source: BackupSource, onProgress: Progress) {
   const { createdAt, version, schema, postgres } = source;
   const mtime = new Date(createdAt);
   const add = (name: string, bytes: Uint8Array): Promise<BlobPart> =>
@@ -185,7 +173,7 @@ export async function writeArchive(
   source: BackupSource,
   onProgress: Progress,
   existing: 'replace' | 'keep' = 'keep',
-): Promise<Written> {
+) {
   const temporary = tempSibling(path, '.partial');
   const tar = pack();
   try {

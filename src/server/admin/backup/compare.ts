@@ -31,7 +31,7 @@ export class ObjectLedger extends TemporaryTable {
 
   /** Adds a part of the list. */
   async add(objects: readonly ListedObject[]): Promise<void> {
-    await this.query(
+    await this.rows(
       `INSERT INTO recorded SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::json[])
        ON CONFLICT DO NOTHING`,
       [
@@ -43,7 +43,7 @@ export class ObjectLedger extends TemporaryTable {
 
   /** Removes the objects of this page from the list, and returns those that it contained, as listed. */
   take(page: readonly ListedObject[]): Promise<readonly Recorded[]> {
-    return this.query<Recorded>(
+    return this.rows<Recorded>(
       `DELETE FROM recorded r USING unnest($1::text[], $2::text[]) AS p (tenant_id, ref)
        WHERE r.tenant_id = p.tenant_id AND r.ref = p.ref
        RETURNING r.tenant_id AS "tenantId", r.ref, r.size, r.checksum`,
@@ -56,16 +56,15 @@ export class ObjectLedger extends TemporaryTable {
     const withItems = `recorded r
       LEFT JOIN blobs b ON b.tenant_id = r.tenant_id AND b.ref = r.ref AND b.state = 'ready'
       LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref`;
-    const [counts] = await this.query<{ readonly count: number; readonly named: number }>(
+    const counts = await this.one<{ readonly count: number; readonly named: number }>(
       `SELECT count(*) AS count, count(i.id) AS named FROM ${withItems}`,
-      [],
     );
-    const examples = await this.query<Recorded>(
+    const examples = await this.rows<Recorded>(
       `SELECT r.tenant_id AS "tenantId", r.ref, r.size, r.checksum, i.id AS "itemId" FROM ${withItems}
        ORDER BY i.id IS NULL, r.tenant_id, r.ref LIMIT $1`,
       [limit],
     );
-    return { count: counts?.count ?? 0, named: counts?.named ?? 0, examples };
+    return { ...counts, examples };
   }
 }
 

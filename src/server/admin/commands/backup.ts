@@ -80,7 +80,6 @@ async function backup(
       }),
     ),
   );
-  terminal.progress('');
   const { size } = await stat(path);
   const { objects } = manifest;
   show(terminal, { file: path, size, rows, ...aboutBackup(manifest), objects: listData(objects) }, () => [

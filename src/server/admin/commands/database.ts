@@ -138,7 +138,6 @@ async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
       onProgress: stoppable(terminal, 'Copying'),
     }),
   );
-  terminal.progress('');
   const rows = Object.fromEntries(figures.map((one) => [one.table, one.rows]));
   show(terminal, { done: true, from, to, keptAs, epoch, rows }, () => [
     `Moved from PostgreSQL ${from} to ${to}: ${countsLine(rows)} (deleted ones too).`,

@@ -1,7 +1,7 @@
 /** The running server processes: listing them, and draining the sockets of some of them before a restart. */
 import { delay, systemClock } from '../../../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../../../protocol/limits.js';
-import { counted, sanitizeText, show, table, throttledProgress } from '../../../terminal/output.js';
+import { counted, show, table, throttledProgress } from '../../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
 import { wholeNumber } from '../progress.js';
@@ -50,7 +50,7 @@ const instanceTable = (terminal: Terminal, rows: readonly InstanceRow[]): string
     terminal,
     ['Instance', 'Machine', 'Process', 'Port', 'Version', 'Sockets', 'State'].map((title) => ({ title })),
     rows.map((row) => [
-      ...[row.id, sanitizeText(row.host), String(row.pid), String(row.port), sanitizeText(row.version)],
+      ...[row.id, row.host, String(row.pid), String(row.port), row.version],
       ...[String(row.sockets), stateOf(row)],
     ]),
   );
@@ -113,10 +113,7 @@ async function untilDrained(
     const now = systemClock.now();
     const running = (await store.instances()).filter(({ id }) => idsOf(chosen).includes(id));
     const open = running.filter((one) => !one.draining || one.sockets > 0);
-    if (open.length === 0) {
-      terminal.progress('');
-      return idsOf(chosen).filter((id) => !idsOf(running).includes(id));
-    }
+    if (open.length === 0) return idsOf(chosen).filter((id) => !idsOf(running).includes(id));
     const sockets = open.reduce((sum, one) => sum + one.sockets, 0);
     const unconfirmed = open.filter(({ draining }) => !draining);
     if (unconfirmed.length > 0 && now - begun > CONFIRM_MAX_MS) throw notConfirmed(unconfirmed);
@@ -124,9 +121,7 @@ async function untilDrained(
     const minutes = Math.max(0, Math.ceil((begun + ms - now) / MINUTE_MS));
     report(() => `Draining: ${counted(sockets, 'socket')} left, ${counted(minutes, 'minute')} to go`);
     await delay(systemClock, POLL_MS, terminal.interrupted).catch(() => {
-      throw new CommandError(EXIT.interrupted, 'interrupted; the draining continues', undefined, {
-        code: 'interrupted',
-      });
+      throw new CommandError(EXIT.interrupted, 'interrupted; the draining continues');
     });
   }
 }

@@ -27,7 +27,6 @@ export function registerVerify(program: AdminCommand): void {
 
 async function verifyFile({ terminal }: AdminContext, file: string): Promise<ExitCode> {
   const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
-  terminal.progress('');
   const about = aboutBackup(manifest);
   const { objects } = manifest;
   show(terminal, { file, whole: true, ...about, objects: listData(objects) }, () => [

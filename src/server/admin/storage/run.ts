@@ -95,7 +95,6 @@ export const isRefusal = ({ status }: StoreAnswer): boolean => status >= 400 && 
 export class StoreRun {
   readonly body = new Uint8Array(randomBytes(PROBE_BYTES));
   private readonly verdicts: Verdict[] = [];
-  private readonly store: ObjectStore;
   private short: SignedRequest | undefined;
   private shortSince = 0;
 
@@ -104,9 +103,7 @@ export class StoreRun {
     private readonly check: StoreCheck,
     private readonly names: readonly [ObjectName, ...ObjectName[]],
     private readonly origin = '',
-  ) {
-    this.store = check.store;
-  }
+  ) {}
 
   /** Runs all checks; those that cannot run after a failure are `skipped`. */
   async run({ checks, opening, uploads }: Plan): Promise<readonly Verdict[]> {
@@ -137,20 +134,20 @@ export class StoreRun {
   /** Signs an upload of this size. */
   upload(name: ObjectName, size: number): Promise<SignedRequest> {
     const grant = { size, contentType: 'application/octet-stream', ...lasting(UPLOAD_MS) };
-    return this.store.signUpload(name, grant, this.origin);
+    return this.check.store.signUpload(name, grant, this.origin);
   }
 
   /** Returns the answer if its status is one of these; else throws `NotOk`. */
   accepted(answer: StoreAnswer, statuses: readonly number[]): StoreAnswer {
     const { status, code } = answer;
     if (statuses.includes(status)) return answer;
-    const reason = reasonOfAnswer(status, code, this.store.kind);
+    const reason = reasonOfAnswer(status, code, this.check.store.kind);
     const seen = `refused: ${status}${code === undefined ? '' : ` ${code}`}`;
-    throw new NotOk({ outcome: 'failed', seen, reason, advice: adviceFor(reason, this.store.kind) });
+    throw new NotOk({ outcome: 'failed', seen, reason, advice: adviceFor(reason, this.check.store.kind) });
   }
 
   private download(ms = DOWNLOAD_MS): Promise<SignedRequest> {
-    return this.store.signDownload(this.names[0], lasting(ms), this.origin);
+    return this.check.store.signDownload(this.names[0], lasting(ms), this.origin);
   }
 
   private async opened(opening: Steps): Promise<boolean> {
@@ -172,14 +169,14 @@ export class StoreRun {
       const fault = faultOf(error);
       if (fault === undefined) throw error;
       const { message: seen, reason } = fault;
-      this.add({ check, outcome: 'failed', seen, reason, advice: adviceFor(reason, this.store.kind) });
+      this.add({ check, outcome: 'failed', seen, reason, advice: adviceFor(reason, this.check.store.kind) });
       return false;
     }
   }
 
   private async reading(): Promise<void> {
     await this.step('HEAD', async () => {
-      const found = await this.store.head(this.names[0]);
+      const found = await this.check.store.head(this.names[0]);
       if (found?.size === PROBE_BYTES) return 'the size is as declared';
       return wrong(found === undefined ? 'the upload is not there' : `${found.size} bytes`);
     });
@@ -230,8 +227,8 @@ export class StoreRun {
   }
 
   private async cleaning(): Promise<string> {
-    for (const name of this.names) await this.store.remove(name);
-    const found = await this.store.head(this.names[0]);
+    for (const name of this.names) await this.check.store.remove(name);
+    const found = await this.check.store.head(this.names[0]);
     return found === undefined ? 'the object is gone' : wrong('the object is still there');
   }
 

