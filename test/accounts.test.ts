@@ -332,18 +332,21 @@ t.test('DEV-15: a device that was just revoked cannot revoke another one', async
 t.test('DEV-15: a device that is revoked while its change of a device is waiting changes nothing', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId } = world;
-  const [first, second] = (await claimedWorld(world, 1)) as [TestDevice, TestDevice];
+  const [first, second, third] = (await claimedWorld(world, 2)) as [TestDevice, TestDevice, TestDevice];
   const calls = [
     () => a.devices.patch(tenantId, first.id, { name: 'theirs' }, second.id),
     () => b.devices.patch(tenantId, second.id, { cert: random(32) }, second.id),
+    () => b.devices.revoke(tenantId, third.id, second.id),
   ];
   const ends = await together(world, calls, (holder) =>
     holder.query('UPDATE devices SET revoked_at = 1 WHERE id = $1', [second.id]),
   );
-  t.same(ends, ['device_revoked', 'device_revoked']);
+  t.same(ends, ['device_revoked', 'device_revoked', 'device_revoked']);
+  const { devices } = await a.devices.list(tenantId, first.id);
+  t.same(devices.map(({ name }) => name).sort(), ['First', 'Phone', 'Phone']);
   t.same(
-    (await a.devices.list(tenantId, first.id)).devices.map(({ name }) => name),
-    ['First', 'Phone'],
+    devices.filter(({ revokedAt }) => revokedAt !== null).map(({ id }) => id),
+    [second.id],
   );
   t.equal(
     await refusal(a.devices.patch(tenantId, first.id, { name: 'x' }, ulid())),

@@ -307,7 +307,7 @@ t.test('ADMIT-08: while the database hardly answers the times to come back grow,
 
 t.test('ADMIT-09: sockets of tenants that are loaded on the instance are admitted while others wait', async (t) => {
   const loads: (() => void)[] = [];
-  const { port, actor } = await frontOf(t, {
+  const { port, actor, front } = await frontOf(t, {
     services: {
       tickets: {
         issueSocket: () => ({ ticket: 'x', expiresAt: 1 }),
@@ -318,13 +318,18 @@ t.test('ADMIT-09: sockets of tenants that are loaded on the instance are admitte
       },
     },
   });
-  const slow = socketOf(t, port, { query: '?ticket=slow' }).catch(() => undefined);
-  while (loads.length === 0) await settle();
+  // As many as the window has places for, and one more.
+  const slow = Array.from({ length: 65 }, () => socketOf(t, port, { query: '?ticket=slow' }).catch(() => undefined));
+  while (front.admission.waiting === 0) await settle();
   const socket = await socketOf(t, port, { query: `?token=${tokenOf()}` });
   await socket.say({ type: 'ping' });
   t.equal(actor.sessions.length, 1);
-  loads[0]?.();
-  await slow;
+  t.equal(front.admission.waiting, 1);
+  for (let n = 0; n < slow.length; n++) {
+    while (loads.length <= n) await settle();
+    loads[n]?.();
+  }
+  await Promise.all(slow);
 });
 
 t.test('ADMIT-03: a socket that is not admitted is opened and closed with 1013 and a time', async (t) => {

@@ -161,6 +161,8 @@ t.test('ARCHIVE-03: chunks that are swapped, repeated or left out are refused', 
 
 t.test('ARCHIVE-20: twice the memory and passes of an export are accepted; more is refused at once', async (t) => {
   const whole = await written([manifest]);
+  const exported = new DataView(whole.buffer, whole.byteOffset);
+  t.same([exported.getUint32(12), exported.getUint32(16)], [3, 64 * 1024], 'the passes and KiB of an export');
   const costs: { readonly ops: number; readonly memoryBytes: number }[] = [];
   const noting: Sodium = {
     ...sodium,

@@ -1,6 +1,6 @@
 /** Uploads and downloads that go wrong: aborted, slow, too many, on a full disk, in a killed process. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf } from './support/blobs.js';
@@ -50,23 +50,39 @@ t.test('BLOB-15: a second PUT of the same URL ends the first, whose client may b
   await until('one file is left', async () => (await filesIn(blobs)).length === 1);
 });
 
-t.test('BLOB-16: a killed server leaves no partial file once it has started again', async (t) => {
-  const database = await testDatabase(t);
-  const dataDir = join(await temporaryFolder(t), 'data');
-  const child = await spawnServer(t, { database, dataDir });
-  const device = await claim(child.wire);
-  const { url, headers } = await uploadOf(child.wire, device, { size: 300_000 });
-  const { sent, reply } = openRequest('PUT', url, headers);
-  sent.write(randomBytes(100_000));
-  await until('the file', async () => (await filesIn(join(dataDir, 'blobs'))).length === 1);
-  await child.end('SIGKILL');
-  await t.rejects(reply);
-  t.equal((await filesIn(join(dataDir, 'blobs'))).length, 1, 'the partial file is still there');
-  const again = await spawnServer(t, { database, dataDir });
-  await until('it is swept', async () => (await filesIn(join(dataDir, 'blobs'))).length === 0);
-  const target = url.replace(/^http:\/\/[^/]+/, `http://127.0.0.1:${again.port}`);
-  t.equal((await send('PUT', target, { headers, body: randomBytes(300_000) })).outcome, '200', 'the URL stays valid');
-});
+t.test(
+  'BLOB-16: a killed server leaves no partial file once it has started again, one elsewhere after two minutes',
+  async (t) => {
+    const database = await testDatabase(t);
+    const dataDir = join(await temporaryFolder(t), 'data');
+    const child = await spawnServer(t, { database, dataDir });
+    const device = await claim(child.wire);
+    const { url, headers } = await uploadOf(child.wire, device, { size: 300_000 });
+    const { sent, reply } = openRequest('PUT', url, headers);
+    sent.write(randomBytes(100_000));
+    await until('the file', async () => (await filesIn(join(dataDir, 'blobs'))).length === 1);
+    await child.end('SIGKILL');
+    await t.rejects(reply);
+    const uploads = join(dataDir, 'blobs', 'uploads');
+    const [partial = '', ...more] = await filesIn(uploads);
+    t.same([partial !== '', more], [true, []], 'the partial file is still there');
+    // Of a process that lives, and of another container, whose processes are not visible here.
+    const living = partial.replace(/(?<=^[^.]+\.)\d+/, String(process.pid));
+    const elsewhere = partial.replace(/^[^.]+/, 'elsewhere');
+    const silent = partial.replace(/^[^.]+/, 'elsewhere-too');
+    for (const name of [living, elsewhere, silent]) await writeFile(join(uploads, name), 'x');
+    const before = Date.now() / 1_000 - 121;
+    await utimes(join(uploads, silent), before, before);
+    const again = await spawnServer(t, { database, dataDir });
+    await until('they are swept', async () => {
+      const left = await filesIn(uploads);
+      return !left.includes(partial) && !left.includes(silent);
+    });
+    const target = url.replace(/^http:\/\/[^/]+/, `http://127.0.0.1:${again.port}`);
+    t.equal((await send('PUT', target, { headers, body: randomBytes(300_000) })).outcome, '200', 'the URL stays valid');
+    t.same((await filesIn(uploads)).sort(), [living, elsewhere].sort(), 'uploads that may still be under way are kept');
+  },
+);
 
 t.test('BLOB-17: a full disk is storage_unavailable, without a partial file', async (t) => {
   const dataDir = await smallDisk(t, '1m');

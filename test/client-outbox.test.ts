@@ -359,6 +359,11 @@ t.test(
     }
     t.equal(written, 60, 'all arrive');
     t.ok((sizes[0] ?? 0) > 900_000 && (sizes[1] ?? 0) < 530_000, 'halved');
+    const fits = sizes.findIndex((size) => size <= MOST);
+    t.ok(
+      sizes.slice(fits).some((size) => size > 1.2 * (sizes[fits] ?? 0)),
+      'larger again',
+    );
     t.ok(sizes.filter((size) => size > MOST).length < sizes.length / 2, 'less than half of the batches are too large');
     t.same(world.rejected, []);
   },

@@ -12,6 +12,7 @@ import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, settle } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
+import { Events } from './support/events.js';
 import { counted, hurried } from './support/hurried.js';
 import type { WithTeardown } from './support/postgres.js';
 
@@ -284,15 +285,16 @@ t.test('CLIENT-48: an upgrade that gets any other answer ends the attempt', asyn
   }
 });
 
+const caughtUp = JSON.stringify({ type: 'caught_up', version: 0, epoch: 'e', itemCount: 0, versionSum: 0 });
+const lists: Trouble['answer'] = (path, response) => {
+  if (path === '/ws-ticket') return false;
+  response.end(JSON.stringify({ bins: [], devices: [] }));
+  return true;
+};
+
 t.test(
   'CLIENT-49: a server that delivers everything and then closes at once is retried after growing waits',
   async (t) => {
-    const caughtUp = JSON.stringify({ type: 'caught_up', version: 0, epoch: 'e', itemCount: 0, versionSum: 0 });
-    const lists: Trouble['answer'] = (path, response) => {
-      if (path === '/ws-ticket') return false;
-      response.end(JSON.stringify({ bins: [], devices: [] }));
-      return true;
-    };
     const url = await server(t, {
       answer: lists,
       socket: (client) =>
@@ -307,6 +309,45 @@ t.test(
     t.same(world.times('/ws-ticket'), [0, 8, 24, 56, 116], 'from the first wait on as for an overloaded server');
   },
 );
+
+t.test('CLIENT-49: after a connection that proved good the waits are short again', async (t) => {
+  /** Whether the third connection delivers everything, how long it lives after that, and the wait after its end, s. */
+  const cases: readonly [delivers: boolean, lives: number, wait: number][] = [
+    [true, 9, 4],
+    [true, 10, 1],
+    [false, 59, 4],
+    [false, 60, 1],
+  ];
+  for (const [delivers, lives, wait] of cases) {
+    let connections = 0;
+    const greeted = new Events<WebSocket>();
+    const socket = (client: WebSocket): void => {
+      if (++connections === 3) client.once('message', () => greeted.add(client));
+      else client.terminate();
+    };
+    const world = await device(t, await server(t, { answer: lists, socket }));
+    const delivered = new Events<unknown>();
+    world.device.on('caught_up', delivered.add);
+    world.connect();
+    await world.pass(3);
+    await greeted.until(1);
+    const [client] = greeted.all;
+    if (client === undefined) throw new Error('no connection');
+    if (delivers) {
+      client.send(caughtUp);
+      await delivered.until(1);
+    }
+    for (let left = lives; left > 0; left -= 10) {
+      world.clock.advance(Math.min(left, 10) * 1_000);
+      const alive = once(client, 'message');
+      client.send('{"type":"ping"}');
+      await alive;
+    }
+    client.terminate();
+    await world.pass(wait);
+    t.same(world.times('/ws-ticket'), [0, 1, 3, 3 + lives + wait], `${String(delivers)}, ${lives} s`);
+  }
+});
 
 t.test('CLIENT-50: a request that is refused with 429 waits as specified and continues, up to 260 s', async (t) => {
   let [left, asked] = [30, 0];

@@ -302,7 +302,7 @@ t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: a password is set, changed and 
   t.same({ ok: verified.ok, expiresAt: verified.expiresAt }, { ok: true, expiresAt: clock.now() + 600_000 });
 });
 
-t.test('DEV-15: a device that is revoked before its password is stored sets none', async (t) => {
+t.test('DEV-15: a device that is revoked before its password is stored sets and removes none', async (t) => {
   const world = await reauthWorld(t);
   const { a, tenantId, device } = world;
   const other = await pairOne(world, device);
@@ -310,6 +310,8 @@ t.test('DEV-15: a device that is revoked before its password is stored sets none
   t.equal(await refusal(a.passwords.set(tenantId, { password: 'theirs' }, other.id)), 'device_revoked');
   t.same(await a.passwords.exists(tenantId), { exists: false });
   t.same(await a.passwords.set(tenantId, { password: 'ours' }, device.id), { ok: true });
+  t.equal(await refusal(a.passwords.remove(tenantId, { currentPassword: 'ours' }, other.id)), 'device_revoked');
+  t.same(await a.passwords.exists(tenantId), { exists: true }, 'nor does it remove one');
 });
 
 t.test('of several changes of one password at once one succeeds', async (t) => {

@@ -193,6 +193,7 @@ t.test('DEPLOY-11: the image is built from the sources alone, runs without root,
   const last = stages.at(-1) ?? '';
   t.match(last, /npm ci --omit=dev/);
   t.match(last, /^USER 10001:10001$/m);
+  t.match(await deployed('systemd/service.service'), /^User=service$/m, 'so does the unit');
   t.ok(last.indexOf('USER') < last.indexOf('CMD ["/app'));
   t.match(last, /^HEALTHCHECK /m);
   const probe = JSON.parse(/^ {2}CMD (\[.*\])$/m.exec(last)?.[1] ?? '[]') as string[];

@@ -64,14 +64,20 @@ t.test('DOCTOR-02: no device, and secrets that do not open, are reported with wh
   t.equal(damaged.exit, EXIT.failure);
 });
 
-t.test('DOCTOR-03: a key file with mode 0644 is a problem, with the command that fixes it', async (t) => {
+t.test('DOCTOR-03: a file of secrets with mode 0644 is a problem, with the command that fixes it', async (t) => {
   const folder = await temporaryFolder(t);
   await secretsIn(folder).keep(newIdentity({ serverUrl: 'http://127.0.0.1:1' }));
   const names = await readdir(join(folder, 'default'));
   const key = join(folder, 'default', names.find((name) => name.endsWith('.key')) ?? '');
-  await chmod(key, 0o644);
+  const sealed = join(folder, 'default', 'identity');
+  for (const path of [key, sealed]) await chmod(path, 0o644);
   const found = await examined(t, { folder });
-  t.match(found.of('permissions'), [{ status: 'problem', what: /mode 644/, do: `chmod 600 ${key}` }]);
+  const problems = found.of('permissions');
+  t.equal(problems.length, 2);
+  for (const path of [key, sealed]) {
+    const problem = problems.find(({ what }) => what.startsWith(`${path} `));
+    t.match(problem, { status: 'problem', what: /mode 644/, do: `chmod 600 ${path}.` });
+  }
   t.match(found.of('secrets'), [{ status: 'ok', what: /in a file beside them/ }]);
   t.match((await examined(t, { folder })).of('permissions'), [{ status: 'ok' }], 'reading it has fixed its mode');
 });

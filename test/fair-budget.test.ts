@@ -131,6 +131,7 @@ t.test('FAIR-05: reservations wait, owners are served in turn, and no wait is en
   for (const first of firsts.slice(0, 2)) budget.release(first);
   await Promise.all([all[0], all[2]]);
   t.same(served.sort(), ['one held', 'three held'], 'the first owner is not served twice before the second');
+  t.equal(RESERVE_MS, 5_000);
   clock.advance(RESERVE_MS);
   await all[1];
   t.equal(served.at(-1), 'two share');

@@ -6,7 +6,7 @@ import { TenantHosts, labelOf, refusalOf } from '../src/server/hosting/hosts.js'
 import { HostingStore, type HostChanges } from '../src/server/hosting/store.js';
 import { createPool } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
-import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { claim, join, mustWrite, newId, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
 import { runServer, type Running } from './support/server.js';
 import type { WithTeardown } from './support/postgres.js';
@@ -220,6 +220,7 @@ t.test('HOST-01 HOST-02 HOST-17: a host leads to its tenant in any spelling; the
     t.equal(await me(host), '200', host);
   for (const host of [
     BASE,
+    'nobody.sync.test',
     'x.anna.sync.test',
     'anna.sync.test.evil.example',
     'evil.example',
@@ -362,6 +363,18 @@ t.test('HOST-15 HOST-18: a name that stays unclaimed for 24 hours is freed and m
   const free = async (now: number): Promise<number> =>
     Number((await server.sql('SELECT free_unclaimed($1, 100, $2) AS n', [now - DAY_MS, now]))[0]?.['n']);
   t.equal(await free(born + DAY_MS), 0);
+  // A claim under way: its transaction is open.
+  const claiming = createPool({ url: server.databaseUrl, name: 'claim', size: 1, onIdleError: () => undefined });
+  t.teardown(async () => claiming.end());
+  await claiming.query('BEGIN');
+  const claimed = await claiming.query(
+    `SELECT c.verdict FROM tenants t, claim_tenant(t.id, true, t.claim_token_hash, $1, 'x', 'globe', $2, NULL, NULL, 9, 1) c
+      WHERE t.slug = 'lazy'`,
+    [newId(), Buffer.alloc(32, 9)],
+  );
+  t.same(claimed.rows, [{ verdict: 'ok' }]);
+  t.equal(await free(born + DAY_MS + 1), 0, 'a name that is being claimed is kept');
+  await claiming.query('ROLLBACK');
   t.equal(await free(born + DAY_MS + 1), 1);
   const lazy = async (): Promise<number> => (await server.wire.get('/tls-check?domain=lazy.sync.test')).status;
   await until('the name unknown', async () => (await lazy()) !== 200);

@@ -90,32 +90,40 @@ for (const shape of SHAPES) {
     t.same(sorted(b?.['wrapped']), sorted(spelled('b', wrappedOf(item.keys))));
   });
 
-  t.test(`ITEM-19 ITEM-27 ITEM-16: unknown blobs and missing keys are refused (${shape})`, async (t) => {
-    for (const ref of [`${newId()}.bin`, 'x', '../../etc/passwd']) {
-      t.equal((await post(blobOnly(shape, blobFields(ref)), shape)).outcome, '400 blob_not_found', ref);
-    }
-    const item = { ...writeBody(shape, scene.item()), ...blobFields(`${newId()}.bin`) };
-    const beside = shape === 'a' ? item : { ...item, blobKeys: wrappedOf(item.blobKeys) };
-    t.equal((await post(beside, shape)).outcome, '400 blob_not_found', 'beside metadata');
-    const lacking = await post(blobOnly(shape, blobFields(await newBlob(), [first.id])), shape);
-    t.equal(lacking.outcome, VALIDATION[shape]);
-    t.same(camel(lacking.at('error.details'))['missingDevices'], [second.id]);
-    const stranger = await post(blobOnly(shape, blobFields(await newBlob(), [...scene.ids, newId()])), shape);
-    t.equal(stranger.outcome, VALIDATION[shape]);
-    const nothing =
-      shape === 'a'
-        ? blobOnly('a', blobFields('x'), { blobRef: null })
-        : blobOnly('b', blobFields('x'), { blobRef: null });
-    t.equal((await post(nothing, shape)).outcome, VALIDATION[shape], 'neither blob nor payload');
-    const neither = {
-      id: newId(),
-      binId: 'inbox',
-      type: 'text',
-      ts: Date.now(),
-      ...(shape === 'b' ? { ct: '', nonce: '', wrapped: [] } : {}),
-    };
-    t.equal((await post(neither, shape)).outcome, VALIDATION[shape]);
-  });
+  t.test(
+    `ITEM-14 ITEM-19 ITEM-27 ITEM-16: unknown blobs, missing keys and keys of a bad size are refused (${shape})`,
+    async (t) => {
+      for (const ref of [`${newId()}.bin`, 'x', '../../etc/passwd']) {
+        t.equal((await post(blobOnly(shape, blobFields(ref)), shape)).outcome, '400 blob_not_found', ref);
+      }
+      const item = { ...writeBody(shape, scene.item()), ...blobFields(`${newId()}.bin`) };
+      const beside = shape === 'a' ? item : { ...item, blobKeys: wrappedOf(item.blobKeys) };
+      t.equal((await post(beside, shape)).outcome, '400 blob_not_found', 'beside metadata');
+      const lacking = await post(blobOnly(shape, blobFields(await newBlob(), [first.id])), shape);
+      t.equal(lacking.outcome, VALIDATION[shape]);
+      t.same(camel(lacking.at('error.details'))['missingDevices'], [second.id]);
+      const stranger = await post(blobOnly(shape, blobFields(await newBlob(), [...scene.ids, newId()])), shape);
+      t.equal(stranger.outcome, VALIDATION[shape]);
+      for (const size of [31, 257]) {
+        const blob = blobFields(`${newId()}.bin`);
+        const odd = { ...blob, blobKeys: { ...blob.blobKeys, [first.id]: randomBytes(size) } };
+        t.equal((await post(blobOnly(shape, odd), shape)).outcome, VALIDATION[shape], `a blob's key of ${size} bytes`);
+      }
+      const nothing =
+        shape === 'a'
+          ? blobOnly('a', blobFields('x'), { blobRef: null })
+          : blobOnly('b', blobFields('x'), { blobRef: null });
+      t.equal((await post(nothing, shape)).outcome, VALIDATION[shape], 'neither blob nor payload');
+      const neither = {
+        id: newId(),
+        binId: 'inbox',
+        type: 'text',
+        ts: Date.now(),
+        ...(shape === 'b' ? { ct: '', nonce: '', wrapped: [] } : {}),
+      };
+      t.equal((await post(neither, shape)).outcome, VALIDATION[shape]);
+    },
+  );
 }
 
 t.test('ITEM-19: a blob can belong to one item only', async (t) => {

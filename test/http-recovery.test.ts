@@ -178,7 +178,7 @@ async function recovery(server: Running, secretKey: Uint8Array, more: Json = {})
 }
 
 t.test(
-  'RECOV-01 RECOV-02 RECOV-03 RECOV-04 RECOV-05 RECOV-06 RECOV-08 PASS-11: recovery by the signature of a fresh challenge',
+  'RECOV-01 RECOV-02 RECOV-03 RECOV-04 RECOV-05 RECOV-06 RECOV-08 PASS-11 PASS-15: recovery by the signature of a fresh challenge',
   async (t) => {
     const clock = new ShiftedClock();
     const server = await runServer(t, { clock });
@@ -236,6 +236,9 @@ t.test(
       '200',
       'with a ticket the same challenge is still valid',
     );
+    await server.wire.delete('/password', { token, body: { currentPassword: 'pw' } });
+    const free = await recovery(server, keys.secretKey);
+    t.equal((await post(free.body)).outcome, '200', 'once the password is removed no ticket is needed');
     await watching.close();
   },
 );

@@ -308,9 +308,17 @@ t.test('IMPORT-10: an export beyond a bound of size, folders or key cost is refu
   const items = folders.map(({ id }) => ({ id: `i${id}`, folderId: id, type: 2, name: id, notes: 'x' }));
   const many = await at.file('many.json', JSON.stringify({ encrypted: false, folders, items }));
   t.match((await at.refused(many)).error, { message: /1001 folders, and a vault has at most 1000 bins/ });
-  const costly = { ...((await lockedBitwarden({}, 'x', 'pbkdf2')) as object), kdfIterations: 2_000_001 };
-  const locked = await at.file('costly.json', JSON.stringify(costly));
-  t.match((await at.refused(locked, ['--password-file', '-'], { input: 'x' })).error, { message: /at most 2000000/ });
+  const locked = (await lockedBitwarden({}, 'x', 'pbkdf2')) as object;
+  const argon2id = { kdfType: 1, kdfIterations: 3, kdfMemory: 16, kdfParallelism: 2 };
+  for (const [cost, message] of [
+    [{ kdfIterations: 2_000_001 }, /2000001 passes, and at most 2000000/],
+    [{ ...argon2id, kdfIterations: 11 }, /11 passes, and at most 10/],
+    [{ ...argon2id, kdfMemory: 1_025 }, /1025 memory, and at most 1024/],
+    [{ ...argon2id, kdfParallelism: 17 }, /17 lanes, and at most 16/],
+  ] as const) {
+    const costly = await at.file('costly.json', JSON.stringify({ ...locked, ...cost }));
+    t.match((await at.refused(costly, ['--password-file', '-'], { input: 'x' })).error, { message });
+  }
 });
 
 t.test('IMPORT-10 DEP-07: a database that unpacks to too much, or whose key costs too much, is refused', async (t) => {

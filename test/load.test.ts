@@ -64,6 +64,8 @@ t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes 
   }
   t.match((await tenant.ask('GET', path, { token })).body, { tenants: [{ slug: 'load-a' }] }, 'at any host');
   t.equal((await tenant.ask('GET', path, { token: tokens[0] ?? '' })).outcome, '403 forbidden', 'a device’s token');
+  const another = { body: { subdomain: 'load-b', devices: [deviceBody()] }, token: tokens[0] ?? '' };
+  t.equal((await wire.ask('POST', path, another)).outcome, '403 forbidden', 'nor does it create a tenant');
   t.equal((await wire.ask('POST', path, { body, token })).status, 409, 'the name is taken');
   const twice = { subdomain: 'load-b', devices: [devices[0], devices[0]] };
   t.equal((await wire.ask('POST', path, { body: twice, token })).outcome, '400 validation');

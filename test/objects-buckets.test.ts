@@ -187,8 +187,17 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     const { url, headers } = await store.signUpload(name, grantFor(randomBytes(10)));
     t.same(Object.keys(headers).sort(), ['content-length', 'content-type', 'if-none-match']);
     t.notMatch(url, /checksum|crc32|sdk/i);
+    const start = { size: 6 * 1024 ** 2, contentType: 'image/png' };
+    const parts = { ...name, ...start, session: (await store.begin(name, start)) ?? null, kept: 0 };
+    const part = await store.signPart(parts, { from: 0, size: 5 * 1024 ** 2, ...fiveMinutes() });
+    const download = await store.signDownload(name, fiveMinutes());
+    for (const signed of [part, download]) t.notMatch(signed.url, /checksum|crc32|sdk/i);
+    await store.abort(parts);
     await store.head(name);
+    await t.rejects(store.read(name));
+    await store.remove(name);
     await listed(store.list());
+    t.same(new Set(proxy.calls.map(({ method }) => method)), new Set(['POST', 'DELETE', 'HEAD', 'GET']));
     for (const { headers } of proxy.calls) t.notMatch(Object.keys(headers).join(), /checksum|trailer/);
   });
 

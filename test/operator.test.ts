@@ -4,7 +4,7 @@ import t from 'tap';
 import { createPool } from '../src/server/storage/database.js';
 import { OperatorStore } from '../src/server/admin/store.js';
 import { HostingStore } from '../src/server/hosting/store.js';
-import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
+import { claim, edited, mustWrite, newCode, newItem, write } from './support/devices.js';
 import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
@@ -85,7 +85,15 @@ t.test(
     t.equal(tenants[0]?.storageBytes, used?.['bytes']);
     t.match(await store.tenants('', 1), [{ slug: 'anna' }]);
     t.match(await store.tenants('anna', 10), [{ slug: 'berta' }]);
-    const socket = await at('anna').connect({ token: device.token });
+    const as = { token: device.token };
+    const wish = { contentLength: 5, contentType: 'image/png' };
+    for (const [path, body] of [
+      ['/blobs/upload-url', wish],
+      ['/devices/pair-init', { code: newCode(), epk: Buffer.alloc(32, 9) }],
+      ['/devices/reauth/challenge', { deviceId: device.id }],
+    ] as const)
+      t.equal((await at('anna').post(path, body, as)).outcome, '200', path);
+    const socket = await at('anna').connect(as);
     const hosting = new HostingStore(poolOf(t, server.databaseUrl));
     const remove = async (): Promise<string> => hosting.removeSome(anna, 2_000, Date.now());
     t.equal(await remove(), 'more', 'its items first');
@@ -93,11 +101,19 @@ t.test(
     t.equal(await remove(), 'tenant_not_found');
     await socket.closed;
     await answers(async () => (await at('anna').get('/service/status')).outcome, '404 tenant_not_found');
-    for (const table of ['items', 'devices', 'bins', 'presence'])
+    // The names' history, and the tenants whose blobs are still to be removed.
+    const journals = ['host_changes', 'gone_tenants'];
+    const tables = await server.sql(
+      `SELECT c.relname AS name FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relkind = 'r' AND a.attname = 'tenant_id' AND c.relname <> ALL ($1)`,
+      [journals],
+    );
+    t.ok(tables.length >= 8, `${tables.length} tables`);
+    for (const { name } of tables)
       t.equal(
-        Number((await server.sql(`SELECT count(*) AS n FROM ${table} WHERE tenant_id = $1`, [anna]))[0]?.['n']),
+        Number((await server.sql(`SELECT count(*) AS n FROM ${String(name)} WHERE tenant_id = $1`, [anna]))[0]?.['n']),
         0,
-        table,
+        String(name),
       );
     t.ok(await signUp('anna'), 'the name is free');
   },

@@ -74,6 +74,7 @@ const transfer: Case = {
     await bad('BLOB-06', url, content, 'the address once more');
     const stored = await write();
     check.of('BLOB-02', stored, stored.status === 200, 'the item that names it');
+    check.outcome('BLOB-05', await write(), unknown, 'a second item that names it');
     const down = await wire.get(`/blobs/${ref}/url`, stage.as());
     check.of('BLOB-03', down, down.number('size') === SIZE, `size ${SIZE}`);
     const expires = down.at(expiresKey);

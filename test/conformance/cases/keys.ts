@@ -160,6 +160,14 @@ const namedTwice: Case = {
       { token: first.token, shape: 'b' },
     );
     check.outcome('ITEM-42', reply, CODES.validation.b, 'a device twice in wrapped');
+    // The schema is checked before the blob is looked up, so no blob needs to exist.
+    const blob = { ...blobFields(`${newId()}.bin`, stage.world.ids), blobKeys: twice };
+    const beside = await wire.post(
+      '/items',
+      { ...writeBody('b', stage.item()), ...blob },
+      { token: first.token, shape: 'b' },
+    );
+    check.outcome('ITEM-42', beside, CODES.validation.b, 'a device twice in blob_keys');
   },
 };
 
