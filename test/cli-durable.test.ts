@@ -4,7 +4,7 @@ import { createServer, request, type IncomingMessage, type ServerResponse } from
 import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
-import { spawnCli, type Ended, type Json } from './support/cli.js';
+import { runHere, spawnCli, type Ended, type Json } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
@@ -42,7 +42,8 @@ t.test('CLI-19: a queued write is sent by the next command, once, also where the
   const { port } = await runServer(t);
   const proxy = await front(t, port);
   const home = await temporaryFolder(t);
-  const run = (...argv: string[]): Promise<Ended> => spawnCli(t, ['--json', ...argv], { home }).ended;
+  // Each call opens the files anew, as a process does.
+  const run = (...argv: string[]): Promise<Ended> => runHere(home, ['--json', ...argv]);
   const titles = async (): Promise<unknown> => {
     const ended = await run('list');
     if (ended.code !== 0) throw new Error(ended.stderr);

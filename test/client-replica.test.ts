@@ -1,4 +1,9 @@
-/** The client's local copy: what the ordered stream may and may not do to it. */
+/**
+ * The client's local copy: what the ordered stream may and may not do to it, missing items, which are fetched or reported,
+ * and a damaged store, which is rebuilt.
+ */
+import { join } from 'node:path';
+import { ClassicLevel } from 'classic-level';
 import t from 'tap';
 import { FRESH, MemoryStore, unversioned } from '../src/sdk/store/store.js';
 import { Emitter, type DeviceEvents, type EventName } from '../src/sdk/events.js';
@@ -8,8 +13,17 @@ import type { Change } from '../src/sdk/wire.js';
 import { makeItemTag } from '../src/crypto/item-tag.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { LiveItem } from '../src/protocol/item.js';
+import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
+import { openNodeStore } from '../src/sdk/store/node-store.js';
+import { StoreError } from '../src/sdk/store/error.js';
 import { deleteTag, newId, newIdentity, sealedRow } from './support/client.js';
 import { TestClock } from './support/clock.js';
+import { next, note, refusal, shows, wiretap, world, type Client } from './support/client-world.js';
+import { until } from './support/events.js';
+import { FlakyLevel } from './support/flaky-level.js';
+import { temporaryFolder } from './support/postgres.js';
+
+t.setTimeout(180_000);
 
 async function replica(me = newIdentity(), fetchNext?: (since: number) => Promise<Change | undefined>) {
   const store = new MemoryStore();
@@ -189,4 +203,237 @@ t.test('CLIENT-28: on an ack for a write by another program of this device the c
   await world.replica.apply([{ kind: 'ack', id: row.id, version: 4 }]);
   t.same(asked, [3]);
   t.match(world.told, [{ name: 'item', event: { id: row.id, payload: { text: 'text 4' } } }]);
+});
+
+const listings = (client: Client): number => client.tap.calls.filter(({ path }) => path.includes('since=0')).length;
+
+t.test('completeness over a socket', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+
+  await t.test('SDK-09: items lost from the stream are fetched, and reported by id and version', async (t) => {
+    const second = await all.pair();
+    const { id: kept } = await first.device.put(note('kept'));
+    const { id: removed } = await first.device.put(note('removed'));
+    await second.device.connect();
+    const repaired: DeviceEvents['repaired'][] = [];
+    second.device.on('repaired', (event) => repaired.push(event));
+    // One new item, one new state and one delete are swallowed.
+    let swallowed = 0;
+    second.tap.bend = (frame) => {
+      if (!['item', 'delete'].includes(String(frame['type']))) return frame;
+      swallowed++;
+      return null;
+    };
+    const fresh = await first.device.put(note('swallowed'));
+    const before = (await second.device.get(kept))?.version;
+    const changed = await first.device.put({ ...note('changed'), id: kept });
+    const gone = await first.device.delete(removed);
+    // A reply may be faster than the push to the other device.
+    await until('the three frames', () => swallowed === 3);
+    second.tap.bend = (frame) => frame;
+    const { id: last } = await first.device.put(note('not swallowed'));
+    await shows(second, last);
+    t.equal(await second.device.get(fresh.id), undefined);
+    second.device.disconnect();
+    const caughtUp = next(second, 'caught_up');
+    await second.device.connect();
+    t.match(await caughtUp, { complete: true });
+    t.equal(repaired.length, 1);
+    t.equal(repaired[0]?.count, 3);
+    t.same(
+      new Set(repaired[0]?.items.map((item) => JSON.stringify(item))),
+      new Set([
+        JSON.stringify({ id: fresh.id, version: fresh.version, held: null }),
+        JSON.stringify({ id: kept, version: changed.version, held: before }),
+        JSON.stringify({
+          id: removed,
+          version: gone.version,
+          held: repaired[0]?.items.find(({ id }) => id === removed)?.held ?? -1,
+        }),
+      ]),
+    );
+    t.match(await second.device.get(fresh.id), { payload: { text: 'swallowed' } });
+    t.match(await second.device.get(kept), { payload: { text: 'changed' } });
+    t.equal(await second.device.get(removed), undefined);
+  });
+
+  await t.test('SDK-10: an item that cannot be fetched is reported by version, several by count and sum', async (t) => {
+    for (const hidden of [1, 2]) {
+      const tap = wiretap();
+      const client = await all.open(first.identity(), { tap });
+      tap.bend = (frame) =>
+        frame['type'] === 'caught_up'
+          ? {
+              ...frame,
+              itemCount: Number(frame['itemCount']) + hidden,
+              versionSum: Number(frame['versionSum']) + 1_000 * hidden,
+            }
+          : frame;
+      const missing = next(client, 'missing');
+      const caughtUp = next(client, 'caught_up');
+      await client.device.connect();
+      t.match(await missing, {
+        lacking: { itemCount: hidden, versionSum: 1_000 * hidden },
+        named: hidden === 1 ? [{ id: null, version: 1_000 }] : [],
+      });
+      t.same((await missing).named.length, hidden === 1 ? 1 : 0);
+      t.match(await caughtUp, { complete: false });
+      t.match(await client.device.status(), { missing: await missing, caughtUp: { complete: false } });
+      const asked = listings(client);
+      client.device.disconnect();
+      const again = next(client, 'missing');
+      await client.device.connect();
+      await again;
+      t.equal(listings(client), asked, 'the same gap does not cause everything to be read again at each connection');
+      tap.bend = (frame) => frame;
+      client.device.disconnect();
+      await client.device.connect();
+      t.match(await client.device.status(), { missing: null, caughtUp: { complete: true } });
+      client.device.close();
+    }
+  });
+
+  await t.test('SDK-10: an item that the server lost is reported by id and version, and stays readable', async (t) => {
+    const store = new MemoryStore();
+    const client = await all.open(first.identity(), { store });
+    await client.device.connect();
+    client.device.disconnect();
+    const row = sealedRow(client.identity(), { version: 1, payload: { text: 'lost by the server' } });
+    await store.apply({ entries: [{ id: row.id, version: 1, state: 'live', row }] });
+    const missing = next(client, 'missing');
+    await client.device.connect();
+    t.match(await missing, { unlisted: [row.id], named: [{ id: row.id, version: 1 }] });
+    t.match(await client.device.get(row.id), { payload: { text: 'lost by the server' } });
+    t.same((await client.device.status()).orphaned, [row.id]);
+  });
+});
+
+t.test('completeness over HTTP', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  const made: { readonly id: string; readonly version: number }[] = [];
+  for (const text of ['one', 'two', 'three']) made.push(await first.device.put(note(text)));
+
+  await t.test('SDK-11: the check without a socket fetches and reports what a listing left out', async (t) => {
+    const client = await all.open(first.identity());
+    client.tap.lie = ({ path }, answer) =>
+      path.startsWith('/items?') ? { ...answer, items: (answer['items'] as object[]).slice(1) } : undefined;
+    await client.device.pull();
+    t.equal((await client.device.list()).length, 2);
+    const missing = next(client, 'missing');
+    t.equal(await client.device.check(), false);
+    t.match(await missing, { named: [{ id: null, version: made[0]?.version }] });
+    client.tap.lie = () => undefined;
+    const repaired = next(client, 'repaired');
+    t.equal(await client.device.check(), true);
+    t.match(await repaired, { count: 1, items: [{ id: made[0]?.id, version: made[0]?.version, held: null }] });
+    t.equal((await client.device.list()).length, 3);
+    const fresh = await all.open(first.identity());
+    t.equal(await fresh.device.check(), true);
+    t.equal(listings(fresh), 1, 'nothing is read twice where nothing is missing');
+  });
+
+  await t.test('SDK-12: a damaged item is reported, disturbs no other, and is repaired by resync', async (t) => {
+    const store = new MemoryStore();
+    const client = await all.open(first.identity(), { store });
+    await client.device.pull();
+    const id = made[1]?.id ?? '';
+    const entry = await store.get(id);
+    if (entry?.state !== 'live' || entry.row.inline === null) throw new Error('the item is here');
+    const ct = nodeSodium.random(entry.row.inline.ct.length);
+    const damaged = { ...entry.row, inline: { ...entry.row.inline, ct } };
+    await store.apply({ entries: [{ ...entry, row: damaged }] });
+    t.match(await refusal(client.device.get(id)), { code: 'damaged_item', message: /resync/ });
+    t.equal((await client.device.list()).length, 2);
+    const shown = await client.device.query({}, () => undefined);
+    t.equal(shown.current.length, 2);
+    t.match(client.problems, [{ code: 'damaged_item' }, { code: 'damaged_item' }]);
+    await client.device.resync();
+    t.match(await client.device.get(id), { payload: { text: 'two' } });
+    t.same(await client.device.hidden(), [], 'the true row is not quarantined as an old one');
+  });
+});
+
+/** Waits until exactly `changes` own changes are stored. */
+async function settled(store: LevelStore, changes: number): Promise<void> {
+  await until(`${changes} stored changes`, async () => (await store.pending()).length === changes);
+}
+
+t.test('STORE-10 STORE-11: a damaged store is refilled by replay, and carried-over changes are sent', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+  const second = await all.pair();
+  second.device.close();
+  const identity = second.identity();
+  const folder = join(await temporaryFolder(t), 'store');
+  const before = await openNodeStore(folder, identity);
+  const tap = wiretap(new TestClock());
+  const one = await all.open(identity, { tap, store: before.store });
+  await one.device.pull();
+  const own = await one.device.put(note('mine'));
+  const theirs = await first.device.put(note('theirs'));
+  await one.device.pull();
+  // The server is unreachable from here on, so that writes wait.
+  tap.twist = () => {
+    throw new TypeError('unreachable');
+  };
+  const waiting = one.device.put({ ...note('mine, edited'), id: own.id });
+  waiting.catch(() => undefined);
+  const added = one.device.put(note('new'));
+  added.catch(() => undefined);
+  await settled(before.store, 2);
+  one.device.close();
+  await before.store.close();
+
+  const level = new ClassicLevel<string, Uint8Array>(join(folder, 'current'), { valueEncoding: 'view' });
+  await level.del(`e${theirs.id}`);
+  await level.close();
+  const after = await openNodeStore(folder, identity);
+  t.match(after.repair, { carried: 2, lost: 0 });
+  const again = await all.open(identity, { store: after.store });
+  t.match(await again.device.list(), [{ pending: true }, { pending: true }], 'own changes are shown at once');
+  const caughtUp = next(again, 'caught_up');
+  await again.device.connect();
+  t.match(await caughtUp, { complete: true });
+  await shows(first, own.id, ({ payload }) => payload?.['text'] === 'mine, edited');
+  await settled(after.store, 0);
+  const texts = (await again.device.list()).map(({ payload }) => payload?.['text']);
+  t.same(texts.sort(), ['mine, edited', 'new', 'theirs']);
+  t.same(again.problems, []);
+  again.device.close();
+  await after.store.close();
+});
+
+t.test('STORE-12: a device with a full disk reports it, loses nothing, and continues when there is room', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  const level = new FlakyLevel();
+  const identity = first.identity();
+  await createStore(level, { owner: identity, batches: 0, changes: [] });
+  const store = await LevelStore.open(level, identity, { reopen: level.reopen });
+  const client = await all.open(identity, { store });
+  const other = await all.pair();
+  await client.device.connect();
+  await other.device.connect();
+  const kept = await client.device.put(note('kept'));
+
+  level.weather = 'unknown';
+  const failed = await refusal(client.device.put(note('refused')));
+  t.ok(failed instanceof StoreError && failed.code === 'full', String(failed));
+  const problem = next(client, 'problem', ({ error }) => error instanceof StoreError);
+  const arrived = await other.device.put(note('from elsewhere'));
+  t.match(await problem, { error: { code: 'full' } }, 'the frame that could not be stored is reported');
+  t.match(await client.device.get(kept.id), { payload: { text: 'kept' } }, 'reading continues');
+  t.equal(await client.device.get(arrived.id), undefined, 'an item that is not stored is not shown');
+
+  level.weather = 'fine';
+  t.match(await shows(client, arrived.id), { payload: { text: 'from elsewhere' } }, 'the item is delivered again');
+  const { id: last } = await client.device.put(note('afterwards'));
+  const texts = (await client.device.list()).map(({ payload }) => payload?.['text']);
+  t.same(texts.sort(), ['afterwards', 'from elsewhere', 'kept'], 'the refused item is not there');
+  await shows(other, last);
+  t.same((await other.device.list()).length, 3);
 });

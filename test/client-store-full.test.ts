@@ -10,6 +10,7 @@ import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { MemoryStore, type Batch } from '../src/sdk/store/store.js';
 import { FlakyLevel, type Weather } from './support/flaky-level.js';
+import { inLongRun } from './support/long.js';
 import { temporaryFolder } from './support/postgres.js';
 import { smallDisk } from './support/small-disk.js';
 import { anyBatch, idOf, live, OWNER, stateOf, write } from './support/stores.js';
@@ -70,7 +71,7 @@ t.test('STORE-12: any series of batches and failures leaves exactly the batches 
       await level.open();
       t.strictSame(await stateOf(await LevelStore.open(level, OWNER)), await stateOf(model));
     }),
-    { numRuns: 150 },
+    { numRuns: inLongRun(50, 150) },
   );
 });
 

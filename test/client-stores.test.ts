@@ -7,6 +7,7 @@ import { STATE_KEY } from '../src/sdk/store/records.js';
 import { StoreError } from '../src/sdk/store/error.js';
 import { headOfEntry, type Batch } from '../src/sdk/store/store.js';
 import { settle } from './support/client.js';
+import { inLongRun } from './support/long.js';
 import { temporaryFolder } from './support/postgres.js';
 import { allOf, anyBatch, idOf, KINDS, live, memoryLevel, OWNER, plain, stateOf, write } from './support/stores.js';
 
@@ -157,8 +158,8 @@ t.test('STORE-02: a batch waits for reads that were called before it, however sl
 
 t.test('STORE-05: any series of batches gives the same result in all stores, also after reopening', async (t) => {
   const runs = [
-    { kinds: KINDS.slice(0, 2), numRuns: 150 },
-    { kinds: KINDS, numRuns: 15 },
+    { kinds: KINDS.slice(0, 2), numRuns: inLongRun(50, 150) },
+    { kinds: KINDS, numRuns: inLongRun(5, 15) },
   ];
   for (const { kinds, numRuns } of runs) {
     await fc.assert(

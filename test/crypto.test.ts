@@ -1,8 +1,11 @@
-/** The crypto core without items: words, phrase, pairing, certificates, re-authentication, recovery, password, bin meta. */
+/**
+ * The crypto core without items: words, phrase, pairing, certificates, re-authentication, recovery, password, bin meta;
+ * and both of its bindings against test/vectors/*.json.
+ */
 import { mnemonicToSeedSync, validateMnemonic } from '@scure/bip39';
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import fc from 'fast-check';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { openBinMeta, sealBinMeta } from '../src/crypto/bin-meta.js';
 import { certifyDevice, isCertified } from '../src/crypto/device.js';
 import { drawPhrase, itemMacKey, keysOfPhrase, phraseSeed, wrapMasterKey } from '../src/crypto/master-key.js';
@@ -29,6 +32,7 @@ import { decodeWords, encodeWords } from '../src/crypto/words.js';
 import { concat, equalBytes, lengthPrefixed, text } from '../src/protocol/bytes.js';
 import { fixed, LOW_ORDER_POINTS, miscounted } from './vectors/cases.js';
 import { b32, hmacSha256, lp, unhex, words } from './vectors/reference.js';
+import { checks, vectorFiles, vectors } from './vectors/check.js';
 
 const node = nodeSodium;
 const browser = await loadBrowserSodium();
@@ -395,4 +399,54 @@ void t.test('CRYPTO-17: the host in T is the dialled name in lower case, without
   t.equal(hostOf('http://LOCALHOST:8080'), 'localhost');
   t.equal(hostOf('ws://[::1]:8080/ws'), '[::1]');
   t.end();
+});
+
+type Result = { readonly refused: boolean; readonly value: unknown };
+
+/** The result of a check; a refusal is a result, any other error is not. */
+async function resultOf(run: () => unknown): Promise<Result> {
+  try {
+    const value = (await run()) as Record<string, unknown>;
+    return { refused: 'reason' in value, value };
+  } catch (error) {
+    if (error instanceof CryptoRefusal) return { refused: true, value: { reason: error.reason } };
+    throw error;
+  }
+}
+
+/** Runs the vectors of every file whose `valid` is as given; fails where there are hardly any. */
+async function runAll(t: Test, sodium: Sodium, valid: boolean): Promise<void> {
+  let ran = 0;
+  for (const [file, check] of Object.entries(checks)) {
+    for (const vector of vectors(file)) {
+      if (vector.valid !== valid) continue;
+      const result = await resultOf(() => check(sodium, vector.input));
+      t.same(result, { refused: !valid, value: vector.expected }, `${file}: ${vector.comment}`);
+      ran++;
+    }
+  }
+  t.ok(ran > 60, `${ran} vectors ran`);
+}
+
+void t.test(
+  'CRYPTO-01: every vector file is checked, and the Node binding gives what its valid vectors expect',
+  async (t) => {
+    t.same(Object.keys(checks).sort(), vectorFiles(), 'one check for each file');
+    const odd = vectorFiles()
+      .flatMap(vectors)
+      .filter(
+        (vector) => Object.keys(vector).sort().join() !== 'comment,expected,input,valid' || vector.comment === '',
+      );
+    t.same(odd, [], 'each is {comment, input, expected, valid}');
+    await runAll(t, nodeSodium, true);
+  },
+);
+
+void t.test('CRYPTO-02: the browser binding gives what the same valid vectors expect', async (t) => {
+  await runAll(t, await loadBrowserSodium(), true);
+});
+
+void t.test('CRYPTO-03: both bindings refuse every vector that is not valid, for the reason it gives', async (t) => {
+  await runAll(t, nodeSodium, false);
+  await runAll(t, await loadBrowserSodium(), false);
 });

@@ -1,12 +1,23 @@
-/** Closing the sockets of a drained server: when, in which order and with which reason; and its front meanwhile. */
+/**
+ * Servers that end: sockets of a drained one, which are closed in an order and with a reason; draining as the operator
+ * orders it, through the database and by a signal; SIGTERM under load.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 import type { DeviceSocket } from '../src/server/realtime/device-socket.js';
 import { Departures } from '../src/server/realtime/departures.js';
 import { retryAfterOf, retryAfterReason } from '../src/protocol/retry-after.js';
 import { TestClock } from './support/clock.js';
-import { until } from './support/events.js';
+import { until, soon } from './support/events.js';
 import { ask, frontOf, tokenOf } from './support/front.js';
 import { openSocket, socketOf, TestSocket } from './support/front-sockets.js';
+import { admin } from './support/admin.js';
+import { claim, join, mustWrite, newItem, writeBody } from './support/devices.js';
+import { runServer, spawnServer } from './support/server.js';
+import { Wire, type Socket, spelled } from './support/wire.js';
+import { KeepAlive } from './support/keep-alive.js';
+import { testDatabase } from './support/postgres.js';
+import { difference, listAll, range, startWriters, untilVersion, versionsOf } from './support/stream.js';
 
 interface Sent {
   readonly n: number;
@@ -245,4 +256,180 @@ t.test('DRAIN-09: a server that is drained consumes no ticket and loads no tenan
   }
   t.match(await openSocket(t, port, { query: '?ticket=altered' }), { status: 401 }, 'a forged ticket gets no socket');
   t.equal(asked, 0);
+});
+
+/** Advances the clocks, so that instances send heartbeats, until `work` settles. */
+async function beating<T>(clocks: readonly TestClock[], work: Promise<T>): Promise<T> {
+  let over = false;
+  const done = (): void => void (over = true);
+  work.then(done, done);
+  await until('the end of the command', () => {
+    for (const clock of clocks) clock.advance(100);
+    return over;
+  });
+  return work;
+}
+
+t.test('DRAIN-10 DRAIN-11: instances are listed, and drained by their row, not by a notification', async (t) => {
+  const clocks = [new TestClock(), new TestClock()];
+  const one = await runServer(t, { clock: clocks[0] });
+  const operator = await admin(t, { DATABASE_URL: one.databaseUrl });
+  const device = await claim(one.wire);
+  const other = await join(one.wire, device);
+  const sockets = await Promise.all(Array.from({ length: 5 }, () => one.wire.connect({ token: other.token })));
+  for (const socket of sockets) await socket.hello();
+
+  t.match(await operator.json('drain', 'nobody'), { code: 3, error: { code: 'instance_not_found' } });
+  const [mine] = (await operator.json('instances')).data['instances'] as Record<string, unknown>[];
+  t.match(mine, { pid: process.pid, port: one.port, draining: false });
+  const id = String(mine?.['id']);
+  t.match(await operator.json('drain', id), { code: 5, error: { code: 'last_instance' } });
+  t.match(await operator.plain('drain', id, '--minutes', '121'), { code: 2 });
+
+  const two = await runServer(t, { clock: clocks[1], database: { url: one.databaseUrl } });
+  for (const text of [
+    JSON.stringify({ from: 'operator', drain: { ms: 0, alone: true } }),
+    JSON.stringify({ from: id, drain_ms: 0, drain_asked_at: 1 }),
+  ])
+    await one.sql("SELECT pg_notify('service', $1)", [text]);
+  clocks[0]?.advance(10_000);
+  t.equal((await one.wire.get('/ready')).status, 200, 'a notification alone drains nothing');
+
+  const ended = await beating(clocks, operator.json('drain', id, '--minutes', '0'));
+  t.match(ended, { code: 0, data: { drained: [id], stopped: [] } });
+  for (const { code, reason } of await Promise.all(sockets.map((socket) => socket.closed))) {
+    t.equal(code, 1012);
+    t.ok(retryAfterOf(reason));
+  }
+  t.equal((await one.wire.get('/ready')).status, 503);
+  t.equal((await two.wire.get('/ready')).status, 200);
+  await mustWrite(one.wire, device, newItem([device.id, other.id]));
+  const moved = await two.wire.connect({ token: other.token });
+  await moved.hello();
+  const listed = await operator.plain('instances');
+  t.match(listed.stdout, /drained/);
+  t.match(listed.stdout, /serving/);
+  const rest = (await operator.json('instances')).data['instances'] as Record<string, unknown>[];
+  const left = rest.find((row) => row['id'] !== id);
+  t.match(await operator.json('drain', String(left?.['id'])), { code: 5, error: { code: 'last_instance' } });
+  t.match(
+    await beating(clocks, operator.json('drain', String(left?.['id']), '--minutes', '0', '--force')),
+    { code: 0 },
+    '--force drains the last instance',
+  );
+  t.equal((await moved.closed).code, 1012);
+});
+
+/** `count` sockets, each on a connection of its own. */
+const opened = (port: number, token: string, count: number): Promise<Socket[]> =>
+  Promise.all(Array.from({ length: count }, () => new Wire(port).connect({ token })));
+
+t.test('DRAIN-12: SIGUSR2 to one process leaves the port to the other; to the parent it drains both', async (t) => {
+  const server = await spawnServer(t, { env: { INSTANCES: '2', DRAIN_MINUTES: '0' } });
+  const device = await claim(server.wire);
+  const sockets = await opened(server.port, device.token, 14);
+  t.teardown(() => sockets.forEach((socket) => socket.terminate()));
+  const operator = await admin(t, { DATABASE_URL: server.databaseUrl });
+  const rows = async () => (await operator.json('instances')).data['instances'] as Record<string, unknown>[];
+  await until('both, with their sockets', async () => {
+    const all = await rows();
+    return all.length === 2 && all.reduce((sum, row) => sum + Number(row['sockets']), 0) === 14;
+  });
+  const [first] = await rows();
+  process.kill(Number(first?.['pid']), 'SIGUSR2');
+  let closed = 0;
+  for (const socket of sockets) void socket.closed.then(({ code }) => (closed += Number(code === 1012)));
+  await until('its sockets to go', () => closed === Number(first?.['sockets']));
+  const later = await opened(server.port, device.token, 2);
+  t.teardown(() => later.forEach((socket) => socket.terminate()));
+  for (const socket of later) await socket.hello();
+  for (let n = 0; n < 8; n++) {
+    const wire = new Wire(server.port);
+    t.equal((await wire.get('/ready')).status, 200, 'the other process answers');
+    wire.close();
+  }
+  server.process.kill('SIGUSR2');
+  for (const socket of later) t.equal((await socket.closed).code, 1012);
+  const wire = new Wire(server.port);
+  t.equal((await wire.get('/ready')).status, 503, 'the port stays open');
+  t.equal((await wire.get('/me', { token: device.token })).status, 200);
+  wire.close();
+  t.equal(await server.end('SIGTERM'), 0);
+});
+
+const CLIENTS = 40;
+const SOCKETS = 14;
+/** Sockets are closed over 1.5 s: in at least this many tenths of a second. A slow machine only spreads them more. */
+const TENTHS_MIN = 5;
+const THINK_MS = 5;
+
+t.test('INST-25 WS-20: one of two instances that gets SIGTERM answers every request and loses no write', async (t) => {
+  const database = await testDatabase(t);
+  const [one, two] = await Promise.all([spawnServer(t, { database }), spawnServer(t, { database })]);
+  const first = await claim(one.wire);
+  const second = await join(one.wire, first, { existingWire: two.wire });
+  const all = [first.id, second.id];
+  const witness = await two.wire.connect({ token: second.token });
+  await witness.hello();
+  const sockets = await Promise.all(range(1, SOCKETS).map(async () => one.wire.connect({ token: second.token })));
+  await Promise.all(sockets.map(async (socket) => socket.hello()));
+  const elsewhere = startWriters({ wires: [two.wire], devices: [first], writers: 4, sealFor: all, insertsOnly: true });
+
+  const acked = new Map<number, string>();
+  const begun = new Set<number>();
+  const wrong: string[] = [];
+  /** Every other client pauses between two requests, as a user does. */
+  const client = async (number: number): Promise<void> => {
+    const connection = await KeepAlive.open(one.port);
+    for (;;) {
+      const item = newItem(all);
+      const body = spelled('a', writeBody('a', item));
+      const answer = await connection.ask({ token: first.token, path: '/items', body });
+      begun.add(number);
+      if (answer === undefined) wrong.push('not answered');
+      else if (answer.status === 200) acked.set((JSON.parse(answer.body) as { version: number }).version, item.id);
+      else if (answer.status !== 503) wrong.push(`${answer.status} ${answer.body}`);
+      if (answer === undefined || answer.last) return connection.end();
+      if (number % 2 === 0) await sleep(number * THINK_MS);
+    }
+  };
+  const clients = range(1, CLIENTS).map(client);
+  await elsewhere.until(100);
+  // The kernel takes connections before the server does: one that was never accepted ends without an answer.
+  await until('an answer to every client', () => begun.size === CLIENTS);
+  const ended = one.end('SIGTERM');
+  await soon(Promise.all(clients), 'every connection closed by an answer');
+  t.same(wrong, [], 'every request was answered');
+  t.equal(await ended, 0, 'the exit code is 0');
+  t.same(
+    (await Promise.all(sockets.map(async (socket) => socket.closed))).map(({ code }) => code),
+    sockets.map(() => 1012),
+  );
+  // Timed by the server's own log, because frames may arrive here late.
+  const closedAt = (): number[] =>
+    one.output.flatMap((line) =>
+      line.includes('"socket closed"') ? [(JSON.parse(line) as { time: number }).time] : [],
+    );
+  await until('the end of the log', () => closedAt().length >= SOCKETS);
+  const tenths = new Set(closedAt().map((at) => Math.floor(at / 100)));
+  t.ok(tenths.size >= TENTHS_MIN, `the sockets were closed in ${tenths.size} different tenths of a second`);
+  await t.rejects(KeepAlive.open(one.port), 'nobody listens there any more');
+
+  await elsewhere.stop();
+  t.same([elsewhere.refusals, elsewhere.errors], [[], []], 'the other instance continues meanwhile');
+  for (const { version, id } of elsewhere.acked) acked.set(version, id);
+  const listing = await listAll(two.wire, first.token);
+  const stored = new Map(listing.changes.map(({ version, id }) => [version, id]));
+  t.same(
+    [...acked].filter(([version, id]) => stored.get(version) !== id),
+    [],
+    `all of ${acked.size} acknowledged writes are stored`,
+  );
+  t.equal(stored.size, listing.head, 'the versions have no gap');
+  await untilVersion(witness, listing.head);
+  t.equal(
+    difference(versionsOf(witness.frames), range(1, listing.head)),
+    '',
+    'the other instance pushed every version, in order',
+  );
 });

@@ -204,15 +204,3 @@ t.test('DUR-06: two instances that start at once on an empty database leave one 
     await Promise.all(instances.map(async (instance) => instance.stop()));
   }
 });
-
-t.test(
-  'DUR-06 CFG-03: a second server on one data folder reports the first and ends; the first continues',
-  async (t) => {
-    const dataDir = await preparedFolder(t);
-    const first = await spawnServer(t, { embedded: true, dataDir });
-    const error = await spawnServer(t, { embedded: true, dataDir }).catch((cause: unknown) => cause);
-    t.match(String(error), /Another server is already running/);
-    const device = await claim(first.wire);
-    t.equal(await mustWrite(first.wire, device, newItem([device.id])), 1);
-  },
-);

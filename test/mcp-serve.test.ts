@@ -1,17 +1,23 @@
-/** The program as its users start it: its streams, its start and its end. */
+/** The program as its users start it: its streams, its start and its end, and its prompts at a terminal. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/sdk/types.js';
 import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
+import { runCommand } from '../src/mcp/command.js';
+import { mcpPlatform } from '../src/mcp/context.js';
+import { RELEASE } from '../src/root.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { lockHolder } from '../src/files/lock.js';
-import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/sdk/types.js';
-import { note, shows } from './support/client-world.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { note, shows, wiretap, world, type World } from './support/client-world.js';
 import type { Listing } from './support/mcp.js';
 import { inspector, machine, PROGRAM, started, type Home } from './support/mcp-process.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { spawnCli } from './support/cli.js';
 
 t.setTimeout(600_000);
 
@@ -63,6 +69,28 @@ function raw(t: WithTeardown, { env }: Home): Raw {
   };
 }
 
+/**
+ * `serve` in this process, where a process would show no more: its client leaves with the first answer. What it answered,
+ * and what it said.
+ */
+async function servedHere({ env, paths }: Home): Promise<{ code: number; out: string; errors: string }> {
+  const [input, output] = [new PassThrough(), new PassThrough()];
+  const said = { out: '', errors: '' };
+  output.setEncoding('utf8').on('data', (text: string) => (said.out += text));
+  output.once('data', () => input.end());
+  input.write(`${JSON.stringify(initialize)}\n`);
+  const note = (text: string): void => void (said.errors += `${text}\n`);
+  const terminal = {
+    ...{ interactive: false, print: note, note, progress: () => undefined, openInput: () => input },
+    ask: () => Promise.reject(new Error('nobody is there')),
+  };
+  const code = await runCommand(['serve'], {
+    ...{ paths, env, platform: await mcpPlatform(), ...RELEASE },
+    ...{ interrupted: new AbortController().signal, note, terminal, input, output },
+  });
+  return { code, ...said };
+}
+
 const initialize = {
   jsonrpc: '2.0',
   id: 1,
@@ -97,23 +125,25 @@ t.test('MCP-57: the program puts, lists, searches and deletes over standard inpu
   t.equal((await stat(auditPath(at))).mode & 0o777, 0o600);
 });
 
+/** A machine for the tests that write nothing. */
+const shared = machine(t);
+
 t.test('MCP-53: a setting with an invalid value stops the start', async (t) => {
-  const { at } = await machine(t);
+  const { at } = await shared;
   for (const [name, value] of [
     ['SERVICE_READ_ONLY', 'ture'],
     ['SERVICE_REDACT_SECRETS', '2'],
     ['SERVICE_BINS', ' , '],
   ] as const) {
-    const program = raw(t, { ...at, env: { ...at.env, [name]: value } });
-    program.send(initialize);
-    t.equal(await program.ended, EXIT.usage, name);
-    t.match(program.errors(), name);
-    t.equal(program.out(), '', 'no message was answered');
+    const { code, out, errors } = await servedHere({ ...at, env: { ...at.env, [name]: value } });
+    t.equal(code, EXIT.usage, name);
+    t.match(errors, name);
+    t.equal(out, '', 'no message was answered');
   }
 });
 
 t.test('MCP-60: standard output has nothing but the protocol, also after input that is no message', async (t) => {
-  const { at } = await machine(t);
+  const { at } = await shared;
   const program = raw(t, at);
   program.send(initialize);
   t.match(await program.answer(1), { result: { serverInfo: { name: 'service-mcp' }, instructions: /data/ } });
@@ -160,7 +190,7 @@ t.test('MCP-61: at the end of input calls are finished; then, and at a signal, i
 t.test(
   'MCP-62: a second instance, a bad setting and a missing pairing end the start, with a code on standard error',
   async (t) => {
-    const { at } = await machine(t);
+    const { at } = await shared;
     const first = raw(t, at);
     first.send(initialize);
     await first.answer(1);
@@ -175,34 +205,80 @@ t.test(
     t.equal(await none.ended, 3);
     t.match(none.errors(), /not_paired.*service-mcp pair/);
     t.equal(`${second.out()}${other.out()}${none.out()}`, '', 'standard output stays empty');
+    first.child.stdin?.end();
+    await first.ended;
   },
 );
 
 t.test('MCP-80: serve refuses a SERVICE_HOST of another server, and accepts any spelling of its own', async (t) => {
-  const { all, at } = await machine(t);
+  const { all, at } = await shared;
   for (const host of ['https://elsewhere.example', 'http://127.0.0.1:1', 'no address']) {
-    const wrong = raw(t, { ...at, env: { ...at.env, SERVICE_HOST: host } });
-    t.equal(await wrong.ended, 2, host);
-    t.match(wrong.errors(), /bad_setting.*SERVICE_HOST.*pair --force/);
-    t.equal(wrong.out(), '', 'standard output stays empty');
+    const { code, out, errors } = await servedHere({ ...at, env: { ...at.env, SERVICE_HOST: host } });
+    t.equal(code, 2, host);
+    t.match(errors, /bad_setting.*SERVICE_HOST.*pair --force/);
+    t.equal(out, '', 'standard output stays empty');
   }
   const { serverUrl } = all.first.identity();
   for (const host of ['', ` ${serverUrl}/ `, serverUrl.replace('http://', '')]) {
-    const right = raw(t, { ...at, env: { ...at.env, SERVICE_HOST: host } });
-    right.send(initialize);
-    t.match(await right.answer(1), { result: {} }, host);
-    right.child.stdin?.end();
-    t.equal(await right.ended, 0);
+    const { code, out } = await servedHere({ ...at, env: { ...at.env, SERVICE_HOST: host } });
+    t.match(JSON.parse(out), { id: 1, result: {} }, host);
+    t.equal(code, 0);
   }
 });
 
-t.test("MCP-65: the inspector's command line lists the tools and calls one", async (t) => {
+// The long test lists the tools, and calls them all.
+t.test("MCP-65: the inspector's command line calls a tool", async (t) => {
   const { all, at } = await machine(t);
   const { id } = await all.first.device.put(note('seen by the inspector'));
   const inspect = await inspector(t, at);
-  t.match(await inspect('--method', 'tools/list'), {
-    tools: [{ name: 'sb_put_item' }, { name: 'sb_list_items' }, { name: 'sb_search' }, { name: 'sb_delete_item' }],
-  });
   const listed = await inspect('--method', 'tools/call', '--tool-name', 'sb_list_items', '--tool-arg', 'limit=5');
   t.match(listed, { structuredContent: { items: [{ id }] } });
+});
+
+const PASSWORD = 'a long password of the test';
+
+/** A server and its first device, which uses the real Argon2id for words and passwords. */
+async function stretching(t: WithTeardown): Promise<World> {
+  const tap = wiretap();
+  return world(t, { tap: { ...tap, platform: { ...tap.platform, sodium: nodeSodium } } });
+}
+
+t.test('MCP-20: at a terminal the words are visible and the password is not', async (t) => {
+  const { url, first } = await stretching(t);
+  await first.device.connect();
+  await first.device.setPassword(PASSWORD);
+  const home = await temporaryFolder(t);
+  const typed = (command: string) =>
+    spawnCli(t, ['-qfec', `stty cols 200; ${process.execPath} ${PROGRAM} ${command}`, '/dev/null'], {
+      home,
+      env: { TERM: 'xterm' },
+      through: ['script'],
+    });
+  const stopped = typed(`pair --host ${url}`);
+  await stopped.seen(/May agents read the secrets of your passwords\? \[y\/N\] /);
+  stopped.write('\r');
+  await stopped.seen(/The six words that the other device shows: /);
+  stopped.write('\u0003');
+  t.match(await stopped.ended, { code: 130, stdout: /Error \(interrupted\)/ });
+
+  const offer = await first.device.offerPairing(() => true);
+  const pair = typed(`pair --host ${url} --name Agent > ${join(home, 'out')}`);
+  await pair.seen(/\[y\/N\] /);
+  pair.write('\r');
+  await pair.seen(/The six words that the other device shows: /);
+  pair.write(`${offer.words}\r`);
+  await pair.seen(/Account password: /);
+  pair.write('not that one\r');
+  await pair.seen(/not the account password/);
+  await pair.seen(/Account password: [^]*Account password: /);
+  pair.write(`${PASSWORD}\r`);
+  const ended = await pair.ended;
+  t.equal(ended.code, 0, ended.stdout);
+  t.ok(ended.stdout.includes(offer.words), 'the words are echoed');
+  t.match(ended.stdout, /Digits: \d{3} \d{3}/);
+  t.notMatch(ended.stdout, /long password|not that one/);
+  t.match(
+    await readFile(join(home, 'out'), 'utf8'),
+    /^Paired\. This machine is "Agent"[^\n]*\nSecrets of passwords are withheld[^\n]*\n[^\n]*\n$/,
+  );
 });

@@ -1,6 +1,6 @@
 /** Each package, installed alone, does what its README says: on this Node, and on Debian 13 with Node 24. */
 import { spawn } from 'node:child_process';
-import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -11,7 +11,7 @@ import { RELEASE } from '../src/root.js';
 import { until } from './support/events.js';
 import { onOtherSystem, type Step, withoutOtherSystem } from './support/other-system.js';
 import { RESOLUTIONS, typeProblems } from './support/package-types.js';
-import { broughtInto, fenced, OF_THE_SERVER, packAll, weightOf } from './support/packages.js';
+import { broughtInto, bundlesForBrowsers, fenced, OF_THE_SERVER, packAll, weightOf } from './support/packages.js';
 import { temporaryFolder } from './support/postgres.js';
 import { freePort } from './support/free-port.js';
 
@@ -162,15 +162,26 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
     t.match(await readFile(join(folder, 'server/data.log'), 'utf8'), `service-device claim http://localhost:`);
   });
 
-  await t.test('SDK-30: the client: the example of its README writes and reads, and types are found', async (t) => {
+  await t.test('PKG-05 PKG-06 SDK-30: the client: its README, its types, and its bundle for browsers', async (t) => {
     await at.types(
       `mkdir client && cd client && ${FRESH} && npm pkg set type=module && npm install ${QUIET} ../service-client-*.tgz`,
     );
     await weighed(t, join(folder, 'client'), 12e6);
     const app = join(folder, 'client');
+    const { onDisk } = await weightOf(join(app, 'node_modules'));
+    t.ok(onDisk <= 12 * 1024 * 1024, `${onDisk} bytes on the disk`);
+    const brought = await broughtInto(app);
+    t.ok(brought.includes('@service/client') && brought.includes('classic-level'));
+    t.notOk(brought.includes('sodium-native'));
     const readme = await readFile(join(app, 'node_modules/@service/client/README.md'), 'utf8');
     await writeFile(join(app, 'first.mjs'), fenced(readme, 'js').replace('http://localhost:8080', url));
     t.match(await at.types('cd client && node first.mjs'), /devices are lost: (?:[a-z]+ ?){12}\n\{ text: 'hello' \}$/);
+    t.same((await readdir(app)).filter((name) => !/^(?:node_modules|package(?:-lock)?\.json)$/.test(name)).sort(), [
+      'first.mjs',
+      'identity.json',
+      'store',
+    ]);
+    await bundlesForBrowsers(t, app);
     for (const how of Object.keys(RESOLUTIONS) as (keyof typeof RESOLUTIONS)[])
       t.same(await typeProblems(app, how), [], how);
     const native = 'process.report.getReport().sharedObjects.some((path) => path.includes("sodium"))';

@@ -1,25 +1,24 @@
-/** The packages: their content, what they declare, and the client installed. The long test installs and uses all. */
+/**
+ * The packages: their content, what they declare, and the companion's tasks, solved as an MCP client drives it. The long
+ * test installs and uses them all.
+ */
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import type { Tool } from '@modelcontextprotocol/sdk/types.js';
 import { build } from 'esbuild';
-import t from 'tap';
+import t, { type Test } from 'tap';
+import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { PROJECT_ROOT, RELEASE } from '../src/root.js';
-import {
-  broughtInto,
-  fenced,
-  installed,
-  manifestIn,
-  OF_THE_SERVER,
-  packAll,
-  type Packed,
-  weightOf,
-} from './support/packages.js';
+import { broken, mutations, solve, TASKS, type Solved } from './support/agent-tasks.js';
+import { world } from './support/client-world.js';
+import { home } from './support/mcp-process.js';
+import { bundlesForBrowsers, manifestIn, packAll, type Packed, weightOf } from './support/packages.js';
 import { temporaryFolder } from './support/postgres.js';
-import { runServer } from './support/server.js';
-import { typeProblems } from './support/package-types.js';
 
 t.setTimeout(600_000);
 
@@ -218,56 +217,57 @@ t.test('PKG-07: the commit is that of git, else that of SERVICE_COMMIT, else unk
   t.equal(await noted(), `${head}-dirty`);
 });
 
-t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client works, installed alone', async (t) => {
-  const app = await installed(t, of('sdk'));
-  const brought = await broughtInto(app);
+t.test('PKG-06: for a browser the client bundles without any Node module', async (t) => {
+  const { staged, manifest } = of('sdk');
+  t.match(manifest.exports, {
+    './node': { types: /\/node\.d\.ts$/, default: /\/node\.js$/ },
+    './browser': { types: /\/browser\.d\.ts$/, default: /\/browser\.js$/ },
+  });
+  // Found by its own name, as where it is installed: the long test installs it.
+  await bundlesForBrowsers(t, staged);
+});
 
-  await t.test('PKG-04: the client takes 12 MB at most, without any server', async (t) => {
-    t.ok(brought.includes('@service/client') && brought.includes('classic-level'));
-    t.same(
-      [...OF_THE_SERVER, 'sodium-native'].filter((name) => brought.includes(name)),
-      [],
+/** Solves all tasks with the packed companion, one after the other. */
+async function solved(t: Test): Promise<{ readonly all: readonly Solved[]; readonly tools: readonly Tool[] }> {
+  const program = join(of('mcp').staged, 'build/src/mcp/main.js');
+  const { first, pair } = await world(t);
+  await first.device.connect();
+  const second = await pair('Agent');
+  second.device.close();
+  const { env } = await home(t, second.identity());
+  const client = new Client({ name: 'test', version: '1' });
+  t.teardown(async () => client.close());
+  await client.connect(
+    new StdioClientTransport({ command: process.execPath, args: [program, 'serve'], env, stderr: 'ignore' }),
+  );
+  const { tools } = await client.listTools();
+  const all: Solved[] = [];
+  let passwords = 'withhold';
+  for (const task of TASKS) {
+    const wanted = task.passwords ?? 'withhold';
+    if (wanted !== passwords) await run(process.execPath, [program, 'passwords', wanted], { env });
+    passwords = wanted;
+    all.push(await solve(t, task, { client, device: first.device }));
+  }
+  return { all, tools };
+}
+
+/** Fields that answers have only where a server lies or is away. */
+const UNSEEN = /\/items\/properties\/(?:unreadable|onServer|blob\/properties\/problem)/;
+
+t.test('MCP-97 MCP-98 MCP-99: the packed companion solves thirty tasks in plain language', async (t) => {
+  t.equal(TASKS.length, 30);
+  t.equal(new Set(TASKS.map(({ name }) => name)).size, 30);
+  const { all, tools } = await solved(t);
+  const types = all.flatMap(({ calls }) => calls.map(({ result }) => result.structuredContent?.['type']));
+  for (const type of CONTENT_TYPES) t.ok(types.includes(type), `${type} is put`);
+  for (const one of all)
+    t.same(broken(one, tools), [], `${one.task.name}: text, answers and definitions determine every argument`);
+  for (const { missing, tools: fewer } of mutations(tools)) {
+    if (UNSEEN.test(missing)) continue;
+    t.ok(
+      all.some((one) => broken(one, fewer).length > 0),
+      `without ${missing} a task fails`,
     );
-    const { bytes, onDisk } = await weightOf(join(app, 'node_modules'));
-    t.ok(bytes <= 12_000_000, `${bytes} bytes in files`);
-    t.ok(onDisk <= 12 * 1024 * 1024, `${onDisk} bytes on the disk`);
-  });
-
-  await t.test('PKG-05 SDK-30: the types of the client compile', async (t) => {
-    t.match(of('sdk').manifest.exports, {
-      './node': { types: /\/node\.d\.ts$/, default: /\/node\.js$/ },
-      './browser': { types: /\/browser\.d\.ts$/, default: /\/browser\.js$/ },
-    });
-    for (const how of ['nodenext', 'bundler'] as const) t.same(await typeProblems(app, how), [], how);
-  });
-
-  await t.test('PKG-06: the client bundles for a browser without any Node module', async (t) => {
-    const entry = join(app, 'page.js');
-    await writeFile(entry, `export { Device, browserPlatform, openBrowserStore } from '@service/client';`);
-    const { metafile, warnings } = await build({
-      ...{ entryPoints: [entry], bundle: true, platform: 'browser', format: 'esm', metafile: true, write: false },
-      ...{ logLevel: 'silent', absWorkingDir: app },
-    });
-    t.same(warnings, []);
-    const inputs = Object.keys(metafile.inputs);
-    t.ok(inputs.some((path) => path.endsWith('sdk/browser.js')));
-    t.same(
-      inputs.filter((path) => /\/node[-.]|-node\.js|classic-level|node_modules\/ws\//.test(path)),
-      [],
-    );
-    const outside = Object.values(metafile.inputs).flatMap(({ imports }) => imports.filter(({ external }) => external));
-    t.same(outside, []);
-  });
-
-  await t.test('PKG-08 PKG-09: the client does what its README says, on WebAssembly', async (t) => {
-    const server = await runServer(t);
-    const readme = await readFile(join(app, 'node_modules/@service/client/README.md'), 'utf8');
-    const work = join(app, 'work');
-    await mkdir(work);
-    const example = fenced(readme, 'js').replace('http://localhost:8080', `http://127.0.0.1:${server.port}`);
-    await writeFile(join(work, 'first.mjs'), example);
-    const { stdout } = await run(process.execPath, ['first.mjs'], { cwd: work });
-    t.match(stdout, /^The only way back when all devices are lost: (?:[a-z]+ ?){12}\n\{ text: 'hello' \}\n$/);
-    t.same((await readdir(work)).sort(), ['first.mjs', 'identity.json', 'store']);
-  });
+  }
 });

@@ -27,7 +27,7 @@ try {
   scope.teardown(() => postgres.stop());
   process.env['TEST_DATABASE_ADMIN_URL'] = postgres.adminUrl;
   const server = await runServer(scope);
-  const browser = await startBrowser(scope, CHROMIUM, ['--host-resolver-rules=MAP sync.test 127.0.0.1']);
+  const browser = await startBrowser(scope, CHROMIUM);
   const urls = { url: `http://localhost:${server.port}/`, insecure: `http://sync.test:${server.port}/` };
   await visitScreens(browser, urls, async (screen, page) => {
     for (const value of ['light', 'dark']) {

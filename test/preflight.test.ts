@@ -12,6 +12,7 @@ import t, { type Test } from 'tap';
 import { preflight, StartError } from '../src/server/app/preflight.js';
 import { readConfig } from '../src/server/config/config.js';
 import { MigrationError } from '../src/server/storage/migrate.js';
+import { claim, mustWrite, newItem } from './support/devices.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { freePort } from './support/free-port.js';
 import { runSql, spawnServer } from './support/server.js';
@@ -211,7 +212,7 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, admits nobody or has a newer 
   );
 });
 
-t.test('CFG-21: a second server on one DATA_DIR reports that another one runs, and no takeover', async (t) => {
+t.test('CFG-21 CFG-03: a second server on one DATA_DIR reports that another one runs, and no takeover', async (t) => {
   const first = await spawnServer(t, { embedded: true });
   const env = { DATA_DIR: first.dataDir, LOG_LEVEL: 'debug' };
   const { code, stderr } = await start({ env });
@@ -225,4 +226,6 @@ t.test('CFG-21: a second server on one DATA_DIR reports that another one runs, a
     /^PORT: port \d+ of 127\.0\.0\.1 is in use[^\n]*\n$/,
     'with the same port the error is about the port alone',
   );
+  const device = await claim(first.wire);
+  t.equal(await mustWrite(first.wire, device, newItem([device.id])), 1, 'the first server writes');
 });

@@ -1,13 +1,108 @@
-/** The documented schemas of frames, checked against the frames that real sockets receive. */
+/**
+ * The reference, compared with what runs: the item, the claim and the pairing that its pages show byte for byte, the
+ * schemas of frames, the search and the index A-Z, the alerts, and the OpenAPI documents in the tools that readers use.
+ */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
+import { runInNewContext } from 'node:vm';
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { promisify } from 'node:util';
+import openapiTS, { astToString, type OpenAPI3 } from 'openapi-typescript';
+import ts from 'typescript';
 import t from 'tap';
+import { acceptRelease, requestJoin, readPairCode } from '../src/crypto/pairing.js';
+import { openItem } from '../src/crypto/item.js';
+import { keysOfPhrase } from '../src/crypto/master-key.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { PROJECT_ROOT, REFERENCE_FOLDER, DOCS_FOLDER, SERVER_VERSION } from '../src/root.js';
+import { readItem } from '../src/sdk/wire.js';
 import type { ItemRowA, ItemRowB, SnakeKey } from '../src/protocol/frames.js';
 import type { DeletedRowA, DeletedRowB, LiveRowA, LiveRowB } from '../src/protocol/item-replies.js';
 import { frameSchemas } from '../src/docs/frame-schemas.js';
+import { find, type Index } from '../src/docs/page/search.js';
+import { indexScript, sectionsOf } from '../src/docs/search-index.js';
+import { render } from '../src/docs/markdown.js';
+import { EXAMPLES } from '../src/docs/examples.js';
+import { WIRE_CODES } from '../src/docs/errors-page.js';
+import { CONFIG_VARIABLES } from '../src/server/config/config.js';
+import { readSources } from '../src/docs/site.js';
+import { ERROR_NOTES, OPERATOR_NOTES } from '../src/docs/error-notes.js';
+import { ALL_ROWS } from '../src/server/app/route-table.js';
+import { openApi } from '../src/docs/openapi.js';
+import { runServer } from './support/server.js';
+import { BODY_A, FIRST, ITEM_SECTION } from './vectors/example.js';
+import { transcripts, withSection } from './vectors/transcripts.js';
 import { newCode, npkBody, sealedFor, wrapBody, writeBody } from './support/devices.js';
 import { Documented } from './support/documented.js';
 import { Scene } from './support/scene.js';
 import { SHAPES, type Json, type Shape, type Socket } from './support/wire.js';
+import { freePort } from './support/free-port.js';
+import { temporaryFolder } from './support/postgres.js';
+
+t.setTimeout(300_000);
+
+const sources = await readSources(DOCS_FOLDER, []);
+
+const page = (name: string): string => readFileSync(join(PROJECT_ROOT, 'src/docs', name), 'utf8');
+const HOW = 'else: node build/test/vectors/write-pages.js';
+
+/** The value that a table of the section has under a name. */
+const valueOf = (section: string, name: string): string =>
+  new RegExp(`^\\| ${name} \\| \`(.+)\` \\|$`, 'm').exec(section)?.[1] ?? '';
+const fromHex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
+
+t.test('REF-24: the item on the page on Cryptography is built from its values and opens with them', async (t) => {
+  t.equal(page('cryptography.md'), withSection(page('cryptography.md'), ITEM_SECTION), HOW);
+  const { masterKey } = await keysOfPhrase(nodeSodium, valueOf(ITEM_SECTION, 'phrase'));
+  t.equal(Buffer.from(masterKey).toString('hex'), valueOf(ITEM_SECTION, 'master key'));
+  const secretKey = fromHex(valueOf(ITEM_SECTION, "device's secret key"));
+  const publicKey = fromHex(valueOf(ITEM_SECTION, "device's public key"));
+  const item = readItem({ ...BODY_A, version: 1, senderDevice: FIRST.id, deletedAt: null }, 'type');
+  if (item.deletedAt !== null) throw new Error('the item is deleted');
+  const device = { id: FIRST.id, keys: { publicKey, secretKey } };
+  const payload: unknown = JSON.parse(valueOf(ITEM_SECTION, 'payload'));
+  t.same(
+    openItem(nodeSodium, { ...item, master: null }, { masterKey, device }),
+    payload,
+    'the device opens the item by its own key',
+  );
+  t.same(openItem(nodeSodium, item, { masterKey, device: null }), payload, 'the item opens by the master wrap');
+});
+
+t.test('REF-25: the transcripts on the page on Pairing are what a server and two devices send', async (t) => {
+  const { port } = await runServer(t);
+  const { claim, pairing } = await transcripts(`http://127.0.0.1:${port}`);
+  const text = page('pairing.md');
+  t.equal(text, withSection(withSection(text, claim), pairing), HOW);
+
+  const code = await readPairCode(nodeSodium, valueOf(pairing, 'visible words'));
+  t.equal(code.wireCode, valueOf(pairing, 'wire code'));
+  const field = (name: string): string => new RegExp(`"${name}": "([^"]+)"`).exec(pairing)?.[1] ?? '';
+  const wire = (name: string): Uint8Array => new Uint8Array(Buffer.from(field(name), 'base64url'));
+  const keys = { publicKey: wire('pubkey'), secretKey: fromHex(valueOf(pairing, "N's device secret key")) };
+  const device = { id: field('deviceId'), keys, name: field('name'), glyph: field('glyph') };
+  const { link, attestation } = requestJoin(nodeSodium, { code, host: field('host'), epk: wire('epk'), device });
+  t.equal(Buffer.from(attestation).toString('base64url'), field('attestation'));
+  t.equal(link.digits, valueOf(pairing, 'digits'));
+  const release = {
+    wrappedMasterKey: wire('wrappedMasterKey'),
+    deviceCert: wire('deviceCert'),
+    confirmation: wire('confirmation'),
+  };
+  const master = acceptRelease(nodeSodium, link, {
+    device: { id: device.id, publicKey: keys.publicKey },
+    release,
+    keys,
+  });
+  t.equal(
+    Buffer.from(master).toString('hex'),
+    valueOf(ITEM_SECTION, 'master key'),
+    'N receives the master key of the phrase',
+  );
+});
 
 /** Compiles only while the documented rows have the keys that the encoders must write. */
 type Fits<Documented extends Encoded, Encoded> = Documented;
@@ -93,3 +188,256 @@ for (const shape of SHAPES) {
     t.end();
   });
 }
+
+const SAVED = join(REFERENCE_FOLDER, 'saved');
+const textOf = (name: string): string => readFileSync(join(SAVED, name), 'utf8');
+
+/** The index as a page gets it: by running the script. */
+function built(script: string): Index {
+  const scope: { referenceIndex?: Index } = {};
+  runInNewContext(script, { globalThis: scope });
+  return scope.referenceIndex ?? [];
+}
+
+const index = built(textOf('search-index.js'));
+const best = (query: string): string => {
+  const [hit] = find(index, query, 1);
+  return hit === undefined ? '' : `${hit.page}#${hit.anchor}`;
+};
+
+t.test('REF-21: an error, endpoint, variable or command that is searched by its name is found first', (t) => {
+  for (const code of WIRE_CODES) t.match(best(code), new RegExp(`^(?:errors|error-${code})#${code}$`), code);
+  for (const key of Object.keys(EXAMPLES)) {
+    const [method = '', path = ''] = key.replaceAll(/:([a-z]+)/g, '{$1}').split(' ');
+    t.match(best(`${method} ${path}`), /^endpoints-[a-z]+#/, key);
+  }
+  t.match(best('METRICS_PORT'), /^(?:configuration|alert)/);
+  t.match(best('restore'), /^operating#restore$/);
+  t.match(best('twelve words'), /#/);
+  t.end();
+});
+
+t.test('REF-21: every word of a query must occur, case and accents do not matter, the excerpt shows the match', (t) => {
+  const pages = [
+    {
+      name: 'p',
+      title: 'Page',
+      sections: sectionsOf(render('# Page\n\n## Café\n\nA `long_name` & <more>.\n\n## Tea\n\nOnly tea.').html),
+    },
+  ];
+  const own = built(indexScript(pages));
+  t.same(
+    find(own, 'CAFE', 9).map(({ anchor }) => anchor),
+    ['café'],
+  );
+  t.same(
+    find(own, 'tea only', 9).map(({ heading }) => heading),
+    ['Tea'],
+  );
+  t.same(find(own, 'tea coffee', 9), [], 'a query finds nothing where one of its words is missing');
+  t.same(find(own, '  ', 9), []);
+  const [hit] = find(own, 'long_name', 9);
+  t.same(hit?.excerpt, ['A ', 'long_name', ' & <more>.']);
+  // The query is never read as a pattern, and the excerpt of a long text is short.
+  t.same(find(own, '.* (', 9), []);
+  const long = built(
+    indexScript([
+      {
+        name: 'l',
+        title: 'L',
+        sections: sectionsOf(render(`# L\n\n${'word '.repeat(500)}needle ${'word '.repeat(500)}`).html),
+      },
+    ]),
+  );
+  const shown = find(long, 'needle', 1)[0]?.excerpt.join('') ?? '';
+  t.match(shown, /^… .*needle.* …$/);
+  t.ok(shown.length < 300);
+  t.end();
+});
+
+t.test('REF-21: the index A-Z has every heading, endpoint, error, variable and command, without a script', (t) => {
+  const html = textOf('index-a-z.html').replaceAll('<wbr>', '');
+  const has = (term: string): void => {
+    t.ok(
+      html.includes(
+        `>${term.replaceAll('&', '&amp;').replaceAll("'", '&#39;').replaceAll('"', '&quot;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')}</a>`,
+      ),
+      term,
+    );
+  };
+  for (const [, , sections] of index) for (const [, heading] of sections) if (heading !== '') has(heading);
+  for (const code of WIRE_CODES) has(code);
+  for (const { name } of CONFIG_VARIABLES) has(name);
+  for (const command of ['backup <file>', 'verify [file]', 'check-storage', 'claim [url]']) has(command);
+  for (const option of ['-h', '--json']) has(option);
+  t.match(textOf('http.html'), '<a class="az-link" href="index-a-z.html">');
+  t.end();
+});
+
+const pages = new Map(sources.map(({ name, markdown }) => [name, markdown()]));
+const night = sources.filter(({ parent, name }) => parent === 'alerts' || name === 'alerts').map(({ name }) => name);
+
+interface Alert {
+  readonly name: string;
+  readonly severity: string;
+  readonly runbook: string;
+}
+
+const alerts = readFileSync(join(PROJECT_ROOT, 'deploy/prometheus/alerts.yml'), 'utf8')
+  .split(/^ +- alert: /m)
+  .slice(1)
+  .map((text): Alert => ({
+    name: /^\w+/.exec(text)?.[0] ?? '',
+    severity: /severity: (\w+)/.exec(text)?.[1] ?? '',
+    runbook: /runbook_url: (\S+)/.exec(text)?.[1] ?? '',
+  }));
+
+t.test('REF-20: every alert has its page with severity and three sections, and every page has its alert', (t) => {
+  t.ok(alerts.length >= 7);
+  for (const { name, severity, runbook } of alerts) {
+    const page = runbook.replace(/^\/docs\//, '');
+    const text = pages.get(page) ?? '';
+    t.match(text, `The alert \`${name}\`.`, name);
+    t.match(text, `Severity: ${severity}.`, name);
+    const headings = render(text).headings.map((heading) => heading.text);
+    t.same(headings.slice(1), ['First', 'Do not', 'It is over when'], name);
+    t.match(pages.get('alerts'), `| [\`${name}\`](${page}.md) | ${severity} |`, `${name} is in the table`);
+  }
+  const named = alerts.map(({ runbook }) => runbook.replace('/docs/', ''));
+  t.same([...night].sort(), ['alerts', ...named].sort());
+  t.end();
+});
+
+/** Programs that a server's machine has. */
+const PROGRAMS: ReadonlySet<string> = new Set([
+  'systemctl',
+  'journalctl',
+  'curl',
+  'df',
+  'uptime',
+  'nproc',
+  'service-admin',
+  'grep',
+  'tail',
+  'ss',
+  'date',
+  'docker',
+]);
+
+t.test('REF-20: the commands, options, metrics and variables on these pages exist', async (t) => {
+  const port = await freePort();
+  await runServer(t, { env: { METRICS_PORT: String(port) } });
+  const scraped = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const operating = pages.get('operating') ?? '';
+  const configuration = pages.get('configuration') ?? '';
+  const notes = Object.entries({ ...ERROR_NOTES, ...OPERATOR_NOTES }).map(([name, note]) => [
+    name,
+    JSON.stringify(note),
+  ]);
+  const texts = [...night.map((name) => [name, pages.get(name) ?? '']), ...notes] as [string, string][];
+  for (const [name, text] of texts) {
+    const blocks = [...text.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);
+    for (const line of blocks) {
+      for (const part of line.split(' | ')) t.ok(PROGRAMS.has(part.split(' ', 1)[0] ?? ''), `${name}: ${part}`);
+    }
+    for (const [, command = ''] of text.matchAll(/service-admin ([a-z-]+(?: (?:list|activate|suspend|delete)\b)?)/g))
+      t.match(operating, `| \`${command}`, `${name}: service-admin ${command}`);
+    for (const [metric] of text.matchAll(/\b(?:service|nodejs|process)_[a-z0-9]+_[a-z0-9_]+/g)) {
+      const family = metric.replace(/_(?:sum|count|bucket)$/, '').replace(/_$/, '');
+      t.ok(scraped.includes(family), `${name}: ${metric}`);
+    }
+    for (const [, variable = ''] of text.matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g))
+      t.match(configuration, `| \`${variable}\``, `${name}: ${variable}`);
+  }
+});
+
+const run = promisify(execFile);
+const documentOf = (shape: Shape) => openApi(shape, ALL_ROWS, SERVER_VERSION);
+
+/** What the linter reports about each file, as `severity rule: message`. It sends nothing over the network. */
+async function lint(paths: readonly string[]): Promise<string[][]> {
+  const program = createRequire(import.meta.url)
+    .resolve('@redocly/cli/package.json')
+    .replace('package.json', 'bin/cli.js');
+  const args = [program, 'lint', '--extends', 'recommended', '--format', 'json', ...paths];
+  const env = { ...process.env, CI: 'true', REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
+  // It exits with 1 where it finds an error, and reports on standard output.
+  const { stdout = '' } = await run(process.execPath, args, { env, cwd: PROJECT_ROOT }).catch(
+    (error: unknown) => error as { readonly stdout?: string },
+  );
+  // One document after the other.
+  return stdout.split(/(?<=\n\})\s*(?=\{\n)/).map((text) => {
+    const { problems } = JSON.parse(text) as { problems: { ruleId: string; severity: string; message: string }[] };
+    return problems.map(({ ruleId, severity, message }) => `${severity} ${ruleId}: ${message}`);
+  });
+}
+
+t.test("REF-14: Redocly's recommended rules find nothing in either document", async (t) => {
+  const folder = await temporaryFolder(t);
+  const a = documentOf('a') as { readonly paths: Record<string, unknown> };
+  const twice = { ...a, paths: { ...a.paths, '/docs/': a.paths['/docs'] } };
+  const files = [];
+  for (const [name, document] of Object.entries({ a, b: documentOf('b'), twice })) {
+    files.push(join(folder, `openapi-${name}.json`));
+    await writeFile(files.at(-1) ?? '', JSON.stringify(document));
+  }
+  const [ofA, ofB, ofTwice] = await lint(files);
+  t.same([ofA, ofB], [[], []]);
+  const found = ofTwice?.join('\n');
+  t.match(found, /error operation-operationId-unique/, 'the linter detects a duplicate operation');
+  t.match(found, /error no-path-trailing-slash/);
+});
+
+/** A program that uses the types as a client would: a field that is not in the document must not compile. */
+const USE: Readonly<Record<Shape, string>> = {
+  a: `import type { components, operations, paths } from './openapi-a.js';
+type Reply = paths['/api/me']['get']['responses'][200]['content']['application/json'];
+export const device = (me: Reply): string => me.device.id;
+export const bin: components['schemas']['BinId'] = 'inbox';
+export type Docs = operations['get_docs'];
+// @ts-expect-error no such field
+export const none = (me: Reply): unknown => me.nothing;
+`,
+  b: `import type { components, paths } from './openapi-b.js';
+type Reply = paths['/api/me']['get']['responses'][200]['content']['application/json'];
+export const device = (me: Reply): number => me.device.paired_at;
+export const bin: components['schemas']['BinId'] = 'inbox';
+// @ts-expect-error no such field
+export const none = (me: Reply): unknown => me.nothing;
+`,
+};
+
+t.test('REF-15: the types generated from both documents compile, and so does code that uses them', async (t) => {
+  const folder = await temporaryFolder(t);
+  await writeFile(join(folder, 'package.json'), '{ "type": "module" }');
+  const roots: string[] = [];
+  for (const shape of SHAPES) {
+    const types = astToString(await openapiTS(documentOf(shape) as unknown as OpenAPI3));
+    for (const [name, text] of [
+      [`openapi-${shape}.ts`, types],
+      [`use-${shape}.ts`, USE[shape]],
+    ] as const) {
+      roots.push(join(folder, name));
+      await writeFile(join(folder, name), text);
+    }
+  }
+  const { config } = ts.readConfigFile(join(PROJECT_ROOT, 'tsconfig.json'), ts.sys.readFile) as {
+    config: { compilerOptions: object };
+  };
+  const { options } = ts.convertCompilerOptionsFromJson(
+    {
+      ...config.compilerOptions,
+      rootDir: folder,
+      types: [],
+      plugins: [],
+      incremental: false,
+      tsBuildInfoFile: undefined,
+    },
+    folder,
+  );
+  const program = ts.createProgram(roots, { ...options, noEmit: true });
+  const faults = ts.getPreEmitDiagnostics(program).map(({ file, messageText }) => {
+    return `${file?.fileName ?? ''}: ${ts.flattenDiagnosticMessageText(messageText, '\n')}`;
+  });
+  t.same(faults, []);
+});

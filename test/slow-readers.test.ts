@@ -1,6 +1,7 @@
 /** Readers that stop reading: the server's memory stays bounded, and nothing is lost. */
 import t from 'tap';
 import { claim, join, type TestDevice } from './support/devices.js';
+import { inLongRun } from './support/long.js';
 import { spawnServer, type Child } from './support/server.js';
 import { residentBytes } from './support/memory.js';
 import { SlowSocket, type Summary } from './support/slow.js';
@@ -10,7 +11,7 @@ t.setTimeout(600_000);
 
 const MIB = 1024 * 1024;
 const ITEM_BYTES = 60_000;
-const ITEMS = 700;
+const ITEMS = inLongRun(400, 700);
 const READERS = 8;
 /** Bytes due to each reader; base64 makes 4 bytes of 3. */
 const OWED = (ITEMS * ITEM_BYTES * 4) / 3;

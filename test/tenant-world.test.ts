@@ -173,7 +173,7 @@ function play(script: readonly Happening[], world: World): World {
 t.setTimeout(300_000);
 
 /** Runs of a property: in the long run enough to find a fault that one order in a thousand shows. */
-const RUNS = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(400, 3_000));
+const RUNS = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(200, 3_000));
 
 t.test('WS-06 WS-07 REPLAY-01 REPLAY-02 REPLAY-08 INST-04: sockets get exactly the log, in any event order', (t) => {
   let versions = 0;

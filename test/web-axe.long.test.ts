@@ -22,7 +22,7 @@ t.test(
   { skip },
   async (t) => {
     const server = await runServer(t);
-    const browser = await startBrowser(t, CHROMIUM ?? '', ['--host-resolver-rules=MAP sync.test 127.0.0.1']);
+    const browser = await startBrowser(t, CHROMIUM ?? '');
     const urls = { url: `http://localhost:${server.port}/`, insecure: `http://sync.test:${server.port}/` };
     await visitScreens(browser, urls, async (name, page) => {
       await page.evaluate(AXE);

@@ -5,7 +5,7 @@ import t from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
 import { text } from '../src/web/ui/strings.js';
-import { CHROMIUM, freshContext, startBrowser } from './support/browser.js';
+import { CHROMIUM, freshContext } from './support/browser.js';
 import { soon } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
@@ -331,8 +331,7 @@ t.test('WEB-89: what was typed and not put is gone once the browser is locked', 
 
 t.test('WEB-35: a page without https says what it lacks and runs nothing else', { skip }, async (t) => {
   const { port } = await runServer(t);
-  const browser = await startBrowser(t, CHROMIUM ?? '', ['--host-resolver-rules=MAP sync.test 127.0.0.1']);
-  const page = await browser.newPage();
+  const page = await (await freshContext(t)).newPage();
   const faults: unknown[] = [];
   page.on('pageerror', (error) => faults.push(error));
   await page.goto(`http://sync.test:${port}/`);

@@ -2,6 +2,7 @@
  * `npm run conformance -- --url http://host:port`: the contract's rules against any server, by HTTP and sockets alone.
  * Prints a table, and ends with `N passed, N failed, N skipped`; the exit code is 0 only where none failed.
  */
+import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import type { Shape } from '../support/wire.js';
 import { runKit, type Result } from './kit.js';
@@ -55,24 +56,31 @@ function line({ id, kind, sentence, text }: Result): string {
   return kind === 'pass' ? head : `${head}\n${' '.repeat(11)}${text}`;
 }
 
-function print(results: readonly Result[], json: boolean): void {
+/** Where a run writes: the process's streams, or a test's. */
+interface Streams {
+  readonly out: (text: string) => void;
+  readonly err: (text: string) => void;
+}
+
+function print(results: readonly Result[], json: boolean, out: Streams['out']): void {
   if (json) {
-    process.stdout.write(`${JSON.stringify(results, null, 2)}\n`);
+    out(`${JSON.stringify(results, null, 2)}\n`);
     return;
   }
   let section = '';
   for (const result of results) {
-    if (result.section !== section) process.stdout.write(`\n${result.section}\n`);
+    if (result.section !== section) out(`\n${result.section}\n`);
     section = result.section;
-    process.stdout.write(`${line(result)}\n`);
+    out(`${line(result)}\n`);
   }
 }
 
 const count = (results: readonly Result[], ...kinds: readonly Result['kind'][]): number =>
   results.filter(({ kind }) => kinds.includes(kind)).length;
 
-async function main(): Promise<number> {
+async function main(args: readonly string[], { out, err }: Streams): Promise<number> {
   const { values } = parseArgs({
+    args: [...args],
     options: {
       url: { type: 'string' },
       shape: { type: 'string', default: 'both' },
@@ -87,11 +95,11 @@ async function main(): Promise<number> {
     },
   });
   if (values.help) {
-    process.stdout.write(USAGE);
+    out(USAGE);
     return 0;
   }
   if (values.url === undefined || !URL.canParse(values.url)) throw new Usage('--url takes the address of a server');
-  process.stderr.write('A server with RATE_*=0 is checked faster; with rates the kit waits as it is told to.\n');
+  err('A server with RATE_*=0 is checked faster; with rates the kit waits as it is told to.\n');
   const results = await runKit({
     url: values.url,
     shapes: shapesOf(values.shape),
@@ -101,23 +109,32 @@ async function main(): Promise<number> {
     adminToken: values['admin-token'],
     corsOrigin: values['cors-origin'],
     onCase: (ids, shape, ms) => {
-      if (values.verbose) process.stderr.write(`${String(ms).padStart(7)} ms  ${shape}  ${ids.join(' ')}\n`);
+      if (values.verbose) err(`${String(ms).padStart(7)} ms  ${shape}  ${ids.join(' ')}\n`);
     },
   });
-  print(results, values.json);
+  print(results, values.json, out);
   const [passed, failed] = [count(results, 'pass'), count(results, 'fail')];
   const summary = `${passed} passed, ${failed} failed, ${count(results, 'skip', 'outside')} skipped\n`;
-  (values.json ? process.stderr : process.stdout).write(
+  (values.json ? err : out)(
     `\n${count(results, 'outside')} of the skipped rules are not checkable from outside\n${summary}`,
   );
   return failed === 0 && passed > 0 ? 0 : 1;
 }
 
-try {
-  process.exitCode = await main();
-} catch (error) {
-  const known = error instanceof Usage || error instanceof NoStart || error instanceof TypeError;
-  const text = error instanceof Error ? (known ? error.message : (error.stack ?? error.message)) : String(error);
-  process.stderr.write(`${text}\n${error instanceof Usage ? `\n${USAGE}` : ''}`);
-  process.exitCode = 2;
+/** One run of the command: its exit code. */
+export async function command(args: readonly string[], streams: Streams): Promise<number> {
+  try {
+    return await main(args, streams);
+  } catch (error) {
+    const known = error instanceof Usage || error instanceof NoStart || error instanceof TypeError;
+    const text = error instanceof Error ? (known ? error.message : (error.stack ?? error.message)) : String(error);
+    streams.err(`${text}\n${error instanceof Usage ? `\n${USAGE}` : ''}`);
+    return 2;
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const { stdout, stderr } = process;
+  const streams = { out: (text: string) => void stdout.write(text), err: (text: string) => void stderr.write(text) };
+  process.exitCode = await command(process.argv.slice(2), streams);
 }

@@ -166,7 +166,7 @@ export class Stage {
     return lost;
   }
 
-  /** Names of the secrets that a device sent to the liar. */
+  /** Names of the secrets that a device sent to the liar since the last call. */
   leaks(): readonly string[] {
     const { masterKey, keys } = this.identity;
     const secrets: readonly [string, Uint8Array | string][] = [
@@ -176,7 +176,10 @@ export class Stage {
       ['phrase', this.world.phrase],
       ...[...this.wrote.values()].flatMap((texts) => [...texts].map((text) => ['text', text] as [string, string])),
     ];
-    return secrets.filter(([, secret]) => this.liar.leaked(secret)).map(([name]) => name);
+    const found = secrets.filter(([, secret]) => this.liar.leaked(secret)).map(([name]) => name);
+    // Searched for every secret that there is, and none is sent before it is made.
+    this.liar.heard.length = 0;
+    return found;
   }
 
   /** Ids of devices that are not the user's and for which a key was sealed. */

@@ -28,15 +28,12 @@ const START_MAX_MS = 120_000;
 /** What the README asks of a page that uses the client library. */
 const POLICY = "script-src 'self' 'wasm-unsafe-eval'";
 
-/** `more`: switches of the command line. */
-export async function startBrowser(
-  t: WithTeardown,
-  executablePath: string,
-  more: readonly string[] = [],
-): Promise<Browser> {
+/** For the browser `sync.test` is this machine: a host that it does not trust without https, as it does `localhost`. */
+const SWITCHES = ['--no-sandbox', '--disable-dev-shm-usage', '--host-resolver-rules=MAP sync.test 127.0.0.1'];
+
+export async function startBrowser(t: WithTeardown, executablePath: string): Promise<Browser> {
   const userDataDir = await temporaryFolder(t);
-  const args = ['--no-sandbox', '--disable-dev-shm-usage', ...more];
-  const browser = await launch({ executablePath, userDataDir, args, timeout: START_MAX_MS });
+  const browser = await launch({ executablePath, userDataDir, args: SWITCHES, timeout: START_MAX_MS });
   t.teardown(() => browser.close());
   return browser;
 }

@@ -12,8 +12,8 @@ import { temporaryFolder } from './postgres.js';
 import { spawnServer } from './server.js';
 
 const MIB = 1024 * 1024;
-/** What crosses twice, with the requests: a share of the file, and of a small one what lies in the buffers at a cut. */
-const most = (size: number): number => size + Math.max(0.05 * size, 10 * 2 * MIB);
+/** What crosses twice, with the requests: a share of the file, and of a small one what lies in the buffers at each cut. */
+const most = ({ size, cuts }: Pick<Scene, 'size' | 'cuts'>): number => size + Math.max(0.05 * size, cuts * 2 * MIB);
 
 async function hashOf(path: string): Promise<string> {
   const hash = createHash('sha256');
@@ -44,15 +44,17 @@ interface Scene {
   /** Before the server, where that is another one. */
   readonly other: CuttingProxy | undefined;
   readonly size: number;
+  /** On either way. */
+  readonly cuts: number;
   /** Highest resident set that any of the programs had. */
   peak: number;
 }
 
 /** Runs a command again and again until it succeeds: a cut ends it for good now and then, and every third one kills it. */
 async function persistent(scene: Scene, argv: readonly string[]): Promise<Ended & { readonly runs: number }> {
-  const { t, home, proxy, other, size } = scene;
+  const { t, home, proxy, other, size, cuts } = scene;
   let current: Process | undefined;
-  const marks = Array.from({ length: 10 }, (_, at) => Math.floor(((at + 0.7) * size) / 10));
+  const marks = Array.from({ length: cuts }, (_, at) => Math.floor(((at + 0.7) * size) / cuts));
   other?.count([]);
   proxy.count(marks, (cut) => {
     other?.cut();
@@ -89,11 +91,16 @@ async function expectOne(t: Test, { bucket }: RemoteStore): Promise<void> {
   t.equal(await bucket.openUploads(), 0, 'no upload that has not ended');
 }
 
-/** Sends a file and gets it back, with ten cuts on either way. The programs' peak stays under `mostMib`. Without `remote` the server keeps the files itself. */
-export async function cutTransfers(
-  t: Test,
-  { size, mostMib, remote }: { readonly size: number; readonly mostMib: number; readonly remote?: RemoteStore },
-): Promise<void> {
+interface Transfers extends Pick<Scene, 'size' | 'cuts'> {
+  readonly mostMib: number;
+  readonly remote?: RemoteStore;
+}
+
+/**
+ * Sends a file and gets it back, with cuts on either way. The programs' peak stays under `mostMib`. Without `remote` the
+ * server keeps the files itself.
+ */
+export async function cutTransfers(t: Test, { size, cuts, mostMib, remote }: Transfers): Promise<void> {
   const { proxy, other } = await served(t, remote);
   const home = await temporaryFolder(t);
   const run = async (...argv: string[]): Promise<Record<string, unknown>> => {
@@ -104,11 +111,11 @@ export async function cutTransfers(
   await run('claim', (other ?? proxy).url, '--show-phrase');
   const path = join(home, 'large.bin');
   await randomFile(path, size);
-  const scene: Scene = { t, home, proxy, other, size, peak: 0 };
+  const scene: Scene = { t, home, proxy, other, size, cuts, peak: 0 };
   const bounded = (way: 'up' | 'down', { runs }: { readonly runs: number }): void => {
-    t.ok(proxy.cuts.length === 10 && runs > 3, `${proxy.cuts.length} cuts, ${runs} programs`);
+    t.ok(proxy.cuts.length === cuts && runs > cuts / 3, `${proxy.cuts.length} cuts, ${runs} programs`);
     const passed = proxy[way] + (other?.[way] ?? 0);
-    t.ok(passed < most(size), `${way}: ${(passed / size).toFixed(4)} of its bytes`);
+    t.ok(passed < most(scene), `${way}: ${(passed / size).toFixed(4)} of its bytes`);
     proxy.count([]);
   };
 

@@ -3,8 +3,8 @@ import { randomBytes, randomInt } from 'node:crypto';
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { KeyPair } from '../../src/crypto/sodium.js';
-import { SOON_MS } from './events.js';
-import type { Reply, Shape, Wire } from './wire.js';
+import { until } from './events.js';
+import type { Json, Reply, Shape, Wire } from './wire.js';
 
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 
@@ -83,16 +83,13 @@ export const wrapBody = (code: string, more: Readonly<Record<string, unknown>> =
 });
 
 /** Asks for the requests to `existing` until there is one. */
-export async function waitForRequest(
-  wire: Wire,
-  existing: Pick<TestDevice, 'token'>,
-): Promise<Readonly<Record<string, unknown>>> {
-  for (const until = Date.now() + SOON_MS; Date.now() < until;) {
-    const reply = await wire.get('/devices/pair-requests', { token: existing.token, shape: 'a' });
-    const [request] = reply.list('requests');
-    if (request !== undefined) return request;
-  }
-  throw new Error('no pair request came');
+export async function waitForRequest(wire: Wire, existing: Pick<TestDevice, 'token'>): Promise<Json> {
+  let found: readonly Json[] = [];
+  await until('a pair request', async () => {
+    found = (await wire.get('/devices/pair-requests', { token: existing.token, shape: 'a' })).list('requests');
+    return found.length > 0;
+  });
+  return found[0] ?? {};
 }
 
 /** Pairs a new device through the four calls, shape A. */

@@ -29,16 +29,21 @@ export const none = (item: ItemView): boolean => item.binId;
 /** The language's own declarations are the same for all, and not what is tested. */
 const libraries = new Map<string, ts.SourceFile | undefined>();
 
-function problemsOf(file: string, options: ts.CompilerOptions): string[] {
-  const all = { strict: true, noEmit: true, target: ts.ScriptTarget.ES2022, skipLibCheck: false, ...options };
-  const host = ts.createCompilerHost(all);
+/** What gives a program its files. Programs that are made one after the other share the language's own declarations. */
+export function hostOf(options: ts.CompilerOptions): ts.CompilerHost {
+  const host = ts.createCompilerHost(options);
   const read = host.getSourceFile.bind(host);
   host.getSourceFile = (name, ...how) => {
     if (!name.includes('/typescript/lib/lib.')) return read(name, ...how);
     if (!libraries.has(name)) libraries.set(name, read(name, ...how));
     return libraries.get(name);
   };
-  const program = ts.createProgram([file], { ...all, skipDefaultLibCheck: true }, host);
+  return host;
+}
+
+function problemsOf(file: string, options: ts.CompilerOptions): string[] {
+  const all = { strict: true, noEmit: true, target: ts.ScriptTarget.ES2022, skipLibCheck: false, ...options };
+  const program = ts.createProgram([file], { ...all, skipDefaultLibCheck: true }, hostOf(all));
   return ts
     .getPreEmitDiagnostics(program)
     .map((one) => `${one.file?.fileName ?? ''} ${ts.flattenDiagnosticMessageText(one.messageText, '\n')}`);

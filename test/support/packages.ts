@@ -1,8 +1,10 @@
 /** The packages as others get them: packed, and installed alone in an empty folder. */
 import { execFile } from 'node:child_process';
-import { lstat, mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { lstat, readdir, readFile, symlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
+import { build } from 'esbuild';
+import type { Test } from 'tap';
 import { PROJECT_ROOT } from '../../src/root.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
@@ -57,14 +59,22 @@ export async function packAll(t: WithTeardown) {
   return { place, packages, of: (folder: string): Packed => packages.find((one) => one.folder === folder) as Packed };
 }
 
-/** Installs a tarball into an empty folder as its users do, and gives the folder. */
-export async function installed(t: WithTeardown, { tarball }: Packed): Promise<string> {
-  const app = join(await temporaryFolder(t), 'app');
-  await mkdir(app);
-  await writeFile(join(app, 'package.json'), '{"type":"module"}');
-  const quiet = ['--omit=dev', '--prefer-offline', '--no-audit', '--no-fund'];
-  await run('npm', ['install', ...quiet, tarball], { cwd: app });
-  return app;
+/** Bundles the client for a browser in a folder where it is found by its name: nothing of Node may be reached. */
+export async function bundlesForBrowsers(t: Test, folder: string): Promise<void> {
+  const contents = `export { Device, browserPlatform, openBrowserStore } from '@service/client';`;
+  const { metafile, warnings } = await build({
+    ...{ stdin: { contents, resolveDir: folder }, bundle: true, platform: 'browser', format: 'esm', metafile: true },
+    ...{ write: false, logLevel: 'silent', absWorkingDir: folder },
+  });
+  t.same(warnings, []);
+  const inputs = Object.keys(metafile.inputs);
+  t.ok(inputs.some((path) => path.endsWith('sdk/browser.js') && !path.startsWith('..')));
+  t.same(
+    inputs.filter((path) => /\/node[-.]|-node\.js|classic-level|node_modules\/ws\//.test(path)),
+    [],
+  );
+  const outside = Object.values(metafile.inputs).flatMap(({ imports }) => imports.filter(({ external }) => external));
+  t.same(outside, []);
 }
 
 /** Bytes below a folder: of the files, and as the disk has them. */

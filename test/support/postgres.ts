@@ -114,13 +114,14 @@ export async function startTestServer(onLog: (message: string) => void) {
   try {
     const binaries = await makeCluster(cluster); // not looked for in memory, where programs may not be run
     await copyFolder(cluster, dataDir);
+    const password = await databasePassword(dataDir);
     const server = await EmbeddedPostgres.start({
-      dataDir,
-      binaries,
-      password: await databasePassword(dataDir),
+      ...{ dataDir, binaries, password },
       onLog: (_, message) => onLog(message),
-      settings: { fsync: 'off', full_page_writes: 'off', max_connections: '200' },
+      // No database lives long enough for the processes that tidy up.
+      settings: { fsync: 'off', full_page_writes: 'off', autovacuum: 'off', max_connections: '200' },
     });
+    await withAdmin(server.url, (client) => client.query(quicklyProven(password)));
     const stop = async (): Promise<void> => {
       await server.stop();
       await remove();
@@ -131,6 +132,12 @@ export async function startTestServer(onLog: (message: string) => void) {
     throw error;
   }
 }
+
+/**
+ * The same password, proven with one round of its hash instead of 4,096: each of a test's many connections pays for them.
+ */
+const quicklyProven = (password: string): string =>
+  `SET scram_iterations = 1; ALTER ROLE CURRENT_USER PASSWORD '${password}'`;
 
 async function withAdmin<T>(adminUrl: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   let lost: Error | undefined;
@@ -154,19 +161,26 @@ async function withAdmin<T>(adminUrl: string, work: (client: pg.Client) => Promi
 /** Any number; all test processes use it. */
 const TEMPLATE_LOCK = 7_265_763_900;
 
+/** The name of the template for these migrations. */
+async function templateName(): Promise<string> {
+  const hash = createHash('sha256');
+  for (const name of (await readdir(SQL_FOLDER)).sort())
+    hash.update(name).update(await readFile(join(SQL_FOLDER, name)));
+  return `template_${hash.digest('hex').slice(0, 16)}`;
+}
+
+const exists = async (client: pg.Client, database: string): Promise<boolean> =>
+  (await client.query('SELECT 1 FROM pg_database WHERE datname = $1', [database])).rowCount !== 0;
+
 /**
  * The template's name: made once per server and set of migrations, by whoever comes first. It is migrated under
  * another name, so that a template that exists is whole.
  */
 export async function ensureTemplate(adminUrl: string): Promise<string> {
-  const hash = createHash('sha256');
-  for (const name of (await readdir(SQL_FOLDER)).sort())
-    hash.update(name).update(await readFile(join(SQL_FOLDER, name)));
-  const template = `template_${hash.digest('hex').slice(0, 16)}`;
+  const template = await templateName();
   await withAdmin(adminUrl, async (client) => {
     await client.query('SELECT pg_advisory_lock($1)', [TEMPLATE_LOCK]);
-    const found = await client.query('SELECT 1 FROM pg_database WHERE datname = $1', [template]);
-    if (found.rowCount !== 0) return;
+    if (await exists(client, template)) return;
     await client.query(`DROP DATABASE IF EXISTS ${template}_new WITH (FORCE)`);
     await client.query(`CREATE DATABASE ${template}_new`);
     await migrate({ url: withDatabase(adminUrl, `${template}_new`), folder: SQL_FOLDER });
@@ -189,8 +203,34 @@ async function adminUrlOf(): Promise<string> {
   return server.adminUrl;
 }
 
+/** A connection that may keep the process alive, or not; pg's types do not have what its client has. */
+type Kept = pg.Client & { ref(): void; unref(): void };
+let kept: Promise<Kept> | undefined;
+/** Works under way on it. */
+let working = 0;
+
+/** As `withAdmin`, on a connection that this process keeps from one database to the next: its tests make many. */
+async function withKept<T>(adminUrl: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const forget = (): void => void (kept = undefined);
+  kept ??= openClient({ url: adminUrl, ...PATIENT, name: 'tests', onLost: forget }) as Promise<Kept>;
+  const client = await kept.catch((error: unknown) => {
+    forget();
+    throw error;
+  });
+  if (working++ === 0) client.ref();
+  try {
+    return await work(client);
+  } finally {
+    if (--working === 0) client.unref();
+  }
+}
+
 async function shared(): Promise<{ adminUrl: string; template: string }> {
-  ready ??= adminUrlOf().then(async (adminUrl) => ({ adminUrl, template: await ensureTemplate(adminUrl) }));
+  ready ??= adminUrlOf().then(async (adminUrl) => {
+    const template = await templateName();
+    const there = await withKept(adminUrl, (client) => exists(client, template));
+    return { adminUrl, template: there ? template : await ensureTemplate(adminUrl) };
+  });
   return ready;
 }
 
@@ -211,7 +251,7 @@ async function dropClosing(client: pg.Client, name: string): Promise<void> {
 
 /** Drops a database. A connection that a test left open is its leak: it fails with what that connection did last. */
 async function drop(adminUrl: string, name: string): Promise<void> {
-  await withAdmin(adminUrl, async (client) => {
+  await withKept(adminUrl, async (client) => {
     try {
       await dropClosing(client, name);
     } catch (error) {
@@ -236,7 +276,7 @@ export async function testDatabase(t: WithTeardown, from: 'template' | 'empty' =
   const source = from === 'empty' ? 'template0' : template;
   // Copied as files: through the log, PostgreSQL's default, it takes twice the processor.
   const create = `CREATE DATABASE ${name} TEMPLATE ${source} STRATEGY file_copy`;
-  await withAdmin(adminUrl, async (client) => client.query(create));
+  await withKept(adminUrl, async (client) => client.query(create));
   let dropped: Promise<void> | undefined;
   const dropOnce = async (): Promise<void> => {
     dropped ??= drop(adminUrl, name);

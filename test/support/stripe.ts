@@ -3,8 +3,9 @@
  * portals, can be slow, broken or gone; and events as Stripe would send them, signed by its own library.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createRequire } from 'node:module';
 import { text as textOf } from 'node:stream/consumers';
-import Stripe from 'stripe';
+import type Stripe from 'stripe';
 import { LoopbackServer } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 import type { Json, Reply, Wire } from './wire.js';
@@ -13,8 +14,10 @@ export const SECRET_KEY = 'sk_test_secret_key_of_the_tests';
 export const WEBHOOK_SECRET = 'whsec_webhook_secret_of_the_tests';
 export const PRICE = 'price_of_the_tests';
 
-/** Signs only; it calls nobody. */
-const signer = new Stripe('sk_test_unused');
+let signer: Stripe | undefined;
+/** Signs only; it calls nobody. Loaded when it is needed: most hosted servers of tests bill nobody. */
+const signerOf = (): Stripe =>
+  (signer ??= new (createRequire(import.meta.url)('stripe') as typeof Stripe)('sk_test_unused'));
 
 /** A call that the stand-in took. */
 interface StripeCall {
@@ -182,7 +185,7 @@ interface Signing {
 }
 
 export const signed = (payload: string, { secret = WEBHOOK_SECRET, at = Date.now() }: Signing = {}): string =>
-  signer.webhooks.generateTestHeaderString({ payload, secret, timestamp: Math.floor(at / 1_000) });
+  signerOf().webhooks.generateTestHeaderString({ payload, secret, timestamp: Math.floor(at / 1_000) });
 
 /** Sends an event as Stripe does. */
 export async function deliver(wire: Wire, event: Json, signing: Signing = {}): Promise<Reply> {
