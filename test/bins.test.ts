@@ -136,6 +136,43 @@ t.test('BIN-05 BIN-11: a patch changes only the fields it names', async (t) => {
   t.equal(await refusal(a.bins.patch(ulid(), 'work', { slug: 'x' })), 'bin_not_found');
 });
 
+t.test(
+  'BIN-05 FAIR-43: items are counted without the lock of the tenant, for which its writes would wait',
+  async (t) => {
+    const world = await claimed(t);
+    const { a, b, tenantId } = world;
+    await a.bins.create(tenantId, { id: 'work' });
+    await fill(world, 'work', 3);
+    const client = await b.pool.connect();
+    t.teardown(() => client.release());
+    await client.query('BEGIN');
+    await client.query('LOCK TABLE items IN ACCESS EXCLUSIVE MODE');
+    const patched = a.bins.patch(tenantId, 'work', { slug: 'office' });
+    const counts = `SELECT 1 FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%FROM items%'`;
+    await until('the items are counted', async () => (await b.pool.query(counts)).rowCount === 1);
+    await b.pool.query('SELECT 1 FROM tenants WHERE id = $1 FOR UPDATE NOWAIT', [tenantId]);
+    await client.query('ROLLBACK');
+    t.match((await patched).bin, { slug: 'office', itemCount: 3 });
+  },
+);
+
+t.test('BIN-19: of deleted bins the last thousand are kept', async (t) => {
+  const { a, tenantId } = await claimed(t);
+  await a.pool.query(
+    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, closed_at, deleted_at, changed_at_generation)
+     SELECT $1, 'gone' || n, 'gone', 1, 1, 1, 1, n FROM generate_series(1, 1500) n`,
+    [tenantId],
+  );
+  await a.bins.create(tenantId, { id: 'work' });
+  const { rows } = await a.pool.query<{ id: string; gone: boolean }>(
+    'SELECT id, deleted_at IS NOT NULL AS gone FROM bins ORDER BY changed_at_generation DESC',
+  );
+  const gone = rows.filter((bin) => bin.gone).map(({ id }) => id);
+  t.strictSame([gone.length, gone[0], gone.at(-1)], [1_000, 'gone1500', 'gone501']);
+  t.strictSame(rows.flatMap((bin) => (bin.gone ? [] : [bin.id])).sort(), ['inbox', 'work']);
+});
+
 t.test('BIN-09 BIN-10: slugs are unique; the default is the id in lower case, made valid', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;

@@ -94,6 +94,14 @@ t.test('CLIENT-32: unknown frames are ignored, broken ones are an error, an unre
   t.end();
 });
 
+t.test('CLIENT-53: the id of a writer, which is kept also for rows that no tag backs, is short', (t) => {
+  const row = sealedRow(newIdentity(), { version: 3 });
+  const from = (senderDevice: string) => itemChange({ ...JSON.parse(rowText('a', row)), senderDevice }, 'type').kind;
+  t.equal(from('x'.repeat(64)), 'item');
+  t.equal(from('x'.repeat(65)), 'unreadable');
+  t.end();
+});
+
 const call = { method: 'GET', path: '/me', repeatable: true } as const;
 
 function http(answer: (nth: number) => FakeAnswer | Promise<FakeAnswer>) {

@@ -410,6 +410,27 @@ t.test('a large batch is half of what is under way: PostgreSQL decides one while
   }
 });
 
+t.test('FAIR-43: a write waits for a part of a batch of another tenant, however many of its writes wait', async (t) => {
+  const { moreLanes, log, newTenant } = await postgresLogs(t);
+  const [busy, other] = [await newTenant(), await newTenant()];
+  const lanes = moreLanes({ lanes: 1 });
+  let done = 0;
+  const many = Array.from({ length: 3_000 }, async (_, n) => {
+    const { outcome } = await commit(lanes, numbered(busy, n));
+    done++;
+    return outcome;
+  });
+  await commit(lanes, numbered(other, 1));
+  t.ok(done <= 512, `after ${done} of 3,000`);
+  const outcomes = await Promise.all(many);
+  t.strictSame(
+    outcomes.map(({ version }) => version),
+    outcomes.map((_, n) => n + 1),
+    'those of one tenant are committed in the order in which they arrived',
+  );
+  t.equal((await allRows(log, other)).length, 1);
+});
+
 t.test('a queue that is full sheds load', async (t) => {
   const { moreLanes, newTenant } = await postgresLogs(t);
   const tenantId = await newTenant();

@@ -5,6 +5,7 @@ import type { Actor } from '../src/server/tenant/actor.js';
 import { TenantRegistry, type RegistryOptions } from '../src/server/tenant/registry.js';
 import type { StoredPosition, TenantUpdate } from '../src/server/tenant/ports.js';
 import { openClient } from '../src/server/storage/database.js';
+import { STATEMENTS_MAX } from '../src/server/storage/query.js';
 import { errorCode } from '../src/protocol/error-code.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
@@ -15,7 +16,7 @@ import { listen, NOTHING_HEARD } from './support/instances.js';
 import { KeepAlive } from './support/keep-alive.js';
 import { MemoryLog } from './support/memory-log.js';
 import { testDatabase } from './support/postgres.js';
-import { runServer, spawnServer } from './support/server.js';
+import { runServer, spawnServer, type Running } from './support/server.js';
 import { versionsOf, difference, listAll, range, startWriters, untilVersion } from './support/stream.js';
 import { openBin } from './support/world.js';
 import type { Reply } from './support/wire.js';
@@ -264,6 +265,30 @@ t.test(
 /** SQLSTATE deadlock_detected. */
 const DEADLOCK = '40P01';
 
+/** Tenants that a server finds by its host names, and a device of each, which names its host. */
+function manyTenants(count: number) {
+  const tenants = range(1, count).map(() => newId());
+  const resolveTenant = (host: string): string | undefined => tenants.find((id) => host.startsWith(id.toLowerCase()));
+  const claimAll = async ({ sql, wire }: Pick<Running, 'sql' | 'wire'>) => {
+    await sql('INSERT INTO tenants (id, slug, created_at) SELECT id, lower(id), 1 FROM unnest($1::text[]) AS u(id)', [
+      tenants,
+    ]);
+    await sql(
+      `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
+       SELECT id, 'inbox', 'inbox', 1, 1, 1 FROM unnest($1::text[]) AS u(id)`,
+      [tenants],
+    );
+    return Promise.all(
+      tenants.map(async (tenant) => {
+        const host = { host: `${tenant.toLowerCase()}.test` };
+        const reply = await wire.post('/devices/bootstrap', claimBody(), { headers: host });
+        return { host, id: reply.text('device.id'), token: reply.text('token') };
+      }),
+    );
+  };
+  return { tenants, resolveTenant, claimAll };
+}
+
 t.test('INST-12: a deadlock is retried, and no client sees it', async (t) => {
   const { wire, sql, databaseUrl } = await runServer(t);
   const device = await claim(wire);
@@ -300,8 +325,10 @@ t.test('INST-12: a deadlock is retried, and no client sees it', async (t) => {
 });
 
 t.test('INST-60: an instance gives its sign of life while requests hold the connections of the pool', async (t) => {
-  const { wire, sql, databaseUrl } = await runServer(t);
-  const device = await claim(wire);
+  const { resolveTenant, claimAll } = manyTenants(3);
+  const server = await runServer(t, { resolveTenant });
+  const { wire, sql, databaseUrl } = server;
+  const devices = await claimAll(server);
   const rival = await openClient({ url: databaseUrl, name: 'rival', onLost: () => undefined });
   t.teardown(async () => rival.end());
   const count = async (text: string): Promise<number> => Number((await sql(text))[0]?.['n']);
@@ -311,37 +338,24 @@ t.test('INST-60: an instance gives its sign of life while requests hold the conn
   await rival.query('BEGIN');
   await rival.query('LOCK TABLE blobs');
   const room = JSON.stringify({ contentLength: 5, contentType: 'a/b' });
-  const held = range(1, 20).map(() => wire.post('/blobs/upload-url', room, { token: device.token }));
-  await until('a full pool', async () => (await waiting()) >= 11);
+  const held = devices.flatMap(({ token, host }) =>
+    range(1, 7).map(() => wire.post('/blobs/upload-url', room, { token, headers: host })),
+  );
+  await until('all that calls may hold', async () => (await waiting()) === STATEMENTS_MAX);
   const before = await seenAt();
   await until('a heartbeat', async () => (await seenAt()) > before);
-  t.ok((await waiting()) >= 11, 'the pool is still full');
+  t.equal(await waiting(), STATEMENTS_MAX, 'they are still held');
   await rival.query('ROLLBACK');
   t.same(new Set((await Promise.all(held)).map(({ status }) => status)), new Set([200]));
 });
 
 t.test('INST-13: writers of many tenants on two instances do not deadlock', async (t) => {
   const database = await testDatabase(t);
-  const tenants = range(1, 24).map(() => newId());
-  const resolveTenant = (host: string): string | undefined => tenants.find((id) => host.startsWith(id.toLowerCase()));
+  const { tenants, resolveTenant, claimAll } = manyTenants(24);
   const instances = [await runServer(t, { database, resolveTenant }), await runServer(t, { database, resolveTenant })];
   const [one] = instances;
   if (one === undefined) throw new Error('no instance');
-  await one.sql('INSERT INTO tenants (id, slug, created_at) SELECT id, lower(id), 1 FROM unnest($1::text[]) AS u(id)', [
-    tenants,
-  ]);
-  await one.sql(
-    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
-     SELECT id, 'inbox', 'inbox', 1, 1, 1 FROM unnest($1::text[]) AS u(id)`,
-    [tenants],
-  );
-  const members = await Promise.all(
-    tenants.map(async (tenant) => {
-      const host = { host: `${tenant.toLowerCase()}.test` };
-      const reply = await one.wire.post('/devices/bootstrap', claimBody(), { headers: host });
-      return { host, id: reply.text('device.id'), token: reply.text('token') };
-    }),
-  );
+  const members = await claimAll(one);
   const refusals: Reply[] = [];
   // Each batch of an instance holds many of these tenants, the other instance's batches the same ones.
   await Promise.all(

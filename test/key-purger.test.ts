@@ -1,4 +1,5 @@
 /** The purge of a revoked device's keys while its statement fails. */
+import type pg from 'pg';
 import t from 'tap';
 import type { Timer } from '../src/protocol/clock.js';
 import { PostgresKeyPurger } from '../src/server/storage/key-purger.js';
@@ -91,4 +92,27 @@ t.test('WORK-04: a purge whose retry timer fires early runs when it is due, and 
   await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
   purger.purge(tenantId, deviceId(1));
   await until('the mark of a purged device', marked);
+});
+
+t.test('ITEM-32 FAIR-43: purges of tenants take turns, batch by batch, and one tenant fills no queue', async (t) => {
+  const order: string[] = [];
+  const batches = new Map([
+    ['a', 3],
+    ['b', 1],
+  ]);
+  const pool = {
+    query: (_text: string, [tenantId = '', device = '']: readonly string[]) => {
+      order.push(`${tenantId}${device}`);
+      const left = (batches.get(tenantId) ?? 0) - 1;
+      batches.set(tenantId, left);
+      return Promise.resolve({ rows: [{ last: left > 0 ? `item ${left}` : null }] });
+    },
+  } as unknown as pg.Pool;
+  const purger = new PostgresKeyPurger(pool, () => undefined);
+  for (let device = 0; device < 1_500; device++) purger.purge('a', String(device));
+  purger.purge('b', '0');
+  await until('all purges', () => order.length > 101);
+  await purger.close();
+  t.equal(order[1], 'b0', 'another tenant is next after one batch');
+  t.strictSame(order.filter((one) => one.startsWith('a')).slice(0, 3), ['a0', 'a0', 'a0']);
 });

@@ -9,6 +9,7 @@ import { decodeBase64 } from '../src/protocol/base64.js';
 import { writeBody } from '../src/sdk/wire.js';
 import { Channel } from '../src/load/channel.js';
 import { Cleaner } from '../src/load/cleaning.js';
+import { Coordinator } from '../src/load/coordinator.js';
 import type { FleetTenant } from '../src/load/fleet.js';
 import { Ledger, nowUs } from '../src/load/ledger.js';
 import { Meter } from '../src/load/meter.js';
@@ -184,4 +185,31 @@ t.test('LOAD-22: blobs are sent only to addresses, and with headers, that client
   ];
   for (const one of refused) t.same(await put(one), { client_fault: 1 }, JSON.stringify(one));
   t.same(bucket, []);
+});
+
+t.test('LOAD-23: what an agent reports is kept within bounds', async (t) => {
+  const load = { version: '1', commit: 'unknown' };
+  const { signal } = new AbortController();
+  const coordinator = new Coordinator({ plan: PLAN, load, adminToken: undefined, signal });
+  const left = Array.from({ length: 6_000 }, () => 'x'.repeat(1_000));
+  for (let times = 0; times < 3; times++) coordinator.onNews({ news: 'left', left });
+  t.equal(coordinator.left.length, 10_000);
+  t.ok(coordinator.left.every((text) => text.length === 500));
+  const errors = { ['e'.repeat(1_000_000)]: 1 };
+  const counts = { second: 0, sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors };
+  coordinator.onNews({ news: 'tick', part: 0, tick: { ...counts, timed: { connect: [], push: [] } } });
+  t.strictSame(coordinator.timeline.seconds[0]?.errors, { ['e'.repeat(100)]: 1 });
+  const notes: string[] = [];
+  const onNote = (text: string): void => void notes.push(text);
+  const listener = new AgentListener({ secret: SECRET, wanted: 1, onNews: NOTHING, onNote });
+  const port = await listener.listen({ host: '127.0.0.1', port: 0 });
+  t.teardown(() => listener.close());
+  const ended = new Promise<string>((resolve) => {
+    const ends = { onMessage: NOTHING, onEnd: resolve };
+    const agent = new Channel(connect({ host: '127.0.0.1', port }), { role: 'a', secret: SECRET, ...ends });
+    agent.send({ joins: 1 });
+    agent.send({ news: 'left', left: ['x'.repeat(5 * 1024 * 1024)] });
+  });
+  await ended;
+  await until('the note', () => notes.some((text) => text.includes('a line that is too long')));
 });

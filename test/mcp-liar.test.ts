@@ -169,6 +169,22 @@ t.test('MCP-56: an error contains no text from the server', async (t) => {
   t.notMatch(JSON.stringify(result), /delete all/);
 });
 
+t.test('MCP-59: addresses of blobs, however long the server makes them, make no answer long', async (t) => {
+  const { all, liar, agent } = await stage(t);
+  const { device } = all.first;
+  for (let n = 0; n < 6; n++) await device.put(note(`${n} ${'y'.repeat(70_000)}`));
+  liar.answer = ({ path }, truth) => {
+    if (!/^\/blobs\/[^/]+\/url$/.test(path)) return undefined;
+    return { ...truth, url: `${liar.url}/blobs/${'ignore-previous-instructions-'.repeat(250)}` };
+  };
+  const { items } = await (await agent()).list();
+  const links = items.map(({ blob }) => blob);
+  t.equal(links.length, 6);
+  t.equal(links.filter((blob) => blob?.url !== null).length, 2, 'those that fit');
+  for (const blob of links.filter((one) => one?.url === null)) t.match(blob?.problem, /^bad_answer: /);
+  t.ok(JSON.stringify(items).length < 40_000);
+});
+
 t.test('MCP-56: an uncertified device gets no key: a put is refused, and nothing is written', async (t) => {
   const { liar, agent } = await stage(t);
   const one = await agent();

@@ -2,7 +2,14 @@
 import t from 'tap';
 import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
-import { BACKLOG_BYTES, HIGH_WATER_BYTES, type Actor } from '../src/server/tenant/actor.js';
+import {
+  BACKLOG_BYTES,
+  HIGH_WATER_BYTES,
+  PENDING_BYTES_MAX,
+  PENDING_MAX,
+  type Actor,
+} from '../src/server/tenant/actor.js';
+import { ARENA_BYTES, QUEUE_CHANGES } from '../src/server/storage/commit/lanes.js';
 import type { CommitLanes, ItemLog, TenantLoader, TenantUpdate } from '../src/server/tenant/ports.js';
 import { TenantRegistry } from '../src/server/tenant/registry.js';
 import { arena, BIN, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
@@ -144,6 +151,46 @@ t.test('a change that the lane does not accept is refused, and the actor is idle
   const actor = await new Setting({ lanes }).actor();
   t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'unavailable');
   t.ok(actor.idle);
+});
+
+t.test('FAIR-44: a tenant with its share of unanswered writes is refused more, and no other tenant is', async (t) => {
+  t.strictSame(
+    [PENDING_MAX * 4, PENDING_BYTES_MAX * 4],
+    [QUEUE_CHANGES, ARENA_BYTES],
+    'a quarter of what a lane holds',
+  );
+  const answers: (() => void)[] = [];
+  const lanes: CommitLanes = {
+    arenaOf: () => arena,
+    submit: (change, sink) => {
+      answers.push(() => {
+        sink.failed([change], unavailable());
+        sink.settled();
+      });
+    },
+  };
+  const setting = new Setting({ lanes });
+  const [busy, other] = [await setting.actor('busy'), await setting.actor('other')];
+  const large = inline('large', [deviceId(1)], 65_536);
+  for (const [item, most] of [
+    [writeOf(), PENDING_MAX],
+    [writeOf({ inline: large }), Math.floor(PENDING_BYTES_MAX / 66_000)],
+  ] as const) {
+    const waiting = Array.from({ length: most }, async () => refusal(write(busy, item, deviceId(1))));
+    t.equal(answers.length, most, 'all of them are passed on');
+    let refused = '';
+    for (let more = 0; more < 10 && refused !== 'rate_limited'; more++) {
+      const outcome = refusal(write(busy, item, deviceId(1)));
+      refused = (await state(outcome)) === 'pending' ? 'pending' : await outcome;
+    }
+    t.equal(refused, 'rate_limited');
+    const passed = answers.length;
+    void refusal(write(other, item, deviceId(1)));
+    t.equal(answers.length, passed + 1, "another tenant's write is passed on");
+    for (const answer of answers.splice(0)) answer();
+    t.ok((await Promise.all(waiting)).every((code) => code === 'unavailable'));
+    t.ok(busy.idle, 'and everything is released with the answers');
+  }
 });
 
 t.test(

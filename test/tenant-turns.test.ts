@@ -43,6 +43,20 @@ t.test('FAIR-25: tenants read in turn, and within each its devices', async (t) =
   t.ok(work.begun.indexOf('a3.1') < work.begun.indexOf('a1.3'), 'each device has a turn before any has another');
 });
 
+t.test('FAIR-43: a tenant has as many places as it may, and the others stay free for other tenants', async (t) => {
+  const work = new Work(new TurnQueue(4, 2));
+  const results = ['a1.1', 'a1.2', 'a1.3', 'a2.1', 'b1.1', 'b1.2', 'b1.3', 'c1.1'].map((name) => work.ask(name));
+  t.same(work.begun, ['a1.1', 'a1.2', 'b1.1', 'b1.2'], 'two each, as they arrived');
+  await work.end('b1.1');
+  t.same(work.begun.slice(4), ['b1.3'], 'a, which waits longer, has its two');
+  await work.end('a1.1');
+  t.same(work.begun.slice(5), ['a1.3'], 'the first in the queue');
+  await work.end('a1.2');
+  t.same(work.begun.slice(6), ['c1.1'], 'each tenant has a turn before any has another');
+  for (let at = 0; at < work.begun.length; at++) await work.end(work.begun[at] ?? '');
+  t.equal((await Promise.all(results)).length, 8);
+});
+
 t.test('FAIR-25: work that fails gives its place to the next', async (t) => {
   const queue = new TurnQueue(4);
   const atOnce = queue.take({ tenantId: 'a', deviceId: '1' }, () => {

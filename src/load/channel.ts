@@ -9,7 +9,8 @@ import { StringDecoder } from 'node:string_decoder';
 import { every, systemClock, type Clock, type Timer } from '../protocol/clock.js';
 
 const NONCE = /^[0-9a-f]{32}$/;
-const LINE_MAX = 64 * 1024 * 1024;
+/** Longest line: a process's result, with a few thousand buckets of each histogram, is far shorter. */
+const LINE_MAX = 4 * 1024 * 1024;
 /** Longest line before the other side has proved by its first message, a ping, that it has the secret. */
 const FIRST_MAX = 4_096;
 /** Silence after which the other side, which pings, counts as dead, ms; and the time limit for proving the secret. */

@@ -6,12 +6,16 @@ import type { Release } from '../terminal/output.js';
 import { usageError } from '../terminal/terminal.js';
 import { removeTenant, testTenants } from './fleet.js';
 import type { Crew, Phase, Progress } from './orders.js';
-import { sum, type Plan } from './plan.js';
+import { BOUNDS, sum, type Plan } from './plan.js';
 import { reportOf, Timeline, type Report, type Second } from './report.js';
 import { withTarget, type Target } from './target.js';
 import type { PartResult } from './worker.js';
 
 const health = object({ version: string, commit: string });
+
+/** Texts about what could not be removed, and their length: agents send them. As many as a run can have tenants. */
+const LEFT_MAX = BOUNDS.tenants[1];
+const LEFT_CHARS = 500;
 
 const processesOf = (crews: readonly Crew[]): number => sum(crews, ({ processes }) => processes);
 
@@ -29,7 +33,7 @@ export class Coordinator {
   readonly onNews = (news: Progress): void => {
     if (news.news === 'tick') this.timeline.add(news.part, news.tick);
     else if (news.news === 'result') this.results.set(news.result.part, news.result);
-    else this.left = [...this.left, ...news.left];
+    else this.leave(news.left);
   };
 
   constructor(
@@ -121,8 +125,13 @@ export class Coordinator {
       });
       this.left = this.left.filter((text) => !text.startsWith(`${plan.name}-`));
     } catch (error) {
-      this.left = [...this.left, `${plan.name}-...: ${asError(error).message}`];
+      this.leave([`${plan.name}-...: ${asError(error).message}`]);
     }
+  }
+
+  private leave(texts: readonly string[]): void {
+    const more = texts.slice(0, LEFT_MAX - this.left.length).map((text) => text.slice(0, LEFT_CHARS));
+    this.left = [...this.left, ...more];
   }
 
   /** The test tenants whose names begin with this run's. */

@@ -39,8 +39,9 @@ export interface Totals extends Omit<Counted, 'done'> {
   readonly answers: Readonly<Record<Kind, Buckets>>;
 }
 
-/** Codes that are counted separately; further ones count as `other`. */
+/** Codes that are counted separately; further ones count as `other`. Servers and agents choose them. */
 const CODES_MAX = 100;
+const CODE_CHARS = 100;
 
 const histograms = <K extends string>(names: readonly K[]): Record<K, Histogram> =>
   byName(names, () => new Histogram());
@@ -60,7 +61,8 @@ export class Counts<S extends Series = Charted> {
     this.timed = histograms(series);
   }
 
-  error(code: string, times = 1): void {
+  error(given: string, times = 1): void {
+    const code = given.slice(0, CODE_CHARS);
     const name = this.errors.has(code) || this.errors.size < CODES_MAX ? code : 'other';
     this.errors.set(name, (this.errors.get(name) ?? 0) + times);
   }

@@ -18,7 +18,7 @@ export const PAGE_MAX = 80_000;
 /** Characters that are kept of each text of an item beyond `WHOLE_MAX`. */
 const CUT_TO = 300;
 /** Characters reserved for the URL of a blob. */
-const ADDRESS = 1_000;
+export const ADDRESS = 1_000;
 
 /** Replaces a withheld secret. A new item with it as its secret is refused. */
 export const MASK = '********';

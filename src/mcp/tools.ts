@@ -14,7 +14,7 @@ import { binText, type BinFacts } from './bin-scope.js';
 import { toolFailure, McpError } from './errors.js';
 import { Page } from './page.js';
 import * as schemas from './schemas.js';
-import { isoOf, itemText, MASK, Sheet } from './shown.js';
+import { ADDRESS, isoOf, itemText, MASK, Sheet } from './shown.js';
 import type { Fresh, Progress, Vault } from './vault.js';
 import type { Card } from './vault-store.js';
 
@@ -293,6 +293,13 @@ function lackText({ missing }: Vault): string {
   return `The server counts other versions of items than it hands out.${gone} ${WITHHOLDING}`;
 }
 
+/**
+ * Characters of the URLs in one answer, for each of them and in addition: those of some stores are longer than what a
+ * page reserves, and the server decides their length.
+ */
+const URL_CHARS = 2 * ADDRESS;
+const URL_CHARS_MORE = 8_000;
+
 type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
 
 /**
@@ -305,10 +312,13 @@ async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<Read
   const links = new Map<string, BlobLink>();
   const linked = views.flatMap(({ id, blob }) => (blob === null ? [] : [{ id, holds: blob.holds }]));
   let trouble: McpError | undefined;
+  let room = URL_CHARS * linked.length + URL_CHARS_MORE;
   await forEach(linked, async ({ id, holds }) => {
     if (trouble !== undefined) return void links.set(id, noLink(trouble, holds));
     try {
       const { url, size, expiresAt } = await vault.reader.blobUrl(id);
+      room -= url.length;
+      if (room < 0) throw new McpError('bad_answer', 'the addresses that the server names are too long');
       links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
     } catch (error) {
       if (error instanceof ClientError) throw error;

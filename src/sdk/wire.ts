@@ -15,7 +15,6 @@ import {
   malformed,
   matching,
   matchingText,
-  nonEmpty,
   nullable,
   object,
   record,
@@ -57,6 +56,8 @@ const version: Reader<number> = (value, path) => {
   return number;
 };
 
+/** Characters of the writer's id: it is stored with the item, also where no tag of the user backs it. */
+const SENDER_MAX = 64;
 const itemHead = object({
   id: ulidText,
   binId: binIdText,
@@ -118,7 +119,7 @@ export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   }
   const ts = count(head.ts, 'ts');
   const type = contentType(record(value, '')[typeKey], typeKey);
-  const senderDevice = nonEmpty(head.senderDevice, 'senderDevice');
+  const senderDevice = short(SENDER_MAX)(head.senderDevice, 'senderDevice');
   const { id, binId, version } = head;
   return { id, binId, type, ts, ...readPayload(value), senderDevice, version, deletedAt: null };
 }

@@ -61,14 +61,22 @@ export class BinStore extends Store {
     );
   }
 
-  /** An undefined slug or meta stays as it is; a null meta is removed. */
-  patch(patch: BinCall & { slug: string | undefined; meta: Uint8Array | null | undefined }): Promise<BinOutcome> {
+  /**
+   * An undefined slug or meta stays as it is; a null meta is removed. Items are counted before the change and without
+   * the tenant's lock, which writes need: a change that is stored must not fail for a count.
+   */
+  async patch(patch: BinCall & { slug: string | undefined; meta: Uint8Array | null | undefined }): Promise<BinOutcome> {
     const { tenantId, id, by, slug, meta, now } = patch;
-    return this.one<BinOutcome>(
-      `SELECT f.verdict, ${columns('(f.bin)')}, f.item_count AS "itemCount"
-          FROM patch_bin($1, $2, $3, $4, $5, $6, $7) f`,
+    const { itemCount } = await this.one<{ itemCount: number }>(
+      `SELECT count(*) AS "itemCount" FROM items
+        WHERE tenant_id = $1 AND version > 0 AND bin_id = $2 AND deleted_at IS NULL`,
+      [tenantId, id],
+    );
+    const outcome = await this.one<BinOutcome>(
+      `SELECT f.verdict, ${columns('(f.bin)')} FROM change_bin($1, $2, $3, $4, $5, $6, $7) f`,
       [tenantId, id, by, slug ?? null, meta !== undefined, meta ?? null, now],
     );
+    return outcome.verdict === 'ok' ? { ...outcome, itemCount } : outcome;
   }
 
   /**

@@ -161,15 +161,17 @@ export class AccountStore extends Store {
   /** Stores a challenge where every instance finds it. */
   async putChallenge(challenge: Challenge, now: number): Promise<void> {
     const { id, tenantId, kind, deviceId, secret, expiresAt } = challenge;
-    await this.call('put_challenge', id, tenantId, kind, deviceId, secret, expiresAt, now);
+    const text = `SELECT put_challenge(p_tenant => $1, p_id => $2, p_kind => $3, p_device => $4, p_secret => $5,
+      p_expires => $6, p_now => $7)`;
+    await this.rows(text, [tenantId, id, kind, deviceId, secret, expiresAt, now]);
   }
 
   /** Removes and returns the challenge, expired or not: of concurrent calls one gets it. */
   takeChallenge({ id, tenantId, kind }: Pick<Challenge, 'id' | 'tenantId' | 'kind'>): Promise<Challenge | undefined> {
     return this.first<Challenge>(
-      `DELETE FROM challenges WHERE id = $1 AND tenant_id = $2 AND kind = $3
+      `DELETE FROM challenges WHERE tenant_id = $1 AND id = $2 AND kind = $3
         RETURNING id, tenant_id AS "tenantId", kind, device_id AS "deviceId", secret, expires_at AS "expiresAt"`,
-      [id, tenantId, kind],
+      [tenantId, id, kind],
     );
   }
 

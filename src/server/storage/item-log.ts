@@ -7,7 +7,7 @@ import type { Meter } from '../../protocol/meter.js';
 import { PAGE_BYTES } from '../../protocol/limits.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
-import { byColumn, Store } from './query.js';
+import { byColumn, inTurn, Store } from './query.js';
 import { copyRows, type CopiedRow } from './copy.js';
 import { ITEM_COLUMNS, readRows, RowReader } from './packing.js';
 
@@ -116,7 +116,9 @@ export class PostgresItemLog extends Store implements ItemLog {
     const { limit, binId } = request;
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
     if (binId !== undefined) await this.requireBin(request.tenantId, binId);
-    const found = await copyRows(this.pool, pageSql(request), () => new Page());
+    const read = (): Promise<Page> => copyRows(this.pool, pageSql(request), () => new Page());
+    // The rows of a bin may be anywhere in the history, so this may read all of it. Other pages are short.
+    const found = await (binId === undefined ? read() : inTurn(this.pool, request.tenantId, read));
     const page = existing(found.finish(limit, request.maxBytes ?? PAGE_BYTES));
     this.meter?.read(page.rows.length);
     return page;

@@ -6,8 +6,9 @@ import type { KeyPurger } from '../tenant/ports.js';
 import { valueOf, withRetry } from './database.js';
 
 const BATCH = 500;
-/** Queued purges. A purge beyond this is requested again the next time its tenant is loaded. */
+/** Queued purges, of all tenants and of one. A purge beyond this is requested again when its tenant is loaded again. */
 const WAITING_MAX = 1_000;
+const WAITING_OF_TENANT_MAX = 100;
 /** Consecutive failures of one purge, about a quarter of an hour; then it waits until its tenant is loaded again. */
 const FAILURES_MAX = 20;
 const RETRY_BASE_MS = 1_000;
@@ -37,11 +38,12 @@ interface Job {
 }
 
 /**
- * Purges one device at a time, so that it does not compete with writes. A failed purge is retried after 1, 2, 4 ... 60
- * s; the others continue meanwhile.
+ * Purges one batch of one device at a time, so that it does not compete with writes; tenants take turns. A failed purge
+ * is retried after 1, 2, 4 ... 60 s; the others continue meanwhile.
  */
 export class PostgresKeyPurger implements KeyPurger {
-  private readonly waiting: Job[] = [];
+  /** In the order of their turns. */
+  private waiting: Job[] = [];
   private readonly working = new SingleFlight(() => this.work());
   private timer: Timer | undefined;
   private closing = false;
@@ -56,6 +58,7 @@ export class PostgresKeyPurger implements KeyPurger {
   /** Queues the purge of a revoked device, which is marked as purged when it is done. */
   purge(tenantId: string, deviceId: string): void {
     if (this.closing || this.waiting.length >= WAITING_MAX) return;
+    if (this.waiting.filter((job) => job.tenantId === tenantId).length >= WAITING_OF_TENANT_MAX) return;
     this.waiting.push({ tenantId, deviceId, after: '', failures: 0, notBefore: 0 });
     void this.working.fresh();
   }
@@ -71,11 +74,12 @@ export class PostgresKeyPurger implements KeyPurger {
     this.timer?.cancel();
     for (let job = this.takeDue(); job !== undefined; job = this.takeDue()) {
       try {
-        await this.purgeDevice(job);
+        if (await this.purgeBatch(job)) this.waiting.unshift(job);
       } catch (error) {
         this.postpone(job);
         this.onFault(error, job.tenantId);
       }
+      this.passOn(job);
     }
     if (this.closing || this.waiting.length === 0) return;
     const next = Math.min(...this.waiting.map(({ notBefore }) => notBefore));
@@ -90,6 +94,12 @@ export class PostgresKeyPurger implements KeyPurger {
     return at < 0 ? undefined : this.waiting.splice(at, 1)[0];
   }
 
+  /** The tenant's purges move to the end, in their order. */
+  private passOn({ tenantId }: Job): void {
+    const isOwn = (job: Job): boolean => job.tenantId === tenantId;
+    this.waiting = [...this.waiting.filter((job) => !isOwn(job)), ...this.waiting.filter(isOwn)];
+  }
+
   private postpone(job: Job): void {
     job.failures++;
     if (job.failures >= FAILURES_MAX) return;
@@ -97,12 +107,11 @@ export class PostgresKeyPurger implements KeyPurger {
     this.waiting.push(job);
   }
 
-  private async purgeDevice(job: Job): Promise<void> {
-    while (!this.closing) {
-      const last = await purgeSome(this.pool, job.tenantId, job.deviceId, job.after);
-      if (last === null) return;
-      job.after = last;
-      job.failures = 0;
-    }
+  /** False: the device is done. */
+  private async purgeBatch(job: Job): Promise<boolean> {
+    const last = await purgeSome(this.pool, job.tenantId, job.deviceId, job.after);
+    job.failures = 0;
+    if (last !== null) job.after = last;
+    return last !== null;
   }
 }

@@ -1,6 +1,12 @@
-/** One statement on a pool, as all stores use it: deadlocks are retried, connection losses become `unavailable`. */
+/**
+ * One statement on a pool, as all stores use it: tenants take turns, deadlocks are retried, connection losses become
+ * `unavailable`.
+ */
 import type pg from 'pg';
+import { unavailable } from '../../protocol/errors.js';
+import { isUlid } from '../../protocol/ids.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
+import { TurnQueue } from '../tenant/turn-queue.js';
 import { asUnavailable, isConnectionLoss, isRetryable, withRetry, type Client } from './database.js';
 
 interface QueryOptions {
@@ -41,6 +47,34 @@ export function textArray(texts: readonly string[]): Buffer {
   return array;
 }
 
+/**
+ * Statements under way of all tenants and of one, on one pool, which has a few connections more. Those that change a
+ * tenant wait for its row's lock: without turns the calls of one tenant would hold every connection, each waiting for
+ * the one before, and every other tenant would wait behind them.
+ */
+export const STATEMENTS_MAX = 8;
+export const STATEMENTS_OF_TENANT_MAX = 4;
+/** A statement whose turn comes later, ms, is refused; as long as the pool itself makes a caller wait. */
+const TURN_WITHIN_MS = 5_000;
+
+const turns = new WeakMap<Client, TurnQueue>();
+
+/**
+ * Runs a statement in its tenant's turn. The first parameter of every statement about one tenant is the tenant's id;
+ * statements about none or many run at once. Throws `unavailable` if the turn came too late.
+ */
+export function inTurn<T>(pool: Client, tenantId: unknown, statement: () => Promise<T>): Promise<T> {
+  if (!isUlid(tenantId)) return statement();
+  let queue = turns.get(pool);
+  if (queue === undefined) turns.set(pool, (queue = new TurnQueue(STATEMENTS_MAX, STATEMENTS_OF_TENANT_MAX)));
+  // Machine time, as for the pool's own limit.
+  const asked = performance.now();
+  return queue.take({ tenantId, deviceId: '' }, () => {
+    if (performance.now() - asked > TURN_WITHIN_MS) throw unavailable('too many calls of the tenant wait');
+    return statement();
+  });
+}
+
 /** A read may be repeated whether or not it was executed. */
 const isRetryableRead = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
@@ -57,7 +91,7 @@ export async function withRetries<T>(query: () => Promise<T>, readOnly: boolean)
   }
 }
 
-/** Base class of a subject's statements, on a pool or one connection, each run by `withRetries`. */
+/** Base class of a subject's statements, on a pool or one connection: each waits for its turn and is run by `withRetries`. */
 export abstract class Store<Pool extends Client = pg.Pool> {
   constructor(protected readonly pool: Pool) {}
 
@@ -68,10 +102,9 @@ export abstract class Store<Pool extends Client = pg.Pool> {
   ): Promise<Row[]> {
     const { pool } = this;
     const values = [...given];
-    return withRetries(async () => {
-      const query = name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values });
-      return (await query).rows;
-    }, readOnly);
+    const query = async (): Promise<Row[]> =>
+      (await (name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values }))).rows;
+    return withRetries(() => inTurn(pool, values[0], query), readOnly);
   }
 
   /** The first row; undefined if there is none. */

@@ -6,7 +6,7 @@
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { Clock } from '../../protocol/clock.js';
 import { asError } from '../../protocol/error-code.js';
-import { ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
+import { rateLimited, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
 import type { Meter } from '../../protocol/meter.js';
@@ -43,6 +43,12 @@ const REPLAY_BYTES = 256 * 1024;
  * every row requested.
  */
 const MORE_ROWS = 1.1;
+/**
+ * A tenant's unanswered changes, and their bytes: a quarter of what a commit lane holds (storage/commit/lanes.ts). More
+ * are refused, for this tenant alone.
+ */
+export const PENDING_MAX = 5_000;
+export const PENDING_BYTES_MAX = 32 * 1024 * 1024;
 /** Rows of one gap page. */
 const GAP_ROWS = 1_000;
 /** Gaps up to this many versions are read in one statement with other tenants'; the usual hint is one version ahead. */
@@ -84,7 +90,9 @@ export class Actor implements CommitSink {
   private readonly tenant: TenantState;
   private readonly mailbox: Message[] = [];
   private running = false;
+  /** Unanswered changes, and their bytes. */
   private pending = 0;
+  private pendingBytes = 0;
   private retired = false;
   /** Arrival time of the oldest change pushed by the current message; undefined: it pushed none. */
   private pushedSince: number | undefined;
@@ -195,8 +203,12 @@ export class Actor implements CommitSink {
     change.senderDevice = deviceId;
     change.changedBy = deviceId;
     change.since = performance.now();
+    change.heldBytes = change.end - change.at;
     this.pending++;
+    this.pendingBytes += change.heldBytes;
     this.usedAt = this.ports.clock.now();
+    if (this.pending > PENDING_MAX || this.pendingBytes > PENDING_BYTES_MAX)
+      return this.answer({ kind: 'refused', change, error: rateLimited('too many writes of the tenant wait', 1) });
     this.post({ kind: 'change', change });
   }
 
@@ -395,6 +407,7 @@ export class Actor implements CommitSink {
     if (this.reporting) return void (this.heldAnswers = [effect]);
     change.answered = true;
     this.pending--;
+    this.pendingBytes -= change.heldBytes;
     this.arena.unpin(change.segment);
     if (effect.kind === 'stored') change.reply.stored(change);
     else change.reply.refused(effect.error);

@@ -154,6 +154,8 @@ export class Change extends ItemRow {
   ifVersion: number | null = null;
   reply: ChangeReply = NO_REPLY;
   answered = false;
+  /** Bytes that count for its tenant until it is answered. */
+  heldBytes = 0;
 
   // Set by the actor's check (tenant/step).
   /** The generation it was checked against: if the tenant has another one, the commit function returns the change. */

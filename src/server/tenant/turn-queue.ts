@@ -14,14 +14,18 @@ interface Owner {
   readonly deviceId: string;
 }
 
-/** Runs at most `places` pieces of work at once, and at most one per tenant. */
+/** Runs at most `places` pieces of work at once, and at most `each` of one tenant. */
 export class TurnQueue {
-  /** Tenants with work under way. */
-  private readonly busy = new Set<string>();
+  /** Pieces of work under way, of all tenants and by tenant. */
+  private running = 0;
+  private readonly busy = new Map<string, number>();
   /** Waiting tenants, in the order of their turns. */
   private readonly waiting = new Map<string, WaitingDevices>();
 
-  constructor(private readonly places: number) {}
+  constructor(
+    private readonly places: number,
+    private readonly each = 1,
+  ) {}
 
   /** Runs `work` when a place is free; settles like it. */
   take<T>({ tenantId, deviceId }: Owner, work: () => Promise<T>): Promise<T> {
@@ -30,7 +34,7 @@ export class TurnQueue {
         // Only after the result (such as a page) was sent and pending requests were handled.
         const end = (): void => {
           setImmediate(() => {
-            this.busy.delete(tenantId);
+            this.count(tenantId, -1);
             this.startNext();
           });
         };
@@ -46,14 +50,22 @@ export class TurnQueue {
     });
   }
 
-  /** Starts work while places are free: tenants without work under way take turns, as do a tenant's devices. */
+  private count(tenantId: string, by: 1 | -1): void {
+    const own = (this.busy.get(tenantId) ?? 0) + by;
+    this.running += by;
+    if (own === 0) this.busy.delete(tenantId);
+    else this.busy.set(tenantId, own);
+  }
+
+  /** Starts work while places are free: tenants below their limit take turns, as do a tenant's devices. */
   private startNext(): void {
+    // A tenant that moves to the end of the queue is visited again, until it has its limit or nothing waits.
     for (const [tenantId, devices] of this.waiting) {
-      if (this.busy.size >= this.places) return;
-      if (this.busy.has(tenantId)) continue;
+      if (this.running >= this.places) return;
+      if ((this.busy.get(tenantId) ?? 0) >= this.each) continue;
       const [first] = devices;
       if (first === undefined) continue;
-      this.busy.add(tenantId);
+      this.count(tenantId, 1);
       const [deviceId, starts] = first;
       const start = starts.shift();
       // Device and tenant move to the end of their queues if they have more waiting work.

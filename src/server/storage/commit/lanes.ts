@@ -36,9 +36,18 @@ const BATCH_CHANGES = 256;
  */
 const BATCH_WHOLE = 32;
 const BATCH_BYTES = 8 * 1024 * 1024;
-/** Changes that may wait in a lane, and bytes of unanswered changes; beyond that the server sheds load. */
-const QUEUE_CHANGES = 20_000;
-const ARENA_BYTES = 128 * 1024 * 1024;
+/**
+ * From this many waiting changes on, tenants take turns: the next batch takes at most this many of each tenant before it
+ * takes more of any. So a write waits for a part of a batch of each other tenant, however many writes of it wait.
+ */
+const LONG_QUEUE = 2 * BATCH_CHANGES;
+const TURN_CHANGES = BATCH_CHANGES / 4;
+/**
+ * Changes that may wait in a lane, and bytes of unanswered changes; beyond that the server sheds load. A tenant holds at
+ * most a quarter of each (tenant/actor.ts).
+ */
+export const QUEUE_CHANGES = 20_000;
+export const ARENA_BYTES = 128 * 1024 * 1024;
 /** Total calls of one batch if the connection breaks or a deadlock is found; every call may be repeated safely. */
 const ATTEMPTS = 3;
 const RETRY_MS = 200;
@@ -95,6 +104,18 @@ export class PostgresCommitLanes implements CommitLanes {
 }
 
 const inOrder = (one: Change, other: Change): number => one.order - other.order;
+
+/** The first `TURN_CHANGES` changes of each tenant, then all others. The order within a tenant stays. */
+function inTurn(queue: Change[]): Change[] {
+  const counts = new Map<string, number>();
+  const [first, others]: [Change[], Change[]] = [[], []];
+  for (const change of queue) {
+    const count = counts.get(change.tenantId) ?? 0;
+    counts.set(change.tenantId, count + 1);
+    (count < TURN_CHANGES ? first : others).push(change);
+  }
+  return counts.size === 1 ? queue : first.concat(others);
+}
 
 /** The outcome of a batch: each change is in one of the two lists, except those put back into the queue. */
 interface Settled {
@@ -172,13 +193,15 @@ class Lane {
   }
 
   /**
-   * The next batch, of up to `most` changes in order of arrival: at most one per item and one per blob. The rest waits
-   * for the next batch, since `commit_changes` judges each change by what was stored before its batch.
+   * The next batch, of up to `most` changes in order of arrival, or by turns if many wait: at most one per item and one
+   * per blob. The rest waits for the next batch, since `commit_changes` judges each change by what was stored before its
+   * batch.
    */
   private take(most: number): Change[] {
     const batch: Change[] = [];
     const left: Change[] = [];
     const taken = new Set<string>();
+    if (this.queue.length > LONG_QUEUE) this.queue = inTurn(this.queue);
     // Only if some change has to be its tenant's only one in the batch; otherwise the map is not needed.
     const tenants = this.queue.some(({ alone }) => alone) ? new Map<string, boolean>() : undefined;
     let bytes = 0;

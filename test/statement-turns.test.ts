@@ -1,0 +1,31 @@
+/** Statements of tenants on a pool: the calls of one leave connections to the others (src/server/storage/query.ts). */
+import t from 'tap';
+import { AccountStore } from '../src/server/devices/store.js';
+import { openClient } from '../src/server/storage/database.js';
+import { STATEMENTS_OF_TENANT_MAX } from '../src/server/storage/query.js';
+import { until } from './support/events.js';
+import { postgresLogs } from './support/logs.js';
+
+t.test('FAIR-43: calls that wait for the lock of their tenant leave connections to other tenants', async (t) => {
+  const { pool, url, newTenant } = await postgresLogs(t);
+  const [busy, other] = [await newTenant(), await newTenant()];
+  const store = new AccountStore(pool);
+  const client = (name: string): ReturnType<typeof openClient> => openClient({ url, name, onLost: () => undefined });
+  // Within a transaction the activity is always what it was at the first look.
+  const [holder, watch] = await Promise.all([client('holder'), client('watch')]);
+  t.teardown(async () => Promise.all([holder.end(), watch.end()]));
+  await holder.query('BEGIN');
+  await holder.query('SELECT 1 FROM tenants WHERE id = $1 FOR UPDATE', [busy]);
+  const waiting = Promise.allSettled(Array.from({ length: 100 }, async () => store.restart(busy)));
+  const locked = async (): Promise<number> => {
+    const text = `SELECT count(*)::integer AS count FROM pg_stat_activity
+      WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    return (await watch.query<{ count: number }>(text)).rows[0]?.count ?? 0;
+  };
+  await until('its calls wait', async () => (await locked()) === STATEMENTS_OF_TENANT_MAX);
+  t.equal(await store.restart(other), true, 'a call of another tenant does not wait for them');
+  t.equal(await locked(), STATEMENTS_OF_TENANT_MAX, 'and no more of its connections are taken');
+  await holder.query('COMMIT');
+  const refused = (await waiting).filter(({ status }) => status === 'rejected');
+  for (const refusal of refused) t.match(refusal, { reason: { error: 'unavailable' } }, 'only for a late turn');
+});
