@@ -9,7 +9,7 @@ import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
 import { BASE, billed, hosted, mustDeliver, stateOf, tenantOf, type Billed } from './support/hosted.js';
 import { poolOf } from './support/postgres.js';
-import { runServer, type Running } from './support/server.js';
+import type { runServer, Running } from './support/server.js';
 import * as stripe from './support/stripe.js';
 import type { Reply } from './support/wire.js';
 
