@@ -85,6 +85,17 @@ export interface Audited {
 export const auditText = ({ acked, received }: Pick<Audited, 'acked' | 'received'>): string =>
   `${acked} acknowledged writes all stored, versions 1 to head without a gap, ${received} frames received: none lost, repeated or out of order`;
 
+/** Checks that every tenant's head is the version that `last` names. */
+export async function checkHeads(client: pg.Client, tenants: readonly string[], last: (tenant: string) => number) {
+  const { rows } = await client.query<{ id: string; head: number }>(
+    'SELECT id, head::int FROM tenants WHERE id = ANY ($1)',
+    [tenants],
+  );
+  for (const { id, head } of rows) {
+    if (head !== last(id)) throw new AuditError(`tenant ${id}: head ${head}, but the last change is ${last(id)}`);
+  }
+}
+
 /** Audits what was written since the last call with this object. */
 export class Audit {
   /** Head of each tenant at the last audit. */
@@ -126,14 +137,7 @@ export class Audit {
       if (version !== expected)
         throw new AuditError(`tenant ${tenant}: version ${expected} is missing, ${version} is there`);
     }
-    const { rows } = await client.query<{ id: string; head: number }>(
-      'SELECT id, head::int FROM tenants WHERE id = ANY ($1)',
-      [tenants],
-    );
-    for (const { id, head } of rows) {
-      const last = this.head(id) + (all.get(id)?.length ?? 0);
-      if (head !== last) throw new AuditError(`tenant ${id}: head ${head}, but the last item is ${last}`);
-    }
+    await checkHeads(client, tenants, (tenant) => this.head(tenant) + (all.get(tenant)?.length ?? 0));
     return all;
   }
 

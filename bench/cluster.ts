@@ -3,7 +3,7 @@
  * killing the server under test does not affect it. Prints {"event":"up","url":...}; answers "pid". On SIGTERM, and
  * when its parent is gone, it stops the database and removes the folder.
  *
- *   cluster folder=PATH [connections=60]
+ *   cluster folder=PATH connections=N
  */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, rmSync } from 'node:fs';
@@ -19,7 +19,7 @@ const postgres = await EmbeddedPostgres.start({
   dataDir,
   password: randomBytes(16).toString('hex'),
   onLog: () => undefined,
-  settings: { max_connections: option('connections', '60') },
+  settings: { max_connections: option('connections') },
 });
 let stopping = false;
 const stop = (): void => {

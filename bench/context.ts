@@ -32,7 +32,6 @@ export class Context {
   readonly folder: string;
   private fastCluster: Promise<Cluster> | undefined;
   private slowCluster: Promise<Cluster> | undefined;
-  private bareServer: Promise<{ child: Child; port: number }> | undefined;
 
   constructor(
     readonly options: Options,
@@ -60,11 +59,6 @@ export class Context {
     return await (this.slowCluster ??= Cluster.start('slow', { slowFlush, connections: this.connections }));
   }
 
-  /** The bare uWebSockets.js server. */
-  async bare(): Promise<{ child: Child; port: number }> {
-    return await (this.bareServer ??= startBare());
-  }
-
   /** The size of a population, or a fifth of it in a quick run. */
   scaled(count: number): number {
     return this.options.quick ? count / 5 : count;
@@ -76,7 +70,6 @@ export class Context {
   }
 
   async close(): Promise<void> {
-    await (await this.bareServer)?.child.stop();
     await Promise.all([this.fastCluster, this.slowCluster].map(async (cluster) => (await cluster)?.remove()));
   }
 }

@@ -1,31 +1,17 @@
 /** The reference's page on operating, compared with `service-admin` itself. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Command } from 'commander';
 import t from 'tap';
 import { adminProgramOf } from '../src/server/admin/program.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { blobJobs } from '../src/server/app/blobs.js';
 import { nightlyJobs } from '../src/server/ops/store.js';
 import { DOCS_FOLDER } from '../src/root.js';
-
-interface Leaf {
-  readonly path: string;
-  readonly command: Command;
-}
-
-function leaves(command: Command, path = ''): Leaf[] {
-  return command.commands.flatMap((child) => {
-    const own = path === '' ? child.name() : `${path} ${child.name()}`;
-    return [{ path: own, command: child }, ...leaves(child, own)];
-  });
-}
+import { flagsOf, leaves } from './support/commands.js';
 
 const program = adminProgramOf(() => async () => undefined, '1.2.3');
 const commands = leaves(program);
 const page = readFileSync(join(DOCS_FOLDER, 'operating.md'), 'utf8');
-const flagsOf = (command: Command): string[] =>
-  command.options.flatMap(({ long, short }) => [long, short].filter((flag) => flag !== undefined));
 
 t.test('OPER-20: the reference names every command with its arguments, every option, code and job', async (t) => {
   t.ok(commands.length >= 15, 'the commands were found');

@@ -5,38 +5,23 @@ import { openClient } from '../src/server/storage/database.js';
 import { RELEASE, SERVER_VERSION } from '../src/root.js';
 import { admin, builtAdmin, type Admin } from './support/admin.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
-import { until } from './support/events.js';
+import { untilIs } from './support/events.js';
+import { hosted, MULTI, signUp, type Hosted } from './support/hosted.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
-import { runServer, runSql, type Running } from './support/server.js';
-import { named, Wire } from './support/wire.js';
+import { runSql } from './support/server.js';
 
-/** Repeats the request until it gives the wanted answer: instances notice an operator's change within seconds. */
-async function answers(ask: () => Promise<string>, wanted: string): Promise<void> {
-  await until(wanted, async () => (await ask()) === wanted);
-}
-
-interface Hosted {
-  readonly server: Running;
-  readonly at: (slug: string) => Wire;
+interface Called extends Hosted {
   readonly call: Admin;
   /** Signs up and returns the claim token. */
   readonly signUp: (subdomain: string) => Promise<string>;
 }
 
-async function hosted(t: WithTeardown): Promise<Hosted> {
-  const env = { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test', PUBLIC_URL: 'https://sync.test:8443' };
-  const server = await runServer(t, { env });
-  const wires: Wire[] = [];
-  t.teardown(() => wires.forEach((wire) => wire.close()));
-  const at = (slug: string): Wire => {
-    const wire = new Wire(server.port, named(slug === '' ? 'sync.test' : `${slug}.sync.test`));
-    wires.push(wire);
-    return wire;
-  };
-  const signUp = async (subdomain: string): Promise<string> =>
-    (await at('').post('/signup', { email: `${subdomain}@example.com`, subdomain })).text('claimToken');
-  return { server, at, call: await admin(t, { DATABASE_URL: server.databaseUrl, ...env }), signUp };
+async function called(t: WithTeardown): Promise<Called> {
+  const env = { ...MULTI, PUBLIC_URL: 'https://sync.test:8443' };
+  const server = await hosted(t, { env });
+  const call = await admin(t, { DATABASE_URL: server.databaseUrl, ...env });
+  return { ...server, call, signUp: async (subdomain) => (await signUp(server.apex, subdomain)).text('claimToken') };
 }
 
 t.test(
@@ -62,7 +47,7 @@ t.test(
 );
 
 t.test('OPER-10: tenants are listed in pages, suspended, activated, and deleted by repeating the name', async (t) => {
-  const { at, call, signUp } = await hosted(t);
+  const { at, call, signUp } = await called(t);
   const anna = at('anna');
   const device = await claim(anna, { claimToken: await signUp('anna') });
   await signUp('berta');
@@ -81,9 +66,9 @@ t.test('OPER-10: tenants are listed in pages, suspended, activated, and deleted 
   t.match(shown.stdout, /^Name +State[^]*\nanna +active +just now +1 +1 /);
   const writing = async (): Promise<string> => (await write(anna, device, newItem([device.id]))).outcome;
   t.match(await call.json('tenants', 'suspend', 'anna'), { code: EXIT.ok, data: { state: 'suspended' } });
-  await answers(writing, '403 tenant_suspended');
+  await untilIs(writing, '403 tenant_suspended');
   t.match(await call.json('tenants', 'activate', 'anna'), { code: EXIT.ok, data: { state: 'active' } });
-  await answers(writing, '200');
+  await untilIs(writing, '200');
   for (const command of ['suspend', 'activate'])
     t.match(await call.json('tenants', command, 'nobody'), {
       code: EXIT.notFound,
@@ -97,13 +82,13 @@ t.test('OPER-10: tenants are listed in pages, suspended, activated, and deleted 
   t.match(await call.answering(/Type its name/, 'yes', 'tenants', 'delete', 'anna'), { code: EXIT.failure });
   t.equal(await writing(), '200', 'the tenant is unchanged');
   t.match(await call.answering(/Type its name/, 'anna', 'tenants', 'delete', 'anna'), { code: EXIT.ok });
-  await answers(async () => (await anna.get('/service/status')).outcome, '404 tenant_not_found');
+  await untilIs(async () => (await anna.get('/service/status')).outcome, '404 tenant_not_found');
   t.match(await call.json('tenants', 'delete', 'berta', '--confirm', 'berta'), { data: { deleted: true } });
   t.match((await call.plain('tenants', 'list')).stdout, 'No tenants.');
 });
 
 t.test('OPER-11: a new claim link replaces the one before; a claimed tenant gets none', async (t) => {
-  const { at, call, signUp } = await hosted(t);
+  const { at, call, signUp } = await called(t);
   const lost = await signUp('anna');
   const printed = await call.plain('claim-token', 'anna');
   const [, token = ''] = /^https:\/\/anna\.sync\.test:8443\/#claim=([\w-]{43})\n$/.exec(printed.stdout) ?? [];
@@ -130,7 +115,7 @@ t.test('OPER-12: password-reset, bootstrap-restart and a new epoch work beside a
   const socket = await scene.watch();
   const { data } = await call.json('epoch', 'new');
   t.equal((await socket.closed).code, 1012, 'sockets are closed with 1012');
-  await answers(async () => {
+  await untilIs(async () => {
     const reply = await wire.get('/service/status');
     return reply.status === 200 ? reply.text('epoch') : '';
   }, String(data['epoch']));
@@ -139,7 +124,7 @@ t.test('OPER-12: password-reset, bootstrap-restart and a new epoch work beside a
   t.match(await call.answering(/unclaimed\? \[y\/N\]/, 'no', 'bootstrap-restart'), { code: EXIT.failure });
   t.equal((await wire.get('/me', scene.as('a'))).status, 200);
   t.match(await call.answering(/unclaimed\? \[y\/N\]/, 'yes', 'bootstrap-restart'), { code: EXIT.ok });
-  await answers(async () => String((await wire.get('/me', scene.as('a'))).status), '401');
+  await untilIs(async () => String((await wire.get('/me', scene.as('a'))).status), '401');
   const again = await claim(wire);
   t.equal((await wire.get('/me', { token: again.token })).status, 200);
 });

@@ -13,6 +13,7 @@ import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer, runSql } from './support/server.js';
 import { listAll, versionsOf } from './support/stream.js';
+import { contents } from './support/upgrades.js';
 
 const nothing = (): void => undefined;
 
@@ -50,13 +51,6 @@ function isSame(one: Buffer, other: Buffer): boolean {
   } catch {
     return false;
   }
-}
-
-/** All rows of all tables, as text. */
-async function contents(url: string): Promise<Record<string, unknown>> {
-  const all: Record<string, unknown> = {};
-  for (const table of DUMPED_TABLES) all[table] = await runSql(url, `SELECT x::text FROM ${table} x ORDER BY x::text`);
-  return all;
 }
 
 t.test('BACKUP-07: every table is in the backup, or left out by name', async (t) => {

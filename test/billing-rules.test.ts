@@ -5,10 +5,9 @@ import Stripe from 'stripe';
 import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
 import { factOf } from '../src/server/billing/rules.js';
-import { createPool } from '../src/server/storage/database.js';
 import { BillingStore } from '../src/server/billing/store.js';
 import { inLongRun } from './support/long.js';
-import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { poolOf, testDatabase, type WithTeardown } from './support/postgres.js';
 import { checkoutDone, eventOf, invoiceIs, payerOf, subscriptionIs, type Payer } from './support/stripe.js';
 import type { Json } from './support/wire.js';
 
@@ -165,8 +164,7 @@ interface Bench {
 
 async function bench(t: WithTeardown): Promise<Bench> {
   const { url } = await testDatabase(t);
-  const pool = createPool({ url, name: 'billing test', onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
+  const pool = poolOf(t, url);
   const sql = async (text: string, values: readonly unknown[] = []): Promise<Record<string, unknown>[]> =>
     (await pool.query<Record<string, unknown>>(text, [...values])).rows;
   const tenant = async (id: string): Promise<void> => {

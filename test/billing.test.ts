@@ -3,7 +3,7 @@ import t from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
-import { until } from './support/events.js';
+import { untilIs } from './support/events.js';
 import { BASE, billed, mustDeliver, signUp, stateOf, tenantOf, type BilledTenant } from './support/hosted.js';
 import { databaseDown, runServer, type Running } from './support/server.js';
 import * as stripe from './support/stripe.js';
@@ -12,11 +12,6 @@ const DAY_MS = 86_400_000;
 const SWEEP_MS = 30_000;
 /** Tokens must outlive the months by which these tests advance the clock. */
 const LONG = { TOKEN_TTL_DAYS: '3650' };
-
-/** Repeats the request until it gives the wanted answer: instances notice changes within seconds. */
-async function answers(ask: () => Promise<unknown>, wanted: unknown): Promise<void> {
-  await until(String(wanted), async () => (await ask()) === wanted);
-}
 
 const writing =
   ({ wire, device }: BilledTenant) =>
@@ -145,7 +140,7 @@ t.test('BILL-10: while the database is down a webhook is 503; sent again, it is 
   t.equal(refusal.outcome, '503 unavailable');
   t.ok(Number(refusal.headers['retry-after']) >= 1);
   await up();
-  await answers(async () => (await stripe.deliver(server.apex, event)).outcome, '200');
+  await untilIs(async () => (await stripe.deliver(server.apex, event)).outcome, '200');
   t.equal(await stateOf(server, anna.id), 'active');
 });
 
@@ -155,8 +150,8 @@ t.test('BILL-08 BILL-13: an event is applied once on two instances; a payment re
   const now = Date.now();
   const anna = await tenantOf(one, 'anna', now - 9 * DAY_MS);
   const there = { ...anna, wire: two.at('anna') };
-  await answers(writing(anna), '200');
-  await answers(writing(there), '200');
+  await untilIs(writing(anna), '200');
+  await untilIs(writing(there), '200');
   const socket = await there.wire.connect({ token: anna.device.token });
   await socket.hello(0, { acks: true });
   const failed = stripe.invoiceIs('payment_failed', anna.payer, now - 8 * DAY_MS);
@@ -164,11 +159,11 @@ t.test('BILL-08 BILL-13: an event is applied once on two instances; a payment re
     Array.from({ length: 20 }, async (_, n) => stripe.deliver(n % 2 === 0 ? one.apex : two.apex, failed)),
   );
   t.same(new Set(replies.map((reply) => reply.outcome)), new Set(['200']));
-  for (const tenant of [anna, there]) await answers(writing(tenant), '403 tenant_suspended');
+  for (const tenant of [anna, there]) await untilIs(writing(tenant), '403 tenant_suspended');
   const applied = await one.sql('SELECT count(*) AS n FROM webhook_events WHERE id = $1', [failed['id']]);
   t.equal(applied[0]?.['n'], 1);
   await mustDeliver(two.apex, stripe.invoiceIs('paid', anna.payer, now - 1_000));
-  for (const tenant of [anna, there]) await answers(writing(tenant), '200');
+  for (const tenant of [anna, there]) await untilIs(writing(tenant), '200');
   await mustDeliver(one.apex, { ...failed, id: 'evt_late' });
   t.equal(await stateOf(one, anna.id), 'active', 'an event older than the payment changes nothing');
   t.equal((await socket.next('ack'))['type'], 'ack', 'the socket stays open all the time');
@@ -180,9 +175,9 @@ t.test('BILL-11 BILL-14: without payment a tenant is past_due, suspended, inacti
   const anna = await tenantOf(server, 'anna', clock.now());
   const { wire, device, payer } = anna;
   const as = { token: device.token };
-  await answers(writing(anna), '200');
+  await untilIs(writing(anna), '200');
   const tick = async (wanted: string): Promise<void> =>
-    answers(async () => {
+    untilIs(async () => {
       clock.advance(SWEEP_MS);
       return stateOf(server, anna.id);
     }, wanted);
@@ -193,11 +188,11 @@ t.test('BILL-11 BILL-14: without payment a tenant is past_due, suspended, inacti
   t.equal(await writing(anna)(), '200', 'a tenant in its grace period has full service');
   clock.advance(DAY_MS);
   await tick('suspended');
-  await answers(writing(anna), '403 tenant_suspended');
+  await untilIs(writing(anna), '403 tenant_suspended');
   t.equal((await wire.get('/items?since=0', as)).status, 200, 'a suspended tenant may read');
   clock.advance(30 * DAY_MS);
   await tick('inactive');
-  await answers(async () => (await wire.get('/items?since=0', as)).outcome, '402 payment_required');
+  await untilIs(async () => (await wire.get('/items?since=0', as)).outcome, '402 payment_required');
   for (const [method, path] of [
     ['GET', '/devices'],
     ['GET', '/bins'],
@@ -215,7 +210,7 @@ t.test('BILL-11 BILL-14: without payment a tenant is past_due, suspended, inacti
     t.equal((await wire.get(path, as)).status, 200, path);
   t.equal((await wire.post('/devices/reauth/challenge', { deviceId: device.id })).status, 200);
   await mustDeliver(server.apex, stripe.invoiceIs('paid', payer, clock.now()), clock.now());
-  await answers(writing(anna), '200');
+  await untilIs(writing(anna), '200');
 });
 
 t.test('BILL-14: a pending tenant can be claimed, and cannot be used until it has paid', async (t) => {
@@ -240,18 +235,18 @@ t.test('BILL-12 BILL-14: a cancelled tenant is inactive despite late events, unt
   const now = Date.now();
   const anna = await tenantOf(server, 'anna', now - 5 * DAY_MS);
   const { payer } = anna;
-  await answers(writing(anna), '200');
+  await untilIs(writing(anna), '200');
   const socket = await anna.wire.connect({ token: anna.device.token });
   await socket.hello();
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', payer, now - 2 * DAY_MS));
   t.match(await socket.closed, { code: 1012, reason: 'payment required' }, 'an open socket is closed, with the reason');
-  await answers(writing(anna), '402 payment_required');
+  await untilIs(writing(anna), '402 payment_required');
   await mustDeliver(server.apex, stripe.subscriptionIs('updated', 'active', payer, now - DAY_MS));
   await mustDeliver(server.apex, stripe.invoiceIs('paid', payer, now));
   t.equal(await stateOf(server, anna.id), 'inactive');
   const next = { ...payer, subscription: `${payer.subscription}_next` };
   await mustDeliver(server.apex, stripe.checkoutDone(next, now - 3 * DAY_MS));
-  await answers(writing(anna), '200');
+  await untilIs(writing(anna), '200');
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', payer, now));
   t.equal(await stateOf(server, anna.id), 'active', 'the end of the old subscription does not end the new one');
 });

@@ -3,12 +3,12 @@ import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { unseenMs } from '../src/server/blobs/blobs.js';
 import { Reaper } from '../src/server/blobs/reaper.js';
-import { createPool } from '../src/server/storage/database.js';
 import { never } from './support/blob-stage.js';
 import { askUpload, blobItem, uploadOf } from './support/blobs.js';
 import { ShiftedClock } from './support/clock.js';
 import { newServiceAccount } from './support/gcs-server.js';
 import { gcsBucket } from './support/object-stores.js';
+import { poolOf } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 
 const MINUTE_MS = 60_000;
@@ -31,8 +31,7 @@ t.test(
     const env = { ...bucket.env, STORAGE_CAP_BYTES: String(40 * MIB) };
     const scene = await Scene.start(t, { clock, env });
     const { wire, first, server } = scene;
-    const pool = createPool({ url: server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
-    t.teardown(() => pool.end());
+    const pool = poolOf(t, server.databaseUrl);
     const reaper = new Reaper(bucket.store, pool, clock);
     const ask = async (): Promise<string> => (await askUpload(wire, first, { size: 20 * MIB })).outcome;
     const write = async (ref: string): Promise<string> =>

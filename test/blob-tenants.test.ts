@@ -4,30 +4,18 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf, type BytesReply } from './support/blobs.js';
-import { claim, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
-import { BASE, signUp } from './support/hosted.js';
+import { BASE, hosted, neighbour, type Neighbour } from './support/hosted.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
 import { askStanding, begun, PART, put, sendRest, standing } from './support/uploads.js';
-import { named, Wire } from './support/wire.js';
 
 t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another tenant', async (t) => {
-  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } });
-  const apex = new Wire(server.port, named(BASE));
-  t.teardown(() => apex.close());
-  const tenant = async (slug: string): Promise<{ wire: Wire; device: TestDevice; id: string; host: string }> => {
-    const claimToken = (await signUp(apex, slug)).text('claimToken');
-    const host = `${slug}.${BASE}`;
-    const wire = new Wire(server.port, named(host));
-    t.teardown(() => wire.close());
-    return {
-      wire,
-      host,
-      device: await claim(wire, { claimToken }),
-      id: (await wire.get('/service/status')).text('tenantId'),
-    };
+  const server = await hosted(t);
+  const tenant = async (slug: string): Promise<Neighbour & { readonly id: string }> => {
+    const made = await neighbour(t, server.port, slug);
+    return { ...made, id: (await made.wire.get('/service/status')).text('tenantId') };
   };
   const [anna, berta] = [await tenant('anna'), await tenant('berta')];
   /** Sends a signed URL's request to this machine, under the given host name. */
@@ -162,13 +150,14 @@ t.test('BLOB-56: a late part at another instance changes nothing of a complete b
 
 t.test("BLOB-03: in multi mode a URL has the tenant's host, with the scheme and port that clients use", async (t) => {
   const host = `anna.${BASE}`;
-  const originWith = async (env: NodeJS.ProcessEnv, sent: Readonly<Record<string, string>>): Promise<string> => {
-    const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...env } });
-    const [apex, wire] = [new Wire(server.port, named(BASE)), new Wire(server.port, named(host))];
-    const { token } = await claim(wire, { claimToken: (await signUp(apex, 'anna')).text('claimToken') });
+  const originWith = async (
+    env: Readonly<Record<string, string>>,
+    sent: Readonly<Record<string, string>>,
+  ): Promise<string> => {
+    const { port } = await hosted(t, { env });
+    const { wire, device } = await neighbour(t, port, 'anna');
     const body = { contentLength: 1, contentType: 'a/b' };
-    const given = await wire.post('/blobs/upload-url', body, { token, headers: sent });
-    for (const used of [apex, wire]) used.close();
+    const given = await wire.post('/blobs/upload-url', body, { token: device.token, headers: sent });
     return new URL(given.text('url')).origin;
   };
   const own = { host: `${host}:8080` };

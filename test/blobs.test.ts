@@ -4,10 +4,9 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { BlobStore } from '../src/server/blobs/store.js';
-import { createPool } from '../src/server/storage/database.js';
 import { blobItem, downloadUrl, openRequest, send, askUpload, uploadOf, uploaded } from './support/blobs.js';
 import { newId } from './support/devices.js';
-import { temporaryFolder } from './support/postgres.js';
+import { poolOf, temporaryFolder } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { camel, SHAPES } from './support/wire.js';
 
@@ -179,8 +178,7 @@ t.test('BLOB-10: of uploads that race for the cap only those that fit are admitt
 });
 
 t.test('OBJ-24: an upload that several requests complete at once is complete for each of them', async (t) => {
-  const pool = createPool({ url: server.databaseUrl, name: 'blob test', onIdleError: () => undefined });
-  t.teardown(() => pool.end());
+  const pool = poolOf(t, server.databaseUrl);
   const rows = new BlobStore(pool);
   const { blobRef: ref } = await uploadOf(wire, first, { size: 100 });
   const name = { tenantId: server.tenantId, ref };

@@ -2,7 +2,6 @@
 import t from 'tap';
 import { readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { PeerCertificate } from 'node:tls';
 import { sound } from '../src/cli/doctor/network.js';
@@ -22,6 +21,7 @@ import { encodeWords } from '../src/crypto/words.js';
 import { chainOf } from './support/certificates.js';
 import { spawnCli } from './support/cli.js';
 import { refusal } from './support/client-world.js';
+import { openFor } from './support/loopback-server.js';
 import { PROGRAM as MCP } from './support/mcp-process.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { missing, startCaddy } from './support/proxies.js';
@@ -81,13 +81,11 @@ t.test('DEPLOY-20 DOCTOR-20 DOCTOR-21: commands behind Caddy need its root', { s
 
 /** Starts a server with this key and chain; returns its URL. */
 async function serving(t: WithTeardown, made: { readonly key: string; readonly cert: string }): Promise<string> {
-  const server = createServer(made, (_, response) => response.end('{}'));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(async () => {
-    server.closeAllConnections();
-    await new Promise<void>((resolve) => server.close(() => resolve()));
-  });
-  return `https://localhost:${(server.address() as AddressInfo).port}/`;
+  const port = await openFor(
+    t,
+    createServer(made, (_, response) => response.end('{}')),
+  );
+  return `https://localhost:${port}/`;
 }
 
 t.test('DOCTOR-20: each fault is reported with its certificate', { skip: missing('openssl') }, async (t) => {

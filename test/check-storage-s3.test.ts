@@ -3,6 +3,7 @@ import { PutBucketPolicyCommand, S3Client } from '@aws-sdk/client-s3';
 import { chown, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
+import type { Verdict } from '../src/server/admin/storage/verdict.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { admin, builtAdmin, type AdminEnded } from './support/admin.js';
 import { Ceph, cephMissing } from './support/ceph.js';
@@ -11,16 +12,9 @@ import { s3Bucket } from './support/object-stores.js';
 import { temporaryFolder } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
-interface Line {
-  readonly check: string;
-  readonly outcome: string;
-  readonly seen: string;
-  readonly advice?: string;
-  readonly reason?: string;
-}
-
-const linesOf = ({ data }: AdminEnded): readonly Line[] => data['checks'] as readonly Line[];
-const line = (ended: AdminEnded, check: string): Line | undefined => linesOf(ended).find((one) => one.check === check);
+const linesOf = ({ data }: AdminEnded): readonly Verdict[] => data['checks'] as readonly Verdict[];
+const line = (ended: AdminEnded, check: string): Verdict | undefined =>
+  linesOf(ended).find((one) => one.check === check);
 const notOk = (ended: AdminEnded): Record<string, string> =>
   Object.fromEntries(
     linesOf(ended)

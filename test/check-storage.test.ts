@@ -3,6 +3,7 @@ import { PutBucketCorsCommand, S3Client } from '@aws-sdk/client-s3';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
+import type { Verdict } from '../src/server/admin/storage/verdict.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { admin, builtAdmin, type AdminEnded } from './support/admin.js';
 import { Ceph, cephMissing } from './support/ceph.js';
@@ -14,18 +15,10 @@ import { runServer } from './support/server.js';
 
 const ORIGIN = 'https://app.example.com';
 
-interface Line {
-  readonly check: string;
-  readonly outcome: string;
-  readonly seen: string;
-  readonly advice?: string;
-  readonly reason?: string;
-}
-
-const linesOf = ({ data }: AdminEnded): readonly Line[] => data['checks'] as readonly Line[];
+const linesOf = ({ data }: AdminEnded): readonly Verdict[] => data['checks'] as readonly Verdict[];
 const outcomes = (ended: AdminEnded): Record<string, string> =>
   Object.fromEntries(linesOf(ended).map(({ check, outcome }) => [check, outcome]));
-const failure = (ended: AdminEnded): Line | undefined => linesOf(ended).find(({ outcome }) => outcome === 'failed');
+const failure = (ended: AdminEnded): Verdict | undefined => linesOf(ended).find(({ outcome }) => outcome === 'failed');
 
 const SOUND = {
   credentials: 'ok',

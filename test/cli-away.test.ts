@@ -4,16 +4,17 @@
  */
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { createServer, type AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';
 import { PROJECT_ROOT } from '../src/root.js';
-import { machine, runHere, spawnCli, type Ended, type Json } from './support/cli.js';
-import { next, wiretap, world } from './support/client-world.js';
+import { joinedDesk, machine, runHere, spawnCli, type Ended, type Json } from './support/cli.js';
+import { wiretap } from './support/client-world.js';
 import { door, textsKept, titlesOf, type Manners } from './support/door.js';
 import { inLongRun } from './support/long.js';
+import { openFor } from './support/loopback-server.js';
 import { temporaryFolder } from './support/postgres.js';
 
 /** Acts once the request has arrived. */
@@ -91,10 +92,11 @@ t.test('CLI-38: a text is kept before the server is contacted', async (t) => {
 });
 
 t.test('CLI-39: `join` reports a server that cannot be reached', async (t) => {
-  const strange = createServer((socket) => void socket.destroy());
-  await new Promise<void>((resolve) => strange.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => strange.close());
-  const url = `http://127.0.0.1:${(strange.address() as AddressInfo).port}`;
+  const port = await openFor(
+    t,
+    createServer((socket) => void socket.destroy()),
+  );
+  const url = `http://127.0.0.1:${port}`;
   const desk = await machine(t);
   const words = encodeWords(nodeSodium, new Uint8Array(8));
   const joined = await desk.call(['join', url, ...words.split(' ')]);
@@ -133,12 +135,8 @@ t.test('CLI-39: a command that nothing can continue any more reports that', asyn
 t.test(
   'CLI-47: a write kept before the server was contacted has no key for a device revoked in the meantime',
   async (t) => {
-    const made = await world(t);
     const tap = wiretap();
-    const desk = await machine(t, tap);
-    const rewrapped = next(made.first, 'rewrapped');
-    const offer = await made.first.device.offerPairing(() => true);
-    await Promise.all([desk.json(['join', made.url, ...offer.words.split(' ')]), offer.joined, rewrapped]);
+    const { desk, ...made } = await joinedDesk(t, tap);
     const phone = await made.pair('Phone');
     await desk.json(['put', 'one']);
     await made.first.device.revoke(phone.device.id);

@@ -4,10 +4,9 @@ import { delimiter, join } from 'node:path';
 import t from 'tap';
 import { clipboardTools, copySequence } from '../src/cli/clipboard.js';
 import { EXIT } from '../src/terminal/terminal.js';
-import { machine, spawnCli, type CallOptions, type Machine } from './support/cli.js';
+import { claimedDesk, machine, spawnCli, type CallOptions, type Machine } from './support/cli.js';
 import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
-import { runServer } from './support/server.js';
 
 const SECRET = 'tr0ub4dor-and-3';
 
@@ -39,9 +38,7 @@ interface Scene {
 }
 
 async function scene(t: WithTeardown): Promise<Scene> {
-  const { port } = await runServer(t);
-  const desk = await machine(t);
-  await desk.json(['claim', `http://127.0.0.1:${port}`, '--show-phrase', '--name', 'Desk']);
+  const desk = await claimedDesk(t);
   const [tools, clip] = [join(desk.home, 'tools'), join(desk.home, 'clip')];
   mkdirSync(tools);
   writeFileSync(join(tools, 'xclip'), TOOL);

@@ -10,8 +10,8 @@ import { completionAt, specOf } from '../src/cli/completion-spec.js';
 import { completionOf } from '../src/cli/completions.js';
 import { programOf } from '../src/cli/program.js';
 import { tryLock } from '../src/files/lock.js';
-import { BINARY, machine, type Machine } from './support/cli.js';
-import { next, note, world } from './support/client-world.js';
+import { BINARY, joinedDesk, type Machine } from './support/cli.js';
+import { note } from './support/client-world.js';
 import type { WithTeardown } from './support/postgres.js';
 
 const run = promisify(execFile);
@@ -37,11 +37,7 @@ const UNHURRIED = `data:text/javascript,${encodeURIComponent(
 
 /** A machine with two texts, bins and devices, and the program under its name. */
 async function scene(t: WithTeardown): Promise<Scene> {
-  const { first, url } = await world(t);
-  const desk = await machine(t);
-  const rewrapped = next(first, 'rewrapped');
-  const offer = await first.device.offerPairing(() => true);
-  await Promise.all([desk.json(['join', url, ...offer.words.split(' '), '--name', 'Desk']), offer.joined, rewrapped]);
+  const { desk, first } = await joinedDesk(t);
   await first.device.bins.create('01jtoread', { name: 'To read' });
   await first.device.bins.create('shop', { name: 'Shopping' });
   await first.device.bins.create('evil', { name: '$(touch hacked)' });

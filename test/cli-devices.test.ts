@@ -4,30 +4,12 @@ import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { machine, type Json, type Machine } from './support/cli.js';
-import { next, note, wiretap, world, type World, type Wiretap } from './support/client-world.js';
+import { joinedDesk, machine, type Json } from './support/cli.js';
+import { note, wiretap } from './support/client-world.js';
 import { until } from './support/events.js';
-import type { WithTeardown } from './support/postgres.js';
-
-interface Scene extends World {
-  readonly desk: Machine;
-}
-
-async function scene(t: WithTeardown, tap: Wiretap = wiretap()): Promise<Scene> {
-  const made = await world(t);
-  const desk = await machine(t, tap);
-  const rewrapped = next(made.first, 'rewrapped');
-  const offer = await made.first.device.offerPairing(() => true);
-  await Promise.all([
-    desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']),
-    offer.joined,
-    rewrapped,
-  ]);
-  return { ...made, desk };
-}
 
 t.test('CLI-11 CLI-12 CLI-16: watch prints each change as it arrives, while other commands write', async (t) => {
-  const { desk, first } = await scene(t);
+  const { desk, first } = await joinedDesk(t);
   await first.device.put(note('before'));
   await first.device.put({ ...note('older'), ts: Date.now() - 60_000 });
   const watch = desk.start(['watch', '--json', '--last', '5', '--count', '4']);
@@ -53,7 +35,7 @@ t.test('CLI-11 CLI-12 CLI-16: watch prints each change as it arrives, while othe
 });
 
 t.test('CLI-11: watch names senders from the stored list, before the server is contacted', async (t) => {
-  const { desk, first, server } = await scene(t);
+  const { desk, first, server } = await joinedDesk(t);
   await first.device.put(note('before'));
   await desk.json(['list']);
   await server.stop();
@@ -74,7 +56,7 @@ t.test('CLI-12 CLI-26: watch restores a lost connection by itself, and ends at C
       return socket;
     },
   });
-  const { desk, first } = await scene(t, tap);
+  const { desk, first } = await joinedDesk(t, tap);
   const watch = desk.start(['watch'], { answers: [] });
   await watch.line(/Watching/);
   sockets.at(-1)?.close(1000, 'cut');
@@ -87,7 +69,7 @@ t.test('CLI-12 CLI-26: watch restores a lost connection by itself, and ends at C
 });
 
 t.test('CLI-19: a write without a server is kept, and reported as queued', async (t) => {
-  const { desk, server } = await scene(t);
+  const { desk, server } = await joinedDesk(t);
   await desk.json(['bins', 'add', 'Shopping', '--slug', 'shopping']);
   await desk.json(['list']);
   await server.stop();
@@ -104,7 +86,7 @@ t.test('CLI-19: a write without a server is kept, and reported as queued', async
 
 t.test('CLI-15: a command that the server refuses for now reports that, and a write is kept', async (t) => {
   const tap = wiretap();
-  const { desk, first } = await scene(t, tap);
+  const { desk, first } = await joinedDesk(t, tap);
   const { fetch } = tap.platform;
   const busy = (): Response =>
     new Response(JSON.stringify({ error: { code: 'rate_limited', message: 'slow' } }), {
@@ -131,7 +113,7 @@ t.test('CLI-15: a command that the server refuses for now reports that, and a wr
 
 t.test("CLI-30: sync compares with the server's count, and reports that items are missing", async (t) => {
   const tap = wiretap();
-  const { desk, first } = await scene(t, tap);
+  const { desk, first } = await joinedDesk(t, tap);
   await first.device.put(note('seen'));
   t.match(await desk.json(['sync']), { complete: true, items: 1, pending: 0 });
   t.match(await desk.call(['sync', '--full']), { code: EXIT.ok, out: /Up to date/ });
@@ -150,7 +132,7 @@ t.test("CLI-30: sync compares with the server's count, and reports that items ar
 
 t.test('CLI-27: an uncertified device stops writes until its own fingerprint is given', async (t) => {
   const tap = wiretap();
-  const { desk, first } = await scene(t, tap);
+  const { desk, first } = await joinedDesk(t, tap);
   // To this machine the server shows no certificate.
   let stripped = true;
   tap.lie = ({ path }, answer) => {
@@ -178,7 +160,7 @@ t.test('CLI-27: an uncertified device stops writes until its own fingerprint is 
 t.test(
   'CLI-21 CLI-25: devices are listed, renamed and revoked; a revoked one says so, and one that signs out leaves nothing',
   async (t) => {
-    const { desk, first, url } = await scene(t);
+    const { desk, first, url } = await joinedDesk(t);
     const other = await machine(t);
     const pairing = desk.start(['pair', '--no-qr'], { answers: [[/same digits/, 'y']] });
     const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
@@ -220,14 +202,8 @@ t.test(
 );
 
 t.test('CLI-25: the last device cannot be revoked, and is referred to `forget`', async (t) => {
-  const made = await world(t);
-  const desk = await machine(t);
-  await made.first.device
-    .offerPairing(() => true)
-    .then(async (offer) => {
-      await Promise.all([desk.json(['join', made.url, ...offer.words.split(' ')]), offer.joined]);
-    });
-  await desk.json(['revoke', made.first.device.id, '--yes']);
+  const { desk, first } = await joinedDesk(t);
+  await desk.json(['revoke', first.device.id, '--yes']);
   const { deviceId } = await desk.json(['status']);
   const last = await desk.call(['revoke', String(deviceId), '--yes', '--json']);
   t.match(last, { code: EXIT.refused, error: { code: 'last_device', hint: /forget/ } });
@@ -235,7 +211,7 @@ t.test('CLI-25: the last device cannot be revoked, and is referred to `forget`',
 });
 
 t.test('CLI-20 CLI-28: only the identity has secrets in clear; a damaged one is reported with a remedy', async (t) => {
-  const { desk, first } = await scene(t);
+  const { desk, first } = await joinedDesk(t);
   await desk.json(['put', 'x']);
   await desk.json(['sync']);
   const secrets = [first.identity().masterKey, first.identity().keys.secretKey].map(toBase64Url);
@@ -259,7 +235,7 @@ t.test('CLI-20 CLI-28: only the identity has secrets in clear; a damaged one is 
 });
 
 t.test('CLI-15: a command that is done does not fail because its lists cannot be stored', async (t) => {
-  const { desk } = await scene(t);
+  const { desk } = await joinedDesk(t);
   const known = join(desk.folder, 'known.json');
   desk.tap.lie = () => {
     rmSync(known, { force: true, recursive: true });

@@ -2,6 +2,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';
+import { buffer } from 'node:stream/consumers';
 import t from 'tap';
 import { fileNameOf } from '../src/cli/item-content.js';
 import { Spool } from '../src/cli/spool.js';
@@ -10,28 +11,17 @@ import { meter, sizeText } from '../src/cli/transfer.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { Sodium } from '../src/crypto/sodium.js';
-import { machine, type Json, type Machine } from './support/cli.js';
+import { joinedDesk, type Json } from './support/cli.js';
 import { TestClock } from './support/clock.js';
-import { next, world, type World } from './support/client-world.js';
-import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { temporaryFolder } from './support/postgres.js';
 import { fakeTerminal } from './support/vault-context.js';
 
 const BYTES = Buffer.from(Uint8Array.from({ length: 200_000 }, (_, at) => (at * 31) % 256));
 
-async function scene(t: WithTeardown): Promise<World & { readonly desk: Machine }> {
-  const made = await world(t);
-  const desk = await machine(t);
-  const rewrapped = next(made.first, 'rewrapped');
-  const offer = await made.first.device.offerPairing(() => true);
-  const joining = desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']);
-  await Promise.all([joining, offer.joined, rewrapped]);
-  return { ...made, desk };
-}
-
 const parts = (folder: string): string[] => readdirSync(folder).filter((name) => name.endsWith('.part'));
 
 t.test('CBLOB-19: a file is put by path or pipe, listed, shown and saved unchanged', async (t) => {
-  const { desk } = await scene(t);
+  const { desk } = await joinedDesk(t);
   const at = (name: string): string => join(desk.home, name);
   writeFileSync(at('data.bin'), BYTES);
   writeFileSync(at('photo.jpg'), BYTES.subarray(0, 10));
@@ -79,7 +69,7 @@ t.test('CBLOB-19: a file is put by path or pipe, listed, shown and saved unchang
 });
 
 t.test('CBLOB-31: without the server a file is described, and its bytes are refused with what to do', async (t) => {
-  const { desk } = await scene(t);
+  const { desk } = await joinedDesk(t);
   const file = join(desk.home, 'data.bin');
   writeFileSync(file, BYTES);
   const id = String((await desk.json(['put', '--file', file]))['id']);
@@ -106,7 +96,7 @@ t.test('CBLOB-31: without the server a file is described, and its bytes are refu
 });
 
 t.test('CBLOB-20: content that does not verify leaves no file, and the exit code is 6', async (t) => {
-  const { desk } = await scene(t);
+  const { desk } = await joinedDesk(t);
   const { id } = await desk.json(['put', '--type', 'file', '--file', '-'], { input: BYTES });
   const truth = desk.tap.blobs;
   desk.tap.blobs = async (url, init) => {
@@ -128,7 +118,7 @@ t.test('CBLOB-20: content that does not verify leaves no file, and the exit code
 });
 
 t.test('CBLOB-21: an archive carries the content of files and of large texts', async (t) => {
-  const { desk, phrase, first } = await scene(t);
+  const { desk, phrase, first } = await joinedDesk(t);
   const file = await desk.json(['put', '--type', 'file', '--file', '-', '--set', 'name=a.bin'], { input: BYTES });
   const empty = await desk.json(['put', '--type', 'file', '--file', '-', '--set', 'name=empty'], { input: '' });
   const text = await desk.json(['put'], { input: 'z'.repeat(90_000) });
@@ -141,11 +131,7 @@ t.test('CBLOB-21: an archive carries the content of files and of large texts', a
   const again = await desk.json(['import', archive, '--phrase-stdin'], words);
   t.match(again, { written: 0, same: 3 }, 'all items are here already');
 
-  const other = await world(t);
-  const tap = await machine(t);
-  const rewrapped = next(other.first, 'rewrapped');
-  const offer = await other.first.device.offerPairing(() => true);
-  await Promise.all([tap.json(['join', other.url, ...offer.words.split(' ')]), offer.joined, rewrapped]);
+  const { desk: tap } = await joinedDesk(t);
   t.match(await tap.json(['import', archive, '--foreign', '--phrase-stdin'], words), { written: 3, blobs: 0 });
   t.ok((await tap.call(['get', String(file['id'])])).bytes.equals(BYTES));
   t.equal((await tap.call(['get', String(empty['id'])])).bytes.length, 0);
@@ -185,11 +171,7 @@ t.test('CBLOB-22: data buffered on disk is encrypted, has no name, and is read a
   }
   const spool = await Spool.of(nodeSodium, input());
   t.equal(spool.size, BYTES.length);
-  for (let times = 0; times < 2; times++) {
-    const read: Uint8Array[] = [];
-    for await (const bytes of spool.open()) read.push(bytes);
-    t.ok(Buffer.concat(read).equals(BYTES));
-  }
+  for (let times = 0; times < 2; times++) t.ok((await buffer(spool.open())).equals(BYTES));
   t.same(readdirSync(tmpdir()), []);
   await spool.close();
   const broken = async function* (): AsyncGenerator<Uint8Array> {

@@ -6,35 +6,16 @@ import { EXIT } from '../src/terminal/terminal.js';
 import { sealBinMeta } from '../src/crypto/bin-meta.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { machine, type Json, type Machine } from './support/cli.js';
-import { next, note, world, type World } from './support/client-world.js';
-import type { WithTeardown } from './support/postgres.js';
+import { joinedDesk, type Json, type Machine } from './support/cli.js';
+import { note } from './support/client-world.js';
 
 const SECRET = 'tr0ub4dor-and-3';
-
-interface Scene extends World {
-  readonly desk: Machine;
-}
-
-/** A server with a device of the client library, and a machine that has joined it. */
-async function scene(t: WithTeardown): Promise<Scene> {
-  const made = await world(t);
-  const desk = await machine(t);
-  const rewrapped = next(made.first, 'rewrapped');
-  const offer = await made.first.device.offerPairing(() => true);
-  await Promise.all([
-    desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']),
-    offer.joined,
-    rewrapped,
-  ]);
-  return { ...made, desk };
-}
 
 const items = async (desk: Machine, ...argv: string[]): Promise<Json[]> =>
   (await desk.json([...argv]))['items'] as Json[];
 
 t.test('CLI-06 CLI-08 CLI-13: items are put, listed, read back, and read by the other device', async (t) => {
-  const { desk, first } = await scene(t);
+  const { desk, first } = await joinedDesk(t);
   const file = join(desk.home, 'hello.py');
   writeFileSync(file, 'print("hello")\n');
   const put = async (argv: readonly string[], input?: string): Promise<string> =>
@@ -87,7 +68,7 @@ t.test('CLI-06 CLI-08 CLI-13: items are put, listed, read back, and read by the 
 });
 
 t.test('CLI-06 CLI-07 CLI-09 CLI-15: wrong input is reported with its exit code, and nothing is sent', async (t) => {
-  const { desk } = await scene(t);
+  const { desk } = await joinedDesk(t);
   const big = join(desk.home, 'big.txt');
   const binary = join(desk.home, 'data.bin');
   writeFileSync(big, 'x'.repeat(70_000));
@@ -135,14 +116,14 @@ t.test('CLI-06 CLI-07 CLI-09 CLI-15: wrong input is reported with its exit code,
 });
 
 t.test('CLI-11: a payload from standard input may hold a secret, which is then in no argument', async (t) => {
-  const { desk } = await scene(t);
+  const { desk } = await joinedDesk(t);
   const input = JSON.stringify({ service: 'mail', secret: SECRET });
   const { id } = await desk.json(['put', '--type', 'password', '--payload', '-'], { input });
   t.match(await desk.json(['get', String(id)]), { payload: { service: 'mail', secret: SECRET } });
 });
 
 t.test('SECRET-04: a command closes a profile folder that is open to others, and warns once', async (t) => {
-  const { desk } = await scene(t);
+  const { desk } = await joinedDesk(t);
   const folder = join(desk.home, 'service/device/default');
   chmodSync(folder, 0o755);
   t.match(
@@ -154,7 +135,7 @@ t.test('SECRET-04: a command closes a profile folder that is open to others, and
 });
 
 t.test('CLI-09 CLI-21: an item is overwritten, moved and deleted by the beginning of its id', async (t) => {
-  const { desk, first } = await scene(t);
+  const { desk, first } = await joinedDesk(t);
   const { id } = await first.device.put(note('first text'));
   const short = id.slice(0, 20);
   t.match(await desk.json(['put', 'second text', '--id', short]), { id, queued: false, binId: 'inbox' });
@@ -189,7 +170,7 @@ t.test('CLI-09 CLI-21: an item is overwritten, moved and deleted by the beginnin
 });
 
 t.test('CLI-09 CLI-21: bins are added, renamed, and removed with their items', async (t) => {
-  const { desk, first } = await scene(t);
+  const { desk, first } = await joinedDesk(t);
   const { bin } = (await desk.json(['bins', 'add', 'To read', '--slug', 'reading'])) as { bin: Json };
   t.match(bin, { slug: 'reading', name: 'To read' });
   t.notMatch(desk.tap.sent(), 'To read', 'the server does not learn the name');
@@ -214,7 +195,7 @@ t.test('CLI-09 CLI-21: bins are added, renamed, and removed with their items', a
 });
 
 t.test('CLI-10 CLI-11: search finds every word, regardless of case and accents, and no secret', async (t) => {
-  const { desk, first } = await scene(t);
+  const { desk, first } = await joinedDesk(t);
   await first.device.put(note('Un CAFÉ à Zürich'));
   await first.device.put(note('coffee in Zurich'));
   await desk.json(['put', '--type', 'password', '--set', 'service=Zürich bank'], { input: SECRET });
@@ -233,7 +214,7 @@ t.test('CLI-10 CLI-11: search finds every word, regardless of case and accents, 
 });
 
 t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', async (t) => {
-  const { desk, first, url } = await scene(t);
+  const { desk, first, url } = await joinedDesk(t);
   const hostile = 'ha\u001b[2J\u202ercode\u0007 \u009b31m';
   const { id } = await first.device.put({
     binId: 'inbox',

@@ -8,7 +8,7 @@ import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { lockHolder } from '../src/files/lock.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { BINARY, identityIn, mistyped, runHere, spawnCli, type Ended, type Json } from './support/cli.js';
+import { BINARY, identityIn, mistyped, runHere, spawnCli, typed, type Ended, type Json } from './support/cli.js';
 import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
@@ -45,14 +45,6 @@ async function scene(t: WithTeardown): Promise<Scene> {
 }
 
 const parsed = ({ stdout }: Ended): Json => JSON.parse(stdout) as Json;
-
-/** Runs the program in a pseudo-terminal, as for a person. */
-const typed = (t: WithTeardown, home: string, command: string, env: Record<string, string> = {}) =>
-  spawnCli(t, ['-qfec', `stty cols 100; ${process.execPath} ${BINARY} ${command}`, '/dev/null'], {
-    home,
-    env: { TERM: 'xterm', ...env },
-    through: ['script'],
-  });
 
 /** For the tests that another one's items do not disturb. */
 const shared = scene(t);

@@ -4,9 +4,8 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
-import { machine, runHere, spawnCli, type Json, type Machine } from './support/cli.js';
+import { claimedDesk, runHere, spawnCli, type Json, type Machine } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
-import { runServer } from './support/server.js';
 
 /** Files that may be text, and some that are not. */
 const FILES: Readonly<Record<string, Buffer>> = {
@@ -25,9 +24,7 @@ const FILES: Readonly<Record<string, Buffer>> = {
 };
 
 async function scene(t: WithTeardown): Promise<Machine & { readonly at: (name: string) => string }> {
-  const { port } = await runServer(t);
-  const desk = await machine(t);
-  await desk.json(['claim', `http://127.0.0.1:${port}`, '--show-phrase', '--name', 'Desk']);
+  const desk = await claimedDesk(t);
   mkdirSync(join(desk.home, 'in'));
   mkdirSync(join(desk.home, 'out'));
   return { ...desk, at: (name) => join(desk.home, 'in', name) };

@@ -3,9 +3,9 @@ import { PassThrough } from 'node:stream';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { askLine } from '../src/terminal/ask.js';
-import { BINARY, machine, runHere, spawnCli, type Process } from './support/cli.js';
+import { claimedDesk, runHere, spawnCli, typed } from './support/cli.js';
 import { until } from './support/events.js';
-import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { temporaryFolder } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
 /** A keyboard and a screen in this process. */
@@ -117,14 +117,6 @@ t.test('CLI-26 CLI-37: Ctrl-C between two questions interrupts', async (t) => {
   await t.rejects(second);
 });
 
-/** Runs the program in a pseudo-terminal; what is written to it is typed. */
-const typed = (t: WithTeardown, home: string, command: string): Process =>
-  spawnCli(t, ['-qfec', `stty cols 100; ${process.execPath} ${BINARY} ${command}`, '/dev/null'], {
-    home,
-    env: { TERM: 'xterm' },
-    through: ['script'],
-  });
-
 t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits admits no device', async (t) => {
   const { port } = await runServer(t);
   const url = `http://127.0.0.1:${port}`;
@@ -186,9 +178,7 @@ t.test('CLI-21 CLI-37: standard input that is not a terminal answers no question
 });
 
 t.test('CLI-41: a no to any question is a calm line for a person, and `declined` for a script', async (t) => {
-  const { port } = await runServer(t);
-  const desk = await machine(t);
-  await desk.json(['claim', `http://127.0.0.1:${port}`, '--show-phrase', '--name', 'Desk']);
+  const desk = await claimedDesk(t);
   const { id } = await desk.json(['put', 'milk']);
   await desk.json(['bins', 'add', 'Work', '--slug', 'work']);
   for (const argv of [['rm', String(id)], ['bins', 'rm', 'work'], ['revoke', 'Desk'], ['forget']]) {

@@ -2,32 +2,18 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Command } from 'commander';
 import t from 'tap';
 import { completionOf } from '../src/cli/completions.js';
 import { failureOf } from '../src/cli/failure.js';
 import { programOf, runProgram } from '../src/cli/program.js';
 import { EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { flagsOf, leaves } from './support/commands.js';
 
 const program = programOf(() => async () => undefined, '1.2.3');
 
-interface Leaf {
-  readonly path: string;
-  readonly command: Command;
-}
-
-function leaves(command: Command, path = ''): Leaf[] {
-  return command.commands.flatMap((child) => {
-    const own = path === '' ? child.name() : `${path} ${child.name()}`;
-    return [{ path: own, command: child }, ...leaves(child, own)];
-  });
-}
-
 const commands = leaves(program);
 const page = readFileSync(join(PROJECT_ROOT, 'src/docs/command-line.md'), 'utf8');
-const flagsOf = (command: Command): string[] =>
-  command.options.flatMap(({ long, short }) => [long, short].filter((flag) => flag !== undefined));
 
 t.test('CLI-24: the reference names every command with its arguments, and every option', async (t) => {
   t.ok(commands.length > 25, 'the commands were found');

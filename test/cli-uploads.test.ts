@@ -5,8 +5,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import type { Device } from '../src/sdk/device.js';
 import { EXIT } from '../src/terminal/terminal.js';
-import { machine, type Json, type Machine } from './support/cli.js';
-import { next, world } from './support/client-world.js';
+import { joinedDesk, type Json, type Machine } from './support/cli.js';
 
 const BYTES = randomBytes(12 * 1024 * 1024);
 
@@ -20,12 +19,7 @@ interface Scene {
 }
 
 async function scene(t: Test): Promise<Scene> {
-  const made = await world(t);
-  const desk = await machine(t);
-  const rewrapped = next(made.first, 'rewrapped');
-  const offer = await made.first.device.offerPairing(() => true);
-  const joining = desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']);
-  await Promise.all([joining, offer.joined, rewrapped]);
+  const { desk, first } = await joinedDesk(t);
   const path = join(desk.home, 'film.mp4');
   writeFileSync(path, BYTES);
   const truth = desk.tap.blobs;
@@ -38,7 +32,7 @@ async function scene(t: Test): Promise<Scene> {
     t.match(notes, /41 % is on the server.*same command continues/s);
     desk.tap.blobs = truth;
   };
-  return { desk, path, away, first: made.first.device };
+  return { desk, path, away, first: first.device };
 }
 
 t.test('CBLOB-49: an interrupted upload is listed, and the same command resumes it', async (t) => {

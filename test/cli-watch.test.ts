@@ -3,25 +3,16 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSy
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
-import { machine, type Machine } from './support/cli.js';
-import { next, note, world, type World } from './support/client-world.js';
+import { joinedDesk } from './support/cli.js';
+import { note } from './support/client-world.js';
 import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 
-interface Scene extends World {
-  readonly desk: Machine;
-  readonly to: string;
-}
-
-async function scene(t: WithTeardown): Promise<Scene> {
-  const made = await world(t);
-  const desk = await machine(t);
-  const rewrapped = next(made.first, 'rewrapped');
-  const offer = await made.first.device.offerPairing(() => true);
-  await Promise.all([desk.json(['join', made.url, ...offer.words.split(' ')]), offer.joined, rewrapped]);
-  const to = join(desk.home, 'to');
+async function scene(t: WithTeardown) {
+  const made = await joinedDesk(t);
+  const to = join(made.desk.home, 'to');
   mkdirSync(to);
-  return { ...made, desk, to };
+  return { ...made, to };
 }
 
 const file = (name: unknown, text: string) => ({

@@ -1,5 +1,5 @@
 /** Answers of stores to URLs that are late or used up, answers that are not HTTP, and what a transfer makes of them. */
-import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
@@ -8,6 +8,7 @@ import { isTransient } from '../src/sdk/errors.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
 import { newId } from './support/client.js';
 import { refusal } from './support/client-world.js';
+import { openFor } from './support/loopback-server.js';
 
 const HEAD = { id: newId(), type: 'file', ts: 1_760_000_000_123 } as const;
 const CONTENT = Uint8Array.from({ length: 1_000 }, (_, at) => at % 251);
@@ -70,15 +71,13 @@ void t.test(
         sockets.add(socket.on('error', () => undefined));
         socket.once('data', () => socket.write(`HTTP/1.1 ${head}\r\n\r\n`));
       });
-      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-      const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/x`;
+      const url = `http://127.0.0.1:${await openFor(t, server)}/x`;
       const all = transfers(store);
       all.bend = (grant) => ({ ...grant, url });
       const error = await refusal(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }));
       t.ok(isTransient(error), `${head}: ${error.name}`);
       t.equal(all.granted.length, 5, 'five attempts are made');
       for (const socket of sockets) socket.destroy();
-      server.close();
     }
   },
 );

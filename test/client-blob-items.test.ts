@@ -1,11 +1,11 @@
 /** Items with blobs, between real clients on a real server with its local store. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import t from 'tap';
 import { bytesSource, type BlobSource } from '../src/sdk/blobs/source.js';
 import type { Device } from '../src/sdk/device.js';
 import { BLOB_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
-import { concat } from '../src/protocol/bytes.js';
 import { next, note, refusal, shows, wiretap, world, writes, type World } from './support/client-world.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
@@ -18,13 +18,9 @@ const file = (
   payload: { name: 'a.bin', size: content.size, mime: 'application/octet-stream' },
 });
 
-async function bytesOf(device: Device, id: string): Promise<Uint8Array> {
-  const parts: Uint8Array[] = [];
-  for await (const part of device.blob(id)) parts.push(part);
-  return concat(parts);
-}
+const bytesOf = (device: Device, id: string): Promise<Buffer> => buffer(device.blob(id));
 
-const isContent = (bytes: Uint8Array): boolean => Buffer.from(bytes).equals(CONTENT);
+const isContent = (bytes: Buffer): boolean => bytes.equals(CONTENT);
 
 /** Two devices that see each other's writes. */
 async function two(

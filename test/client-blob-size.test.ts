@@ -1,10 +1,10 @@
 /** A device uploads and downloads a large file while its memory is measured. */
-import { createHash } from 'node:crypto';
 import t from 'tap';
 import type { BlobSource } from '../src/sdk/blobs/source.js';
 import { Device } from '../src/sdk/device.js';
 import { prepareClaim } from '../src/sdk/enrol.js';
 import { nodePlatform } from '../src/sdk/node-platform.js';
+import { hashOf } from './support/large-files.js';
 import { peakOf } from './support/memory.js';
 import { spawnServer } from './support/server.js';
 
@@ -25,12 +25,6 @@ const numbered = (size: number): BlobSource => ({
     }
   },
 });
-
-async function hashOf(bytes: AsyncIterable<Uint8Array>): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const piece of bytes) hash.update(piece);
-  return hash.digest('hex');
-}
 
 void t.test(
   "CBLOB-23: a device's memory does not grow with the size of a file that it uploads and downloads",

@@ -1,4 +1,5 @@
 /** Uploads and downloads of blobs: what a device sends to a store and accepts from it. */
+import { buffer } from 'node:stream/consumers';
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { bytesSource, fileSource, type BlobProgress } from '../src/sdk/blobs/source.js';
@@ -42,11 +43,8 @@ const cutAfter =
 const upload = (all: Transfers): Promise<UploadedBlob> =>
   uploadBlob(all.ports, { ...HEAD, source: bytesSource(THREE) });
 
-async function download(all: Transfers, { ref, draft }: UploadedBlob): Promise<Uint8Array> {
-  const parts: Uint8Array[] = [];
-  for await (const part of downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) })) parts.push(part);
-  return concat(parts);
-}
+const download = (all: Transfers, { ref, draft }: UploadedBlob): Promise<Buffer> =>
+  buffer(downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) }));
 
 const same = (one: Uint8Array, other: Uint8Array): boolean => Buffer.from(one).equals(other);
 

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { createServer as createTcpServer, type AddressInfo } from 'node:net';
+import { createServer as createTcpServer } from 'node:net';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { Device } from '../src/sdk/device.js';
 import { Http } from '../src/sdk/http.js';
@@ -14,6 +14,7 @@ import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
 import { Events } from './support/events.js';
 import { counted, hurried } from './support/hurried.js';
+import { openFor } from './support/loopback-server.js';
 import type { WithTeardown } from './support/postgres.js';
 
 /** What the server does with a request, and with a socket; default: it issues tickets, and closes with 1006. */
@@ -43,14 +44,8 @@ async function server(t: WithTeardown, trouble: Trouble): Promise<string> {
       else trouble.socket(client);
     });
   });
-  http.listen(0, '127.0.0.1');
-  await once(http, 'listening');
-  t.teardown(() => {
-    for (const client of sockets.clients) client.terminate();
-    http.closeAllConnections();
-    http.close();
-  });
-  return `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
+  t.teardown(() => sockets.clients.forEach((client) => client.terminate()));
+  return `http://127.0.0.1:${await openFor(t, http)}`;
 }
 
 const refuse = (status: number, response: ServerResponse, headers: Record<string, string> = {}): true => {
@@ -121,10 +116,7 @@ t.test('CLIENT-47: the waits are the same where connections are accepted and clo
     connections++;
     socket.destroy();
   });
-  tcp.listen(0, '127.0.0.1');
-  await once(tcp, 'listening');
-  t.teardown(() => tcp.close());
-  const world = await device(t, `http://127.0.0.1:${(tcp.address() as AddressInfo).port}`);
+  const world = await device(t, `http://127.0.0.1:${await openFor(t, tcp)}`);
   world.connect();
   await world.pass(64);
   t.same(world.times('/ws-ticket'), GROWING);

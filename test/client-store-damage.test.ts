@@ -4,11 +4,10 @@ import { cp, mkdir, readdir, rm, stat, truncate, writeFile } from 'node:fs/promi
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import { crc32, encodeState, FORMAT, STATE_KEY } from '../src/sdk/store/records.js';
-import { StoreError } from '../src/sdk/store/error.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { databaseFiles, flip } from './support/harm.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
-import { idOf, live, OWNER, plain, stateOf, write } from './support/stores.js';
+import { codeOf, idOf, live, OWNER, plain, stateOf, write } from './support/stores.js';
 
 t.setTimeout(240_000);
 
@@ -255,12 +254,6 @@ t.test('STORE-10: the last three damaged stores are kept', async (t) => {
   t.equal((await readdir(folder)).filter((name) => name.startsWith('damaged-')).length, 3);
   t.match(await opening(folder, (state) => state), { pending: [{ seq: 1 }, { seq: 2 }, { seq: 3 }] });
 });
-
-const codeOf = (work: Promise<unknown>): Promise<string> =>
-  work.then(
-    () => 'none',
-    (error: unknown) => (error instanceof StoreError ? error.code : String(error)),
-  );
 
 t.test(
   'STORE-14: the store of another device or tenant, or of a newer program, is refused and left unchanged',

@@ -5,7 +5,6 @@ import { rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
-import { StoreError } from '../src/sdk/store/error.js';
 import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { MemoryStore, type Batch } from '../src/sdk/store/store.js';
@@ -13,15 +12,9 @@ import { FlakyLevel, type Weather } from './support/flaky-level.js';
 import { inLongRun } from './support/long.js';
 import { temporaryFolder } from './support/postgres.js';
 import { smallDisk } from './support/small-disk.js';
-import { anyBatch, idOf, live, OWNER, stateOf, write } from './support/stores.js';
+import { anyBatch, codeOf, idOf, live, OWNER, stateOf, write } from './support/stores.js';
 
 t.setTimeout(120_000);
-
-const codeOf = async (work: Promise<unknown>): Promise<string> =>
-  work.then(
-    () => 'none',
-    (error: unknown) => (error instanceof StoreError ? error.code : String(error)),
-  );
 
 async function flaky(): Promise<{ readonly level: FlakyLevel; readonly store: LevelStore }> {
   const level = new FlakyLevel();

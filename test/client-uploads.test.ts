@@ -1,5 +1,6 @@
 /** Uploads that resume: after an interruption, in another run, and where server, source or store have changed. */
 import { randomBytes } from 'node:crypto';
+import { buffer } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
 import { sealedBlobSize } from '../src/crypto/blob-stream.js';
 import { draftBlob } from '../src/crypto/item.js';
@@ -41,9 +42,7 @@ const put = (all: Transfers, id: string, source = sourceOf(CONTENT)): Promise<Up
   uploadBlob(all.ports, { ...HEAD, id, source, fits: () => true });
 
 async function arrived(all: Transfers, { ref, draft }: UploadedBlob, wanted: Uint8Array = CONTENT): Promise<boolean> {
-  const parts: Uint8Array[] = [];
-  for await (const part of downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) })) parts.push(part);
-  return Buffer.concat(parts).equals(wanted);
+  return (await buffer(downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) }))).equals(wanted);
 }
 
 const drop: Trick = (_, response) => {

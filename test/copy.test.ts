@@ -2,14 +2,11 @@
 import t from 'tap';
 import type pg from 'pg';
 import { copyRows, type CopiedRow } from '../src/server/storage/copy.js';
-import { createPool } from '../src/server/storage/database.js';
-import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { poolOf, testDatabase, type WithTeardown } from './support/postgres.js';
 
 async function pool(t: WithTeardown): Promise<pg.Pool> {
   const { url } = await testDatabase(t, 'empty');
-  const made = createPool({ url, name: 'copy test', size: 1, onIdleError: () => undefined });
-  t.teardown(async () => made.end());
-  return made;
+  return poolOf(t, url, { size: 1 });
 }
 
 interface Asked {

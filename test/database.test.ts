@@ -14,6 +14,7 @@ import {
   withRetry,
 } from '../src/server/storage/database.js';
 import { migrate, MigrationError } from '../src/server/storage/migrate.js';
+import { openFor } from './support/loopback-server.js';
 import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
 
 type Files = Record<string, string>;
@@ -207,11 +208,8 @@ t.test(
     const ended = once(client, 'end');
     t.teardown(async () => Promise.all([client.end(), ended]));
 
-    const silent = createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
-    t.teardown(() => silent.close());
-    await once(silent, 'listening');
-    const address = silent.address();
-    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    const silent = createServer((socket) => socket.resume());
+    const port = await openFor(t, silent);
     const settings = {
       url: `postgres://u:p@127.0.0.1:${port}/d`,
       name: 'silent',

@@ -2,8 +2,9 @@
 import { request } from 'node:http';
 import t, { type Test } from 'tap';
 import { claim, join as joinDevice, mustWrite, newItem } from './support/devices.js';
-import type { WithTeardown } from './support/postgres.js';
 import { freePort } from './support/free-port.js';
+import { BASE, MULTI, wireAt } from './support/hosted.js';
+import type { WithTeardown } from './support/postgres.js';
 import {
   askThrough,
   certificateOf,
@@ -16,9 +17,8 @@ import {
   type ProxyOptions,
 } from './support/proxies.js';
 import { runServer, type Running } from './support/server.js';
-import { named, Wire, type Reply } from './support/wire.js';
+import type { Reply } from './support/wire.js';
 
-const BASE = 'sync.test';
 const ANNA = `anna.${BASE}`;
 const ORIGIN = 'https://app.example';
 
@@ -34,7 +34,7 @@ const multiCaddy: Start = async (t, options) =>
   startCaddy(t, { ...options, file: 'Caddyfile.multi-2.6', tries: '100ms' });
 
 async function behind(t: WithTeardown, start: Start): Promise<Behind> {
-  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, CORS_ORIGINS: ORIGIN } });
+  const server = await runServer(t, { env: { ...MULTI, CORS_ORIGINS: ORIGIN } });
   return { server, proxy: await start(t, { domain: BASE, servers: [server.port] }) };
 }
 
@@ -48,8 +48,7 @@ const signUp = async (proxy: Proxy, subdomain: string, forged: string): Promise<
 async function pushesArrive(t: Test, { server, proxy }: Behind): Promise<{ ticket: string; token: string }> {
   const signedUp = await signUp(proxy, 'anna', '203.0.113.1');
   t.equal(signedUp.at('url'), `https://${ANNA}`);
-  const wire = new Wire(server.port, named(ANNA));
-  t.teardown(() => wire.close());
+  const wire = wireAt(t, server.port, ANNA);
   const first = await claim(wire, { claimToken: signedUp.text('claimToken') });
   const second = await joinDevice(wire, first);
   t.match((await certificateOf(proxy, ANNA)).subjectaltname, BASE);

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { createServer as createHttp } from 'node:http';
 import { createServer as createTls } from 'node:https';
 import { readFile } from 'node:fs/promises';
-import { createServer, type AddressInfo, type Server } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -13,17 +13,13 @@ import { newIdentity } from './support/client.js';
 import { wiretap, world, type World } from './support/client-world.js';
 import { ShiftedClock, TestClock } from './support/clock.js';
 import { examined, HttpProxy } from './support/doctor.js';
+import { freePort } from './support/free-port.js';
+import { openFor } from './support/loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { databaseDown } from './support/server.js';
 import { fakeTerminal } from './support/vault-context.js';
 
 const run = promisify(execFile);
-
-async function listening(t: WithTeardown, server: Server): Promise<number> {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(async () => new Promise<void>((resolve) => server.close(() => resolve())));
-  return (server.address() as AddressInfo).port;
-}
 
 const at = (serverUrl: string) => newIdentity({ serverUrl });
 
@@ -31,10 +27,7 @@ const at = (serverUrl: string) => newIdentity({ serverUrl });
 const moved = ({ first }: World, serverUrl: string) => ({ ...first.identity(), serverUrl });
 
 t.test('DOCTOR-06: a closed port, an unknown name and a silent server are distinguished', async (t) => {
-  const server = createServer();
-  const port = await listening(t, server);
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  const closed = await examined(t, { identity: at(`http://127.0.0.1:${port}`) });
+  const closed = await examined(t, { identity: at(`http://127.0.0.1:${await freePort()}`) });
   t.match(closed.of('connection'), [{ status: 'problem', what: /refuses the connection/, do: /running/ }]);
   t.equal(closed.exit, EXIT.failure);
   t.same(closed.notChecked, ['server', 'token', 'devices', 'upgrade', 'idle', 'web', 'completeness', 'pending']);
@@ -48,7 +41,7 @@ t.test('DOCTOR-06: a closed port, an unknown name and a silent server are distin
   const clock = new TestClock();
   // The first connection only checks that the port is open; the second carries a request.
   const seen = new Promise<void>((resolve) => mute.on('connection', (socket) => socket.once('data', () => resolve())));
-  const identity = at(`http://127.0.0.1:${await listening(t, mute)}`);
+  const identity = at(`http://127.0.0.1:${await openFor(t, mute)}`);
   mute.on('connection', (socket) => t.teardown(() => socket.destroy()));
   const asking = examined(t, { identity, platform: { ...wiretap().platform, clock, fetch } });
   await seen;
@@ -109,8 +102,7 @@ async function certificate(t: WithTeardown, name: string, expired: boolean): Pro
 
 async function tlsServer(t: WithTeardown, name: string, expired: boolean): Promise<string> {
   const server = createTls(await certificate(t, name, expired), (_, response) => response.end());
-  t.teardown(() => server.closeAllConnections());
-  return `https://localhost:${await listening(t, server)}`;
+  return `https://localhost:${await openFor(t, server)}`;
 }
 
 t.test('DOCTOR-07: each fault of a certificate is reported separately', async (t) => {
@@ -126,7 +118,7 @@ t.test('DOCTOR-07: each fault of a certificate is reported separately', async (t
     { status: 'problem', what: /not for localhost but for .*other\.test/ },
   );
   const plain = createHttp((_, response) => response.end('hello'));
-  const noTls = await examined(t, { identity: at(`https://localhost:${await listening(t, plain)}`) });
+  const noTls = await examined(t, { identity: at(`https://localhost:${await openFor(t, plain)}`) });
   t.match(noTls.of('tls'), [{ status: 'problem', what: /does not speak TLS/, do: /http server/ }]);
 });
 

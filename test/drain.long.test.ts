@@ -1,11 +1,11 @@
 /** A rolling restart of two instances, each drained first, with open sockets and running writes. */
 import t from 'tap';
 import { OperatorStore, type InstanceRow } from '../src/server/admin/store.js';
-import { createPool } from '../src/server/storage/database.js';
 import { admin } from './support/admin.js';
 import { TestClock } from './support/clock.js';
 import { Cluster } from './support/cluster.js';
 import { until } from './support/events.js';
+import { poolOf } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
 /** The sockets are closed over this period, ms. */
@@ -13,8 +13,7 @@ const OVER_MS = 5_000;
 
 t.test('DRAIN-13: a rolling restart loses nothing, and every socket gets each version once and in order', async (t) => {
   const cluster = await Cluster.start(t, { tenants: 6, paceMs: 20 });
-  const pool = createPool({ url: cluster.postgres.url, name: 'operator', onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
+  const pool = poolOf(t, cluster.postgres.url);
   const store = new OperatorStore(pool);
   for (const node of cluster.nodes) {
     const mine = async (): Promise<InstanceRow | undefined> =>

@@ -12,7 +12,7 @@ import { keptSecret } from '../src/server/config/secrets.js';
 import { createPool, withRetry } from '../src/server/storage/database.js';
 import { DataDirInUseError, EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
 import { until } from './support/events.js';
-import { preparedFolder, temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { poolOf, preparedFolder, temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 const run = promisify(execFile);
 const CHILD = join(dirname(fileURLToPath(import.meta.url)), 'fixtures', 'embedded-child.js');
@@ -201,8 +201,7 @@ root.test('DUR-02 DUR-05: a database that is killed comes back on the same port 
   const log = new Log();
   const embedded = await start(t, dataDir, log);
   const { url, pid } = embedded;
-  const pool = createPool({ url, name: 'embedded test', size: 3, onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
+  const pool = poolOf(t, url, { size: 3 });
   await pool.query('CREATE TABLE kept (n int)');
   for (let round = 1; round <= 3; round++) {
     await pool.query('INSERT INTO kept VALUES ($1)', [round]);

@@ -3,7 +3,6 @@ import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import { ulid } from 'ulid';
 import type { ObjectName } from '../src/server/blobs/ports.js';
 import { checkBucket } from '../src/server/admin/storage/bucket-check.js';
 import type { Verdict } from '../src/server/admin/storage/verdict.js';
@@ -13,12 +12,11 @@ import { Signing } from '../src/server/blobs/objects/google-signing.js';
 import { exchange } from './support/exchange.js';
 import { GcsStandIn, newServiceAccount } from './support/gcs-server.js';
 import { GoogleMachine } from './support/google-machine.js';
-import { capturedLog, fiveMinutes, grantFor } from './support/object-stores.js';
+import { capturedLog, fiveMinutes, grantFor, newName } from './support/object-stores.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const MIB = 1024 * 1024;
 const account = await newServiceAccount(t);
-const newName = (): ObjectName => ({ tenantId: ulid(), ref: `${ulid()}.bin` });
 
 interface Machine {
   readonly machine: GoogleMachine;

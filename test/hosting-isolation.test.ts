@@ -1,31 +1,14 @@
 /** One tenant's ids, codes, writes and bytes have no effect on another tenant. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import { claim, mustWrite, newCode, newItem, npkBody, write, wrapBody, type TestDevice } from './support/devices.js';
-import { BASE, signUp } from './support/hosted.js';
+import { mustWrite, newCode, newItem, npkBody, write, wrapBody } from './support/devices.js';
+import { hosted, neighbour, type Neighbour } from './support/hosted.js';
 import type { WithTeardown } from './support/postgres.js';
-import { runServer } from './support/server.js';
 import { barrier, listAll, range, versionsOf } from './support/stream.js';
-import { named, Wire } from './support/wire.js';
 
-interface Tenant {
-  readonly wire: Wire;
-  readonly device: TestDevice;
-}
-
-async function two(t: WithTeardown, env: Readonly<Record<string, string>> = {}): Promise<readonly [Tenant, Tenant]> {
-  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...env } });
-  const at = (host: string): Wire => {
-    const wire = new Wire(server.port, named(host));
-    t.teardown(() => wire.close());
-    return wire;
-  };
-  const tenant = async (slug: string): Promise<Tenant> => {
-    const claimToken = (await signUp(at(BASE), slug)).text('claimToken');
-    const wire = at(`${slug}.${BASE}`);
-    return { wire, device: await claim(wire, { claimToken }) };
-  };
-  return [await tenant('anna'), await tenant('berta')];
+async function two(t: WithTeardown, env: Readonly<Record<string, string>> = {}) {
+  const { port } = await hosted(t, { env });
+  return [await neighbour(t, port, 'anna'), await neighbour(t, port, 'berta')] as const;
 }
 
 t.test('HOST-12: ids and codes of another tenant are unknown here, and change nothing there', async (t) => {
@@ -68,7 +51,7 @@ t.test('HOST-12 HOST-13: a socket gets changes of its tenant only; versions and 
     [anna, berta].map(async ({ wire, device }) => wire.connect({ token: device.token })),
   );
   for (const socket of sockets) await socket.hello(0, { acks: true });
-  const fill = async ({ wire, device }: Tenant): Promise<number> => {
+  const fill = async ({ wire, device }: Neighbour): Promise<number> => {
     for (const count of range(0, 9)) {
       const reply = await write(wire, device, newItem([device.id], { ct: Buffer.alloc(4_000) }));
       if (reply.status === 200) t.equal(reply.at('version'), count + 1);
@@ -80,7 +63,7 @@ t.test('HOST-12 HOST-13: a socket gets changes of its tenant only; versions and 
     throw new Error('no cap');
   };
   t.equal(await fill(anna), 4);
-  const used = async ({ wire, device }: Tenant): Promise<unknown> =>
+  const used = async ({ wire, device }: Neighbour): Promise<unknown> =>
     (await wire.get('/me', { token: device.token, shape: 'a' })).at('server.storageUsedBytes');
   t.equal(await used(berta), 0, 'the other tenant has used nothing');
   const page = await berta.wire.get('/items?since=1', { token: berta.device.token, shape: 'a' });

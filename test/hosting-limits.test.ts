@@ -3,19 +3,18 @@ import t, { type Test } from 'tap';
 import { networkOf, signupNetworkOf } from '../src/server/http/address-limits.js';
 import { limitKey, parseAddress } from '../src/server/http/client-address.js';
 import { TenantHosts } from '../src/server/hosting/hosts.js';
-import { createPool } from '../src/server/storage/database.js';
 import { nightlyJobs } from '../src/server/ops/store.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-import { BASE, billed, mustDeliver, stateOf, tenantOf, type Billed } from './support/hosted.js';
-import { runServer, type Running } from './support/server.js';
+import { BASE, billed, hosted, mustDeliver, stateOf, tenantOf, type Billed } from './support/hosted.js';
+import { poolOf } from './support/postgres.js';
+import type { runServer, Running } from './support/server.js';
 import * as stripe from './support/stripe.js';
-import { named, Wire, type Reply } from './support/wire.js';
+import type { Reply } from './support/wire.js';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
-const ENV = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE };
 
 interface Apex extends Running {
   /** Signs up from this address. */
@@ -26,12 +25,10 @@ interface Apex extends Running {
 
 let names = 0;
 async function apex(t: Test, more: Parameters<typeof runServer>[1] = {}): Promise<Apex> {
-  const server = await runServer(t, { ...more, env: { ...ENV, ...more.env } });
-  const wire = new Wire(server.port, named(BASE));
-  t.teardown(() => wire.close());
+  const server = await hosted(t, more);
   const signUp = (address: string): Promise<Reply> => {
     const body = { email: 'me@example.com', subdomain: `name-${++names}` };
-    return wire.post('/signup', body, { headers: { 'x-forwarded-for': address } });
+    return server.apex.post('/signup', body, { headers: { 'x-forwarded-for': address } });
   };
   return { ...server, signUp, from: async (address) => (await signUp(address)).outcome };
 }
@@ -142,8 +139,7 @@ t.test('HOST-18: a signup does not count names that the nightly job is freeing',
   const clock = new TestClock();
   const { from, databaseUrl, sql } = await apex(t, { clock });
   for (let n = 0; n < 50; n++) t.equal(await from(`2001:db8:${n.toString(16)}::1`), '200');
-  const pool = createPool({ url: databaseUrl, name: 'night', size: 1, onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
+  const pool = poolOf(t, databaseUrl, { size: 1 });
   const later = clock.now() + 24 * HOUR_MS + 1;
   const free = nightlyJobs({ pool, now: () => later, softDeleteMs: 0 }).find(({ name }) => name.startsWith('free'));
   // The pool has one connection: this is the transaction of the job.

@@ -4,54 +4,15 @@ import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { HOSTED_ROWS, ROWS } from '../src/server/app/route-table.js';
 import { TenantHosts, labelOf, refusalOf } from '../src/server/hosting/hosts.js';
 import { HostingStore, type HostChanges } from '../src/server/hosting/store.js';
-import { createPool } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
-import { claim, join, mustWrite, newId, newItem, type TestDevice } from './support/devices.js';
+import { claim, join, mustWrite, newId, newItem } from './support/devices.js';
 import { until } from './support/events.js';
-import { runServer, type Running } from './support/server.js';
-import type { WithTeardown } from './support/postgres.js';
-import { named, SHAPES, Wire, type Reply } from './support/wire.js';
+import { BASE, hosted, neighbour, signUp, wireAt, type Hosted } from './support/hosted.js';
+import { poolOf } from './support/postgres.js';
+import { runServer } from './support/server.js';
+import { SHAPES, type Reply } from './support/wire.js';
 
-const BASE = 'sync.test';
 const DAY_MS = 86_400_000;
-const ENV = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE };
-
-/** A hosted server, its apex, and `at` for the other hosts. */
-interface Hosted extends Running {
-  readonly apex: Wire;
-  readonly at: (host: string) => Wire;
-}
-
-async function hosted(t: WithTeardown, more: Parameters<typeof runServer>[1] = {}): Promise<Hosted> {
-  const server = await runServer(t, { ...more, env: { ...ENV, ...more.env } });
-  const wires: Wire[] = [];
-  const at = (host: string): Wire => {
-    const wire = new Wire(server.port, named(host));
-    wires.push(wire);
-    return wire;
-  };
-  // Teardowns run in reverse order, so the wires are closed before the server stops.
-  t.teardown(() => wires.forEach((wire) => wire.close()));
-  return { ...server, at, apex: at(BASE) };
-}
-
-let addresses = 0;
-/** An address in a network of its own, as limits count them. */
-const newAddress = (): string => `45.${++addresses >> 8}.${addresses & 255}.7`;
-/** Signs up from a network of its own: the limits are per address and network. */
-const signUp = async (apex: Wire, subdomain: string, email = 'me@example.com'): Promise<Reply> =>
-  apex.post('/signup', { email, subdomain }, { headers: { 'x-forwarded-for': newAddress() } });
-
-interface Tenant {
-  readonly wire: Wire;
-  readonly device: TestDevice;
-}
-
-async function tenant(server: Hosted, slug: string): Promise<Tenant> {
-  const claimToken = (await signUp(server.apex, slug)).text('claimToken');
-  const wire = server.at(`${slug}.${BASE}`);
-  return { wire, device: await claim(wire, { claimToken }) };
-}
 
 t.test('HOST-01 HOST-02 HOST-05: a host name leads to its tenant, the apex or nowhere; bad names are refused', (t) => {
   for (const host of ['one.sync.test', 'ONE.Sync.Test', 'one.sync.test.']) t.equal(labelOf(host, BASE), 'one', host);
@@ -93,7 +54,7 @@ t.test('HOST-03 HOST-09 HOST-10: a name is signed up, and claimed only with its 
   t.equal(reply.status, 200);
   t.same(Object.keys(reply.body as object).sort(), ['claimToken', 'slug', 'url']);
   t.equal(reply.at('url'), 'https://anna.sync.test');
-  const anna = server.at('anna.sync.test');
+  const anna = server.at('anna');
   t.equal((await anna.get('/service/status')).at('claimed'), false);
   t.equal((await anna.get('/service/status')).at('mode'), 'multi');
   const other = (await signUp(server.apex, 'other')).text('claimToken');
@@ -120,7 +81,7 @@ t.test('HOST-03 HOST-09 HOST-10: a name is signed up, and claimed only with its 
 t.test('HOST-09: BOOTSTRAP_TOKEN is for single mode, and opens no tenant', async (t) => {
   const server = await hosted(t, { env: { BOOTSTRAP_TOKEN: 'open-sesame' } });
   const { claimToken } = (await signUp(server.apex, 'anna')).body as { claimToken: string };
-  const anna = server.at('anna.sync.test');
+  const anna = server.at('anna');
   const attempt = { name: 'x', glyph: 'globe', pubkey: Buffer.alloc(32, 9), claimToken: 'open-sesame' };
   t.equal((await anna.post('/devices/bootstrap', attempt)).outcome, '403 forbidden');
   t.ok((await claim(anna, { claimToken })).token, 'the claim token of the signup is enough');
@@ -143,7 +104,11 @@ t.test('HOST-04 HOST-05 HOST-06: signup refuses taken and bad names, bad address
   }
   const named = (reply: Reply): unknown => [reply.outcome, reply.at('error.details.path')];
   for (const subdomain of ['www', 'a', '-ab', 'Anna', 'a.b', '', 7, null])
-    t.same(named(await signUp(server.apex, subdomain as string)), ['400 validation', 'subdomain'], String(subdomain));
+    t.same(
+      named(await signUp(server.apex, subdomain as string, 'me@example.com')),
+      ['400 validation', 'subdomain'],
+      String(subdomain),
+    );
   for (const email of [
     '',
     'me',
@@ -155,9 +120,9 @@ t.test('HOST-04 HOST-05 HOST-06: signup refuses taken and bad names, bad address
     7,
   ])
     t.same(named(await signUp(server.apex, 'fine-name', email as string)), ['400 validation', 'email'], String(email));
-  const elsewhere = server.at('wanted.sync.test');
+  const elsewhere = server.at('wanted');
   t.equal((await signUp(elsewhere, 'fine-name')).outcome, '404 tenant_not_found', "not at a tenant's host");
-  t.equal((await signUp(server.at('evil.example'), 'fine-name')).outcome, '404 tenant_not_found');
+  t.equal((await signUp(wireAt(t, server.port, 'evil.example'), 'fine-name')).outcome, '404 tenant_not_found');
 });
 
 t.test('HOST-07: an address may sign up five times an hour, on all instances together', async (t) => {
@@ -207,9 +172,9 @@ t.test('HOST-11: tls-check is 200 for the apex and existing tenants only', async
 
 t.test('HOST-01 HOST-02 HOST-17: a host leads to its tenant in any spelling; the apex serves a form', async (t) => {
   const server = await hosted(t);
-  const { device } = await tenant(server, 'anna');
+  const { device } = await neighbour(t, server.port, 'anna');
   const me = async (host: string): Promise<string> =>
-    (await server.at(host).get('/me', { token: device.token })).outcome;
+    (await wireAt(t, server.port, host).get('/me', { token: device.token })).outcome;
   for (const host of [
     'anna.sync.test',
     'Anna.SYNC.test',
@@ -242,7 +207,7 @@ t.test('HOST-01 HOST-02 HOST-17: a host leads to its tenant in any spelling; the
   t.match(page.raw, /<form method="post" action="\/signup">/);
   t.notMatch(page.raw, /<script/);
   isPlain(t, page);
-  t.match((await server.at('anna.sync.test').get('//')).headers['content-type'], 'text/plain');
+  t.match((await server.at('anna').get('//')).headers['content-type'], 'text/plain');
   const form = { headers: { 'content-type': 'application/x-www-form-urlencoded', 'x-forwarded-for': '192.0.2.9' } };
   const done = await server.apex.ask('POST', '//signup', { ...form, body: 'email=me%40example.com&subdomain=berta' });
   t.equal(done.status, 200);
@@ -300,7 +265,7 @@ function isPlain(t: Test, { headers }: Reply): void {
 
 t.test('HOST-12 HOST-13: tokens, tickets and ids of a tenant do not work at another tenant', async (t) => {
   const server = await hosted(t);
-  const [anna, berta] = [await tenant(server, 'anna'), await tenant(server, 'berta')];
+  const [anna, berta] = [await neighbour(t, server.port, 'anna'), await neighbour(t, server.port, 'berta')];
   const item = newItem([anna.device.id]);
   t.equal(await mustWrite(anna.wire, anna.device, item), 1);
   t.equal(await mustWrite(berta.wire, berta.device, newItem([berta.device.id])), 1, 'each tenant has its own versions');
@@ -350,13 +315,13 @@ t.test('HOST-14: a tenant that signs up on one instance becomes known on the oth
     clock.advance(5);
     return served(two);
   });
-  await claim(two.at('anna.sync.test'), { claimToken: reply.text('claimToken') });
+  await claim(two.at('anna'), { claimToken: reply.text('claimToken') });
 });
 
 t.test('HOST-15 HOST-18: a name that stays unclaimed for 24 hours is freed and may be signed up again', async (t) => {
   const server = await hosted(t);
   await signUp(server.apex, 'lazy');
-  const kept = await tenant(server, 'kept');
+  const kept = await neighbour(t, server.port, 'kept');
   // The time is a parameter: advancing the server's clock would also start its nightly jobs.
   const [row] = await server.sql(`SELECT created_at AS at FROM tenants WHERE slug = 'lazy'`);
   const born = Number(row?.['at']);
@@ -364,8 +329,7 @@ t.test('HOST-15 HOST-18: a name that stays unclaimed for 24 hours is freed and m
     Number((await server.sql('SELECT free_unclaimed($1, 100, $2) AS n', [now - DAY_MS, now]))[0]?.['n']);
   t.equal(await free(born + DAY_MS), 0);
   // A claim under way: its transaction is open.
-  const claiming = createPool({ url: server.databaseUrl, name: 'claim', size: 1, onIdleError: () => undefined });
-  t.teardown(async () => claiming.end());
+  const claiming = poolOf(t, server.databaseUrl, { size: 1 });
   await claiming.query('BEGIN');
   const claimed = await claiming.query(
     `SELECT c.verdict FROM tenants t, claim_tenant(t.id, true, t.claim_token_hash, $1, 'x', 'globe', $2, NULL, NULL, 9, 1) c
@@ -378,7 +342,7 @@ t.test('HOST-15 HOST-18: a name that stays unclaimed for 24 hours is freed and m
   t.equal(await free(born + DAY_MS + 1), 1);
   const lazy = async (): Promise<number> => (await server.wire.get('/tls-check?domain=lazy.sync.test')).status;
   await until('the name unknown', async () => (await lazy()) !== 200);
-  t.equal((await server.at('lazy.sync.test').get('/service/status')).outcome, '404 tenant_not_found');
+  t.equal((await server.at('lazy').get('/service/status')).outcome, '404 tenant_not_found');
   t.equal((await kept.wire.get('/me', { token: kept.device.token })).status, 200, 'the claimed tenant is kept');
   t.equal((await signUp(server.apex, 'lazy')).status, 200);
 });
@@ -425,8 +389,7 @@ t.test('HOST-15: a freed name that is signed up again keeps its new tenant on ev
 
 t.test('HOST-26: a name that was freed and signed up again leads to its new tenant, in whatever order', async (t) => {
   const server = await hosted(t);
-  const pool = createPool({ url: server.databaseUrl, name: 'names', onIdleError: () => undefined });
-  t.teardown(() => pool.end());
+  const pool = poolOf(t, server.databaseUrl);
   const store = new HostingStore(pool);
   const { position } = await store.all();
   await signUp(server.apex, 'anna');

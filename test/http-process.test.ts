@@ -14,6 +14,7 @@ import { claim, mustWrite, newItem } from './support/devices.js';
 import { soon, until } from './support/events.js';
 import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { exists } from './support/processes.js';
 
 const MAIN = fileURLToPath(new URL('../src/server/main.js', import.meta.url));
 /** Includes the time to create a cluster. */
@@ -89,14 +90,6 @@ t.test('CFG-02: a bad value stops the start', async (t) => {
   t.notMatch(output, /short|    at /, 'no secret, no stack');
 });
 
-const lives = (pid: number): boolean => {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-};
-
 /** Attempts to stop a server during its start: it may be up first where this process had to wait. */
 const STOP_TRIES = 5;
 
@@ -137,7 +130,7 @@ async function stoppedStart(t: Parameters<typeof temporaryFolder>[0]): Promise<S
   let pid = 0;
   t.teardown(() => {
     child.kill('SIGKILL');
-    if (pid > 0 && lives(pid)) process.kill(pid, 'SIGQUIT');
+    if (pid > 0 && exists(pid)) process.kill(pid, 'SIGQUIT');
   });
   const begun = async (): Promise<boolean> => {
     if (child.exitCode !== null) throw new Error(output);
@@ -147,7 +140,7 @@ async function stoppedStart(t: Parameters<typeof temporaryFolder>[0]): Promise<S
   await until('the database process', begun, DATABASE_MAX_MS);
   child.kill('SIGINT');
   const [code] = await soon(exited, () => `the end of the server: ${output}`);
-  const left = lives(pid);
+  const left = exists(pid);
   const stopped = soon(closed, 'the end of the output').then(
     () => true,
     () => false,

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault } from '../src/cli/commands/import.js';
@@ -41,12 +42,6 @@ async function shown({ client }: Place): Promise<string[]> {
   return items.map(({ binId, type, payload }) => `${bins.get(binId) ?? ''} ${type} ${JSON.stringify(payload)}`).sort();
 }
 
-const bytesOf = async (pieces: AsyncIterable<Uint8Array>): Promise<Buffer> => {
-  const all: Uint8Array[] = [];
-  for await (const piece of pieces) all.push(piece);
-  return Buffer.concat(all);
-};
-
 t.test('IMPORT-02 IMPORT-03 IMPORT-05: a Bitwarden export is imported once, whole, with its times', async (t) => {
   const at = await place(t);
   const file = await fileIn(at, 'bitwarden.json', JSON.stringify(bitwardenJson));
@@ -72,7 +67,7 @@ t.test('IMPORT-02 IMPORT-03 IMPORT-05: a Bitwarden export is imported once, whol
   t.notMatch(JSON.stringify(notes?.payload), /fake/, 'the searchable note holds no secret');
   const original = items.find(({ payload }) => payload?.['name'] === 'Code host.bitwarden.json');
   t.equal(original?.binId, login?.binId);
-  const back = JSON.parse((await bytesOf(at.client.device.blob(original?.id ?? ''))).toString()) as unknown;
+  const back = JSON.parse((await buffer(at.client.device.blob(original?.id ?? ''))).toString()) as unknown;
   t.same(back, bitwardenJson.items[0], 'the original entry with every field');
   const names = (await at.client.device.bins.list()).map(({ label }) => label?.name);
   t.ok(names.includes('Work/Code'));
@@ -151,7 +146,7 @@ t.test(
     const items = await at.client.device.list();
     const content = async (name: string): Promise<string> => {
       const id = items.find(({ payload }) => payload?.['name'] === name)?.id ?? '';
-      return (await bytesOf(at.client.device.blob(id))).toString();
+      return (await buffer(at.client.device.blob(id))).toString();
     };
     t.equal(await content('plan.txt'), 'hello attachment\n');
     t.match(JSON.parse(await content('Code host.keepass.json')), {
@@ -182,7 +177,7 @@ t.test('IMPORT-09: a folder of Markdown is imported byte for byte, with names, a
   t.same(note?.payload, { lang: 'markdown', label: 'Plan.md', text: plan });
   const image = items.find(({ type }) => type === 'image');
   t.equal(image?.binId, note?.binId);
-  t.ok(map.equals(await bytesOf(at.client.device.blob(image?.id ?? ''))));
+  t.ok(map.equals(await buffer(at.client.device.blob(image?.id ?? ''))));
 });
 
 t.test('IMPORT-03: an interrupted import resumes when it is run again', async (t) => {

@@ -3,12 +3,12 @@ import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { claim, join, newCode, newItem, npkBody, waitForRequest, wrapBody, write } from './support/devices.js';
 import { until } from './support/events.js';
-import { BASE, mustDeliver, signUp } from './support/hosted.js';
+import { BASE, MULTI, mustDeliver, neighbour, wireAt } from './support/hosted.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { spawnServer, type Child } from './support/server.js';
 import { range } from './support/stream.js';
 import { checkoutDone, payerOf, StripeStandIn, subscriptionIs } from './support/stripe.js';
-import { named, Wire } from './support/wire.js';
+import type { Wire } from './support/wire.js';
 
 t.setTimeout(300_000);
 
@@ -71,23 +71,17 @@ t.test(
   'INST-27 BILL-14: a tenant state that a webhook set on a killed instance remains in effect on the others',
   async (t) => {
     const stripe = await StripeStandIn.start(t);
-    const [one, two] = await pair(t, { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...stripe.env });
-    const at = ({ port }: Child, host: string): Wire => {
-      const wire = new Wire(port, named(host));
-      t.teardown(() => wire.close());
-      return wire;
-    };
-    const claimToken = (await signUp(at(one, BASE), 'anna')).text('claimToken');
-    const [here, there] = [at(one, `anna.${BASE}`), at(two, `anna.${BASE}`)];
-    const device = await claim(here, { claimToken });
+    const [one, two] = await pair(t, { ...MULTI, ...stripe.env });
+    const { wire: here, host, device } = await neighbour(t, one.port, 'anna');
+    const [apex, there] = [wireAt(t, one.port, BASE), wireAt(t, two.port, host)];
     const id = (await here.get('/service/status')).text('tenantId');
     const payer = payerOf(id);
     const writing = async (wire: Wire): Promise<string> => (await write(wire, device, newItem([device.id]))).outcome;
-    await mustDeliver(at(one, BASE), checkoutDone(payer, Date.now() - 10_000));
+    await mustDeliver(apex, checkoutDone(payer, Date.now() - 10_000));
     await until('paid, on both', async () => (await writing(here)) === '200' && (await writing(there)) === '200');
     const socket = await there.connect({ token: device.token });
     await socket.hello();
-    await mustDeliver(at(one, BASE), subscriptionIs('deleted', 'canceled', payer, Date.now()));
+    await mustDeliver(apex, subscriptionIs('deleted', 'canceled', payer, Date.now()));
     await one.end('SIGKILL');
     t.match(await socket.closed, { code: 1012, reason: 'payment required' });
     t.equal(await writing(there), '402 payment_required');

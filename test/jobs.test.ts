@@ -7,7 +7,7 @@ import { createPool } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
 import { edited, join, mustWrite, newItem, write } from './support/devices.js';
 import { Events, until } from './support/events.js';
-import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { poolOf, testDatabase, type WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
 
@@ -164,8 +164,7 @@ t.test('JOB-07: the purge of one device’s keys that does not advance fails, an
 
 async function pools(t: WithTeardown): Promise<{ url: string; turn: () => PostgresJobTurn }> {
   const { url } = await testDatabase(t);
-  const pool = createPool({ url, name: 'jobs test', onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
+  const pool = poolOf(t, url);
   return { url, turn: () => new PostgresJobTurn(pool, url) };
 }
 
@@ -217,8 +216,7 @@ t.test('JOB-03 JOB-04 JOB-05 JOB-06: the jobs empty deleted items, purge keys, c
   const clock = new TestClock();
   const scene = await Scene.start(t);
   const { wire, server, first } = scene;
-  const pool = createPool({ url: server.databaseUrl, name: 'jobs test', onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
+  const pool = poolOf(t, server.databaseUrl);
   const run = async (): Promise<Map<string, number>> => {
     const done = new Map<string, number>();
     const jobs = nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: 30 * DAY_MS });

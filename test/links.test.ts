@@ -6,12 +6,13 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { Links } from '../src/server/storage/links.js';
 import { readChanges } from '../src/server/storage/notification.js';
-import { frameBytes, JsonWriter, type ItemRow } from '../src/server/tenant/codec.js';
+import type { ItemRow } from '../src/server/tenant/codec.js';
 import { until } from './support/events.js';
 import {
   changeBytes,
   changesHead,
   COALESCE_MS,
+  framesOf,
   pair,
   rowsOf,
   subscribes,
@@ -29,9 +30,6 @@ interface Received {
   readonly versions: readonly number[];
   readonly frames: readonly string[];
 }
-
-const framesOf = (rows: readonly ItemRow[]): string[] =>
-  rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
 
 /** Links of an instance, what arrived over them, and in which blocks. */
 function linksOf(t: Test, folder: string, instanceId: string) {

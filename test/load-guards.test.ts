@@ -5,12 +5,11 @@ import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import t from 'tap';
-import { certifyDevice } from '../src/crypto/device.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { TenantAudit, sumOf } from '../src/load/audit.js';
 import { Channel } from '../src/load/channel.js';
 import { Coordinator } from '../src/load/coordinator.js';
-import { removeTenant, type FleetTenant } from '../src/load/fleet.js';
+import { removeTenant } from '../src/load/fleet.js';
 import { forEach } from '../src/protocol/for-each.js';
 import { Histogram } from '../src/load/histogram.js';
 import { Ledger, nowUs } from '../src/load/ledger.js';
@@ -23,11 +22,13 @@ import { withRetries, Refused } from '../src/load/target.js';
 import { LoadWorker } from '../src/load/worker.js';
 import { Writer } from '../src/load/writer.js';
 import { RELEASE } from '../src/root.js';
-import { newId } from './support/client.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-import { answering, load, hosted, opened, SECRET } from './support/load-program.js';
-import { listOfDevices, PLAN, testTenant, urlOf } from './support/load-plan.js';
+import { freePort } from './support/free-port.js';
+import { hosted } from './support/hosted.js';
+import { answering, load, SECRET } from './support/load-program.js';
+import { fleetTenant, listOfDevices, PLAN, testTenant, urlOf } from './support/load-plan.js';
+import { openFor } from './support/loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
 
@@ -61,7 +62,7 @@ t.test('LOAD-11: tenants of an earlier run of the same name stay, and the run do
 async function listening(t: WithTeardown): Promise<{ port: number; first: Promise<Socket> }> {
   const server = createServer();
   const first = new Promise<Socket>((resolve) => server.once('connection', resolve));
-  return { port: await opened(t, server), first };
+  return { port: await openFor(t, server), first };
 }
 
 t.test('LOAD-12: an order that is invalid, out of bounds or about foreign names ends the agent', async (t) => {
@@ -252,7 +253,7 @@ t.test('LOAD-12: the first order may be long, for example with 20,000 addresses'
 
 t.test('LOAD-14: a blob that differs from what was uploaded is a difference of the audit', async (t) => {
   const folder = await temporaryFolder(t);
-  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test', DATA_DIR: folder } });
+  const server = await hosted(t, { env: { DATA_DIR: folder } });
   const plan = { ...PLAN, url: urlOf(server), rate: 30, mix: { 'blob-put': 1, 'blob-get': 1 } };
   const access = { adminToken: ADMIN_TOKEN };
   const worker = await LoadWorker.open({ plan, share: SHARE, access, onTick: NOTHING });
@@ -315,14 +316,6 @@ t.test('LOAD-16: requests are repeated a bounded number of times', async (t) => 
   t.equal(asked.length, 2);
 });
 
-const tenantOf = (): FleetTenant => {
-  const { publicKey } = nodeSodium.boxKeyPair();
-  const masterKey = nodeSodium.random(32);
-  const id = newId();
-  const device = { id, token: 'token', publicKey, cert: certifyDevice(nodeSodium, masterKey, { id, publicKey }) };
-  return { host: 'a.sync.test', slug: 'a', masterKey, devices: [device], binId: 'inbox' };
-};
-
 t.test('LOAD-16: an audit repeats its requests, and does not count to the head one by one', async (t) => {
   let asked = 0;
   let headVersion = 0;
@@ -333,7 +326,7 @@ t.test('LOAD-16: an audit repeats its requests, and does not count to the head o
     );
   });
   const audited = () =>
-    new TenantAudit({ sodium: nodeSodium, target, tenant: tenantOf(), ledger: new Ledger(0), receivers: [] }).run();
+    new TenantAudit({ sodium: nodeSodium, target, tenant: fleetTenant(), ledger: new Ledger(0), receivers: [] }).run();
   t.equal((await audited()).faults, 0);
   t.equal(asked, 4);
   headVersion = Number.MAX_SAFE_INTEGER;
@@ -448,9 +441,7 @@ t.test('LOAD-18: the twelve words are printed before the server has them, and no
 t.test('LOAD-19: text that an agent sends cannot control a terminal', async (t) => {
   const program = await load(t, { ADMIN_TOKEN: '' });
   const { url } = await answering(t, (_, reply) => void reply.end('{}'));
-  const reserved = createServer();
-  const port = await opened(t, reserved);
-  await new Promise<void>((resolve) => void reserved.close(() => resolve()));
+  const port = await freePort();
   const args = ['--url', url, '--agents', '1', '--listen', `127.0.0.1:${port}`, '--name', 'evil'];
   const ended = program.run(...args);
   const evil = '\u001b[2J\u202egone';
@@ -499,7 +490,7 @@ t.test(
       const room = { blobRef: 'R.bin', url: `${store.url}/blobs/T/R.bin?X-Amz-Signature=0`, headers: {} };
       reply.end(JSON.stringify(request.url === '/api/items' ? { version: ++version } : room));
     });
-    const tenant = tenantOf();
+    const tenant = fleetTenant();
     const places = [{ tenant, ledger: new Ledger(0) }];
     const pool = new SealedPool([tenant], PLAN, 1);
     t.teardown(() => pool.end());

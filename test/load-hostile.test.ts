@@ -1,7 +1,6 @@
 /** What `service-load` does not do for servers, agents and coordinators that want more of it than a run. */
 import { connect, createServer, type Socket } from 'node:net';
 import t from 'tap';
-import { certifyDevice } from '../src/crypto/device.js';
 import { sealItem } from '../src/crypto/item.js';
 import { checkDeleteTag } from '../src/crypto/item-tag.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -20,18 +19,11 @@ import { LoadWorker } from '../src/load/worker.js';
 import { Writer } from '../src/load/writer.js';
 import { newId } from './support/client.js';
 import { until } from './support/events.js';
-import { answering, load, opened, SECRET } from './support/load-program.js';
-import { PLAN } from './support/load-plan.js';
+import { answering, load, SECRET } from './support/load-program.js';
+import { fleetTenant, PLAN } from './support/load-plan.js';
+import { openFor } from './support/loopback-server.js';
 
 const NOTHING = (): undefined => undefined;
-
-const tenantOf = (): FleetTenant => {
-  const { publicKey } = nodeSodium.boxKeyPair();
-  const masterKey = nodeSodium.random(32);
-  const id = newId();
-  const device = { id, token: 'token', publicKey, cert: certifyDevice(nodeSodium, masterKey, { id, publicKey }) };
-  return { host: undefined, slug: undefined, masterKey, devices: [device], binId: 'load-mine' };
-};
 
 /** An item as a server lists it. */
 function rowIn(tenant: FleetTenant, binId: string, version: number): ReturnType<typeof writeBody> & { id: string } {
@@ -42,7 +34,7 @@ function rowIn(tenant: FleetTenant, binId: string, version: number): ReturnType<
 }
 
 t.test('LOAD-21: no delete is signed for an item that a server only claims to be in the bin of the run', async (t) => {
-  const tenant = tenantOf();
+  const tenant = fleetTenant({ host: undefined, slug: undefined, binId: 'load-mine' });
   const [own, other] = [rowIn(tenant, 'load-mine', 1), rowIn(tenant, 'inbox', 2)];
   const unsigned = { ...rowIn(tenant, 'load-mine', 2), payloadEnc: { ...own.payloadEnc, sig: undefined } };
   for (const listed of [other, { ...other, binId: 'load-mine' }, unsigned]) {
@@ -98,7 +90,7 @@ t.test('LOAD-12: a phase that is ordered again ends the agent', async (t) => {
   const program = await load(t);
   const server = createServer();
   const first = new Promise<Socket>((resolve) => server.once('connection', resolve));
-  const port = await opened(t, server);
+  const port = await openFor(t, server);
   const url = 'http://127.0.0.1:9';
   const ended = program.call('agent', '--join', `127.0.0.1:${port}`, '--url', url, '--processes', '1');
   const heard: unknown[] = [];
@@ -161,7 +153,7 @@ t.test('LOAD-22: blobs are sent only to addresses, and with headers, that client
   const { target, url } = await answering(t, (request, reply) => {
     reply.end(JSON.stringify(request.url === '/api/items' ? { version: 1 } : { blobRef: 'R.bin', ...room }));
   });
-  const tenant = tenantOf();
+  const tenant = fleetTenant({ host: undefined, slug: undefined, binId: 'load-mine' });
   const pool = new SealedPool([tenant], PLAN, 1);
   t.teardown(() => pool.end());
   const put = async (named: object): Promise<unknown> => {

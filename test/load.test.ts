@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import fc from 'fast-check';
@@ -23,11 +22,11 @@ import { DOCS_FOLDER } from '../src/root.js';
 import { HOSTED_ROWS } from '../src/server/app/route-table.js';
 import { spawnCli } from './support/cli.js';
 import { newId } from './support/client.js';
-import { BASE, MULTI } from './support/hosted.js';
+import { BASE, hosted, MULTI, wireAt } from './support/hosted.js';
 import { deviceBody, PLAN, testTenant, urlOf } from './support/load-plan.js';
-import { hosted, load, PROGRAM, SECRET } from './support/load-program.js';
+import { load, PROGRAM, SECRET } from './support/load-program.js';
+import { openFor } from './support/loopback-server.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
-import { named, Wire } from './support/wire.js';
 
 const SMALL = ['--tenants', '2', '--devices', '3', '--hold', '0', '--warm-up', '0.5', '--seconds', '2', '--rate', '40'];
 
@@ -43,11 +42,9 @@ t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes 
   const made = await wire.ask('POST', path, { body, token });
   t.equal(made.outcome, '200', made.raw);
   const { tokens } = made.body as { tokens: string[] };
-  const tenant = new Wire(server.port, named('load-a.sync.test'));
-  t.teardown(() => tenant.close());
+  const tenant = server.at('load-a');
   const beside = await runServer(t, { env: MULTI, database: { url: server.databaseUrl } });
-  const there = new Wire(beside.port, named('load-a.sync.test'));
-  t.teardown(() => there.close());
+  const there = wireAt(t, beside.port, `load-a.${BASE}`);
   t.equal(tokens.length, devices.length);
   for (const [at, own] of tokens.entries()) {
     for (const instance of [tenant, there]) {
@@ -71,9 +68,7 @@ t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes 
   t.equal((await wire.ask('POST', path, { body: twice, token })).outcome, '400 validation');
   const low = { subdomain: 'load-b', devices: [{ ...deviceBody(), pubkey: 'A'.repeat(43) }] };
   t.equal((await wire.ask('POST', path, { body: low, token })).outcome, '400 validation');
-  const apex = new Wire(server.port, named('sync.test'));
-  t.teardown(() => apex.close());
-  t.equal((await apex.post('/signup', { email: 'me@example.com', subdomain: 'load-real' })).outcome, '200');
+  t.equal((await server.apex.post('/signup', { email: 'me@example.com', subdomain: 'load-real' })).outcome, '200');
   const listed = await wire.ask('GET', path, { token });
   t.match(listed.body, { tenants: [{ slug: 'load-a' }] });
   t.equal((listed.body as { tenants: unknown[] }).tenants.length, 1, 'a tenant that was signed up is not listed');
@@ -307,16 +302,13 @@ t.test('LOAD-06 LOAD-09: a socket reconnects no earlier than it may, and is time
   const hellos: { at: number; since: number }[] = [];
   const http = createServer();
   const sockets = new WebSocketServer({ server: http });
-  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    for (const client of sockets.clients) client.terminate();
-    http.close();
-  });
+  const port = await openFor(t, http);
+  t.teardown(() => sockets.clients.forEach((client) => client.terminate()));
   const meter = new Meter();
   const ledger = new Ledger(0);
   const late = newId();
   ledger.begin(late, 1, nowUs() - 5_000_000);
-  const target = new Target(`http://127.0.0.1:${(http.address() as AddressInfo).port}`, { connections: 1, from: [] });
+  const target = new Target(`http://127.0.0.1:${port}`, { connections: 1, from: [] });
   const device = { id: newId(), token: 'token', publicKey: new Uint8Array(32), cert: new Uint8Array(32) };
   const tenant = { host: 'a.sync.test', slug: 'a', masterKey: new Uint8Array(32), devices: [device], binId: 'inbox' };
   const receiver = new Receiver({ target, meter, ledger, tenant, device, measured: () => true, pushes: () => true });

@@ -1,7 +1,5 @@
 /** The companion's commands for a person: pair, unpair and status, and their messages when something is wrong. */
-import { once } from 'node:events';
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import t from 'tap';
 import type { JoinApproval } from '../src/sdk/pairing.js';
@@ -10,6 +8,7 @@ import type { Answers } from './support/answers.js';
 import { next, wiretap, world, refusal, type World } from './support/client-world.js';
 import { newIdentity } from './support/client.js';
 import { ShiftedClock } from './support/clock.js';
+import { freePort } from './support/free-port.js';
 import { desk, pairingOf, saveIdentity, type Desk } from './support/mcp-desk.js';
 import { temporaryFolder } from './support/postgres.js';
 
@@ -34,14 +33,7 @@ async function paired(scene: World, on: Desk, extra: readonly string[] = []): Pr
 }
 
 /** An address where nothing listens. */
-async function nowhere(): Promise<string> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return `http://127.0.0.1:${port}`;
-}
+const nowhere = async (): Promise<string> => `http://127.0.0.1:${await freePort()}`;
 
 const count = ({ tap }: Desk, path: string): number => tap.calls.filter((call) => call.path === path).length;
 const ids = async (scene: World): Promise<string[]> =>

@@ -1,13 +1,13 @@
 /** The metrics that Prometheus reads. */
 import { Server as HttpServer } from 'node:http';
 import { createServer, Server } from 'node:net';
-import { once } from 'node:events';
 import t from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { Metrics } from '../src/server/ops/metrics.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
 import { until } from './support/events.js';
 import { freePort } from './support/free-port.js';
+import { openFor } from './support/loopback-server.js';
 import { runServer } from './support/server.js';
 
 /** A sample's value; labels as they are written. */
@@ -122,13 +122,10 @@ t.test('METRIC-06: an error of the metrics port after the start is reported, and
   t.same(faults, [fault]);
   t.equal((await fetch(`http://127.0.0.1:${port}/metrics`)).status, 200, 'metrics are still served');
   await close();
-  const busy = createServer().listen(0, '127.0.0.1');
-  await once(busy, 'listening');
-  const taken = (busy.address() as { port: number }).port;
+  const taken = await openFor(t, createServer());
   await t.rejects(new Metrics({ host: '127.0.0.1', port: taken, version: '1', onFault: () => undefined }).listen(), {
     code: 'EADDRINUSE',
   });
-  busy.close();
 });
 
 t.test('METRIC-02: write to push is measured when frames are handed to sockets, and only then', async (t) => {

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
 import { extract, pack } from 'tar-stream';
@@ -10,8 +11,7 @@ import { ulid } from 'ulid';
 import { readObjectList, verifyArchive, writeArchive } from '../src/server/admin/backup/archive.js';
 import { compareObjects, ObjectLedger, sameChecksum } from '../src/server/admin/backup/compare.js';
 import type { ListedObject, Manifest } from '../src/server/admin/backup/manifest.js';
-import { createPool } from '../src/server/storage/database.js';
-import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { poolOf, temporaryFolder, testDatabase } from './support/postgres.js';
 
 const nothing = (): void => undefined;
 const TENANT = ulid();
@@ -52,11 +52,7 @@ async function changed(t: Test, file: string, change: (entries: Entries) => void
   const entries: Entries = new Map();
   const from = extract();
   const reading = pipeline(createReadStream(file), createGunzip(), from);
-  for await (const entry of from) {
-    const chunks: Buffer[] = [];
-    for await (const chunk of entry) chunks.push(chunk as Buffer);
-    entries.set(entry.header.name, Buffer.concat(chunks));
-  }
+  for await (const entry of from) entries.set(entry.header.name, await buffer(entry));
   await reading;
   change(entries);
   const other = join(await temporaryFolder(t), 'changed.tar.gz');
@@ -155,8 +151,7 @@ t.test('BACKUP-14: a list of 100,000 objects is written and compared piece by pi
   }
   t.equal(next, count);
   const { url } = await testDatabase(t);
-  const pool = createPool({ url, name: 'object list test', onIdleError: nothing });
-  t.teardown(() => pool.end());
+  const pool = poolOf(t, url);
   const ledger = await ObjectLedger.open(pool);
   t.teardown(() => ledger.close());
   // The bucket has 5,000 objects more, and object 10 has other bytes.

@@ -3,13 +3,13 @@ import { createHash, randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
 import { Reaper, type Comparison } from '../src/server/blobs/reaper.js';
-import { createPool } from '../src/server/storage/database.js';
 import { blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { ShiftedClock } from './support/clock.js';
 import { writeBody } from './support/devices.js';
 import { newServiceAccount } from './support/gcs-server.js';
 import { gcsBucket, s3Bucket, type BucketUnderTest } from './support/object-stores.js';
+import { poolOf } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { SHAPES } from './support/wire.js';
 
@@ -112,8 +112,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       const { wire, first, server } = scene;
       const store = bucket.open({ prefix: PREFIX });
       const clock = new ShiftedClock();
-      const pool = createPool({ url: server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
-      t.teardown(() => pool.end());
+      const pool = poolOf(t, server.databaseUrl);
       const reaper = new Reaper(store, pool, clock);
       const night = async (): Promise<Comparison> => {
         const never = new AbortController().signal;

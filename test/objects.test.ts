@@ -1,9 +1,10 @@
 /** The rules of every store: the local one behind a server, S3 on a real gateway, Google's on a strict stand-in. */
 import { createHash, randomBytes } from 'node:crypto';
+import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
-import type { ObjectName, ObjectStore, SignedRequest, StoredObject } from '../src/server/blobs/ports.js';
+import type { ObjectName, ObjectStore, SignedRequest } from '../src/server/blobs/ports.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { exchange, type Answer } from './support/exchange.js';
 import { newServiceAccount } from './support/gcs-server.js';
@@ -11,31 +12,20 @@ import {
   fiveMinutes,
   gcsBucket,
   grantFor,
+  listed,
+  newName,
   s3Bucket,
   upload,
   type BucketUnderTest,
   servedLocally,
 } from './support/object-stores.js';
 
-/** A new name in the folder of a tenant. */
-const nameFor = (tenantId: string): ObjectName => ({ tenantId, ref: `${ulid()}.bin` });
-const newName = (): ObjectName => nameFor(ulid());
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
 const MINUTE_MS = 60_000;
 
 type NewBucket = (t: Test) => Promise<BucketUnderTest>;
 
-async function listed(store: ObjectStore): Promise<StoredObject[]> {
-  const found: StoredObject[] = [];
-  for await (const page of store.list()) found.push(...page);
-  return found;
-}
-
-async function bytesOf(store: ObjectStore, name: ObjectName): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of await store.read(name)) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks);
-}
+const bytesOf = async (store: ObjectStore, name: ObjectName): Promise<Buffer> => buffer(await store.read(name));
 
 /** The error that a call rejects with. Throws where it does not reject. */
 async function refusalOf(call: Promise<unknown>): Promise<unknown> {
@@ -65,7 +55,7 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
       const { store, origin, tenantId } = await newStore(t);
       for (const size of [1, 65_552, 3_000_001]) {
         const body = randomBytes(size);
-        const name = nameFor(tenantId);
+        const name = newName(tenantId);
         await upload(store, name, body, origin);
         const { url, headers } = await store.signDownload(name, fiveMinutes(), origin);
         const whole = await exchange(url, { method: 'GET', headers });
@@ -84,7 +74,7 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
   t.test('OBJ-02: an upload URL admits nothing but its own bytes, type, object and method', async (t) => {
     const { store, origin, tenantId } = await newStore(t);
     const body = randomBytes(1000);
-    const name = nameFor(tenantId);
+    const name = newName(tenantId);
     const { url, headers } = await store.signUpload(name, grantFor(body), origin);
     const put = (more: Record<string, string>, sent = body, to = url): Promise<Answer> =>
       exchange(to, { method: 'PUT', headers: { ...headers, ...more }, body: sent });
@@ -115,7 +105,7 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
   t.test('OBJ-03: an upload URL is valid for one upload: the existing object stays', async (t) => {
     const { store, origin, tenantId } = await newStore(t);
     const [first, second] = [randomBytes(500), randomBytes(500)];
-    const name = nameFor(tenantId);
+    const name = newName(tenantId);
     const { url, headers } = await store.signUpload(name, grantFor(first), origin);
     t.equal((await exchange(url, { method: 'PUT', headers, body: first })).status, 200);
     t.equal((await exchange(url, { method: 'PUT', headers, body: second })).status, store.kind === 'local' ? 403 : 412);
@@ -124,7 +114,7 @@ function everyStore(t: Test, newStore: (t: Test) => Promise<AnyStore>): void {
 
   t.test('OBJ-06: the server sees size and time of a complete object, and nothing of an absent one', async (t) => {
     const { store, origin, tenantId } = await newStore(t);
-    const name = nameFor(tenantId);
+    const name = newName(tenantId);
     t.equal(await store.head(name), undefined);
     await store.remove(name);
     t.match(await refusalOf(store.read(name)), { error: 'blob_not_found' });

@@ -1,28 +1,15 @@
 /** The actions of an operator. */
 import { createHash } from 'node:crypto';
 import t from 'tap';
-import { createPool } from '../src/server/storage/database.js';
 import { OperatorStore } from '../src/server/admin/store.js';
 import { HostingStore } from '../src/server/hosting/store.js';
 import { claim, edited, mustWrite, newCode, newItem, write } from './support/devices.js';
-import { until } from './support/events.js';
-import type { WithTeardown } from './support/postgres.js';
+import { untilIs } from './support/events.js';
+import { hosted, signUp } from './support/hosted.js';
+import { poolOf, type WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
-import { runServer, type Running } from './support/server.js';
-import { named, Wire } from './support/wire.js';
-
-function poolOf(t: WithTeardown, url: string): ReturnType<typeof createPool> {
-  const pool = createPool({ url, name: 'operator', onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
-  return pool;
-}
 
 const operator = (t: WithTeardown, url: string): OperatorStore => new OperatorStore(poolOf(t, url));
-
-/** Asks until the answer is the wanted one: instances hear of the operator within seconds. */
-async function answers(ask: () => Promise<string>, wanted: string): Promise<void> {
-  await until(wanted, async () => (await ask()) === wanted);
-}
 
 t.test('OPER-01 OPER-02: a suspended tenant can read, an inactive one is 402, an active one is served', async (t) => {
   const scene = await Scene.start(t);
@@ -32,41 +19,28 @@ t.test('OPER-01 OPER-02: a suspended tenant can read, an inactive one is 402, an
   const writing = async (): Promise<string> => (await write(wire, scene.first, scene.item())).outcome;
   const reading = async (): Promise<string> => (await wire.get('/items?since=0', scene.as('a'))).outcome;
   t.equal(await store.setState(server.tenantId, 'suspended'), 'ok');
-  await answers(writing, '403 tenant_suspended');
+  await untilIs(writing, '403 tenant_suspended');
   t.equal(await reading(), '200', 'reads are served');
   t.equal((await wire.delete(`/items/${item.id}`, scene.as('a'))).outcome, '403 tenant_suspended');
   t.equal((await wire.post('/bins', { id: 'new' }, scene.as('a'))).outcome, '403 tenant_suspended');
   t.equal((await wire.get('/devices', scene.as('a'))).status, 200);
   t.equal(await store.setState(server.tenantId, 'inactive'), 'ok');
-  await answers(reading, '402 payment_required');
+  await untilIs(reading, '402 payment_required');
   t.equal((await wire.get('/me', scene.as('a'))).status, 200);
   t.equal((await wire.get('/service/status')).status, 200);
   t.equal(await store.setState(server.tenantId, 'active'), 'ok');
-  await answers(writing, '200');
+  await untilIs(writing, '200');
   t.equal(await store.setState('nobody', 'active'), 'tenant_not_found');
 });
-
-async function hosted(t: WithTeardown): Promise<{ server: Running; at: (slug: string) => Wire }> {
-  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
-  const wires: Wire[] = [];
-  t.teardown(() => wires.forEach((wire) => wire.close()));
-  const at = (slug: string): Wire => {
-    const wire = new Wire(server.port, named(slug === '' ? 'sync.test' : `${slug}.sync.test`));
-    wires.push(wire);
-    return wire;
-  };
-  return { server, at };
-}
 
 t.test(
   'OPER-03 OPER-04 OPER-07: tenants are listed, given another claim token, and deleted with all their rows',
   async (t) => {
-    const { server, at } = await hosted(t);
+    const server = await hosted(t);
+    const { at } = server;
     const store = operator(t, server.databaseUrl);
-    const signUp = async (subdomain: string): Promise<string> =>
-      (await at('').post('/signup', { email: `${subdomain}@example.com`, subdomain })).text('claimToken');
-    const lost = await signUp('anna');
-    await signUp('berta');
+    const lost = (await signUp(server.apex, 'anna')).text('claimToken');
+    await signUp(server.apex, 'berta');
     const anna = await store.tenantOf('anna');
     if (anna === undefined) throw new Error('no tenant');
     t.equal(await store.renewClaimToken(anna, createHash('sha256').update('another-token-of-anna').digest()), 'ok');
@@ -100,7 +74,7 @@ t.test(
     t.equal(await remove(), 'gone');
     t.equal(await remove(), 'tenant_not_found');
     await socket.closed;
-    await answers(async () => (await at('anna').get('/service/status')).outcome, '404 tenant_not_found');
+    await untilIs(async () => (await at('anna').get('/service/status')).outcome, '404 tenant_not_found');
     // The names' history, and the tenants whose blobs are still to be removed.
     const journals = ['host_changes', 'gone_tenants'];
     const tables = await server.sql(
@@ -115,7 +89,7 @@ t.test(
         0,
         String(name),
       );
-    t.ok(await signUp('anna'), 'the name is free');
+    t.equal((await signUp(server.apex, 'anna')).status, 200, 'the name is free');
   },
 );
 
@@ -135,7 +109,7 @@ t.test('OPER-06: a new epoch resets every device, on a running server', async (t
   const before = (await scene.wire.get('/service/status')).text('epoch');
   const epoch = await operator(t, scene.server.databaseUrl).newEpoch();
   t.not(epoch, before);
-  await answers(async () => {
+  await untilIs(async () => {
     const reply = await scene.wire.get('/items?since=1', scene.as('a'));
     return String(reply.at('epoch'));
   }, epoch);

@@ -1,10 +1,10 @@
 /** Which devices hold a socket on any instance (src/server/storage/presence.ts). */
 import t from 'tap';
-import { createPool } from '../src/server/storage/database.js';
 import { Presence } from '../src/server/storage/presence.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
 import { pair, watched, type Instance } from './support/feeds.js';
+import { poolOf } from './support/postgres.js';
 
 /** Whether it writes this instance's devices, rather than reads those of the others. */
 const isWrite = (text: string): boolean => text.includes('INSERT INTO presence');
@@ -176,8 +176,7 @@ t.test('STAT-10: a reconnect storm is written in parts, each device as it is at 
 });
 
 t.test('ERR-14: while the database is down, a query of the online devices is unavailable, not a fault', async (t) => {
-  const pool = createPool({ url: 'postgres://nobody@127.0.0.1:1/none', name: 'away', onIdleError: () => undefined });
-  t.teardown(() => pool.end());
+  const pool = poolOf(t, 'postgres://nobody@127.0.0.1:1/none');
   const presence = new Presence({
     ...{ instanceId: 'a', pool, clock: new TestClock() },
     local: () => new Set(['here']),

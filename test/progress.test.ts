@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { createGunzip, gunzipSync } from 'node:zlib';
 import t from 'tap';
 import { writeArchive, verifyArchive } from '../src/server/admin/backup/archive.js';
@@ -85,12 +86,6 @@ async function* pieces(bytes: Buffer, size: number): AsyncGenerator<Buffer> {
   for (let at = 0; at < bytes.length; at += size) yield await Promise.resolve(bytes.subarray(at, at + size));
 }
 
-async function gathered(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
-  const all: Uint8Array[] = [];
-  for await (const chunk of chunks) all.push(chunk);
-  return Buffer.concat(all);
-}
-
 t.test('BACKUP-15: each block is compressed as far as that helps, and the whole is one gzip file', async (t) => {
   const noise = randomBytes(3_000_000);
   const digits = Buffer.from(randomBytes(1_500_000).toString('hex'));
@@ -103,7 +98,7 @@ t.test('BACKUP-15: each block is compressed as far as that helps, and the whole 
     [Buffer.alloc(0), 0, 1],
     [Buffer.from('x'), 0, 100],
   ] as const) {
-    const packed = await gathered(gzipBlocks(pieces(bytes, 70_001)));
+    const packed = await buffer(gzipBlocks(pieces(bytes, 70_001)));
     if (bytes.length > 0) {
       t.ok(gunzipSync(packed).equals(bytes), `${bytes.length} bytes are unpacked unchanged`);
       const share = packed.length / bytes.length;
@@ -137,6 +132,6 @@ t.test('BACKUP-15 OPER-26: blobs are stored uncompressed, and their progress is 
   const manifest = await verifyArchive(file, (done) => void (read = done));
   t.equal(read, (await stat(file)).size);
   t.equal(manifest.blobs?.[0]?.bytes, blob.length);
-  const streamed = await gathered(createReadStream(file).pipe(createGunzip()));
+  const streamed = await buffer(createReadStream(file).pipe(createGunzip()));
   t.ok(streamed.includes(blob.subarray(0, 1_000)) && streamed.equals(gunzipSync(await readFile(file))));
 });

@@ -20,11 +20,11 @@ import {
   writeBody,
 } from './support/devices.js';
 import { Documented } from './support/documented.js';
-import { billed, tenantOf } from './support/hosted.js';
+import { billed, hosted, tenantOf } from './support/hosted.js';
 import { Scene } from './support/scene.js';
-import { ADMIN_TOKEN, databaseDown, runServer } from './support/server.js';
+import { ADMIN_TOKEN, databaseDown } from './support/server.js';
 import { checkoutDone, deliver } from './support/stripe.js';
-import { camel, named, SHAPES, spelled, Wire, type Ask, type Reply, type Shape } from './support/wire.js';
+import { camel, SHAPES, spelled, type Ask, type Reply, type Shape } from './support/wire.js';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -266,9 +266,9 @@ async function passwordAndRecovery(driver: Driver, seed: Uint8Array): Promise<vo
 }
 
 /** The replies that only multi mode gives, on a server of its own. */
-async function hosted(driver: Driver): Promise<void> {
-  const server = await runServer(driver.t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
-  const apex = new Wire(server.port, named('sync.test'));
+async function multiMode(driver: Driver): Promise<void> {
+  const server = await hosted(driver.t);
+  const { apex } = server;
   const { shape } = driver;
   const body = { email: 'me@example.com', subdomain: 'anna' };
   driver.sent('POST', '/signup', body);
@@ -292,7 +292,6 @@ async function hosted(driver: Driver): Promise<void> {
   driver.check('GET', test, 200, await server.wire.get(test, operator));
   driver.check('DELETE', `${test}/load-a`, 200, await server.wire.ask('DELETE', `${test}/load-a`, operator));
   driver.check('DELETE', `${test}/load-a`, 404, await server.wire.ask('DELETE', `${test}/load-a`, operator));
-  apex.close();
   const paid = await billed(driver.t);
   const token = /return=([\w-]+)/;
   const signedUp = await paid.apex.post('/signup', { ...body, subdomain: 'clara' }, { shape });
@@ -353,7 +352,7 @@ for (const shape of SHAPES) {
     await binsAndDevices(driver);
     await pairing(driver);
     await passwordAndRecovery(driver, seed);
-    await hosted(driver);
+    await multiMode(driver);
     const restore = await databaseDown(scene.server.databaseUrl);
     await driver.ask('GET', '/service/status', 503);
     await driver.ask('GET', '/password/exists', 503);

@@ -2,18 +2,8 @@
 import t from 'tap';
 import { randomInt } from 'node:crypto';
 import { ShiftedClock } from './support/clock.js';
-import {
-  claim,
-  edited,
-  join,
-  mustWrite,
-  newItem,
-  writeBody,
-  type TestDevice,
-  type TestItem,
-} from './support/devices.js';
+import { edited, join, mustWrite, newItem, writeBody, type TestDevice, type TestItem } from './support/devices.js';
 import { inLongRun } from './support/long.js';
-import { runServer, type Running } from './support/server.js';
 import {
   changesOf,
   difference,
@@ -28,22 +18,7 @@ import {
   type Acked,
 } from './support/stream.js';
 import { SHAPES, spelled, type Json, type Wire } from './support/wire.js';
-import type { WithTeardown } from './support/postgres.js';
-
-interface World {
-  readonly server: Running;
-  readonly wire: Wire;
-  readonly writer: TestDevice;
-  readonly reader: TestDevice;
-  readonly all: string[];
-}
-
-async function world(t: WithTeardown, options: Parameters<typeof runServer>[1] = {}): Promise<World> {
-  const server = await runServer(t, options);
-  const writer = await claim(server.wire);
-  const reader = await join(server.wire, writer, { name: 'reader' });
-  return { server, wire: server.wire, writer, reader, all: [writer.id, reader.id] };
-}
+import { world } from './support/two-devices.js';
 
 /** Makes a long history quickly: writes the items in batches of 100. */
 async function fill(wire: Wire, device: TestDevice, items: readonly TestItem[]): Promise<void> {
@@ -77,7 +52,7 @@ const caughtUpOf = (frames: readonly Json[]): Json => frames.at(-1) ?? {};
 t.setTimeout(600_000);
 
 t.test('replay of a history with every kind of change', async (t) => {
-  const { server, wire, writer, reader, all } = await world(t);
+  const { server, wire, first: writer, second: reader, all } = await world(t);
   const mine = { token: writer.token, shape: 'a' } as const;
   await wire.post('/bins', { id: 'other' }, mine);
   const [kept, replaced, moved, removed, purged] = range(1, 5).map(() => newItem(all)) as [
@@ -190,7 +165,7 @@ t.test('replay of a history with every kind of change', async (t) => {
 
 t.test('replay with concurrent writers', async (t) => {
   const clock = new ShiftedClock();
-  const { wire, writer, reader, all } = await world(t, { clock });
+  const { wire, first: writer, second: reader, all } = await world(t, { clock });
   const third = await join(wire, writer, { name: 'third' });
   const writers = { wires: [wire], devices: [writer, third], writers: 8, sealFor: [...all, third.id] };
   const acked: Acked[] = [];

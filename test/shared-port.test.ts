@@ -1,6 +1,5 @@
 /** INSTANCES=n: several processes on one port. */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join as pathOf } from 'node:path';
@@ -11,7 +10,9 @@ import { EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
 import { Instance, KILL_AFTER_MS } from '../src/server/app/instances.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
+import { openFor } from './support/loopback-server.js';
 import { temporaryFolder } from './support/postgres.js';
+import { exists } from './support/processes.js';
 import { runSql, spawnServer, type Child } from './support/server.js';
 import { Wire, type Socket } from './support/wire.js';
 
@@ -24,15 +25,6 @@ async function childrenOf(pid: number): Promise<number[]> {
   );
   return mine.filter(({ line }) => line.includes('--instance')).map(({ child }) => child);
 }
-
-const alive = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-};
 
 const up = async (url: string): Promise<number> =>
   Number(
@@ -134,7 +126,7 @@ t.test('INST-19 INST-20 INST-21: two instances on one port; a killed one is repl
   );
   const last = await childrenOf(parent);
   t.equal(await server.end('SIGTERM'), 0);
-  t.same(last.filter(alive), [], 'no instance is left');
+  t.same(last.filter(exists), [], 'no instance is left');
   t.same(await readdir(temporary), [], 'the folder of the links is removed');
 });
 
@@ -149,20 +141,17 @@ t.test('INST-21: instances end with the embedded database on SIGTERM, and when t
   }
   const pids = await childrenOf(server.process.pid ?? 0);
   t.equal(await server.end('SIGTERM'), 0);
-  t.same(pids.filter(alive), []);
+  t.same(pids.filter(exists), []);
   const temporary = await temporaryFolder(t);
   const again = await spawnServer(t, { env: { INSTANCES: '2', TMPDIR: temporary } });
   const orphans = await childrenOf(again.process.pid ?? 0);
   await again.end('SIGKILL');
-  await until('instances without a parent end by themselves', () => !orphans.some(alive));
+  await until('instances without a parent end by themselves', () => !orphans.some(exists));
   t.same(await readdir(temporary), [], 'INST-59: the folder of the links is removed');
 });
 
 t.test('INST-22: the start fails on a port that a foreign process holds, with one instance and with two', async (t) => {
-  const stranger = createServer().listen(0, '127.0.0.1');
-  await once(stranger, 'listening');
-  t.teardown(() => stranger.close());
-  const { port } = stranger.address() as { port: number };
+  const port = await openFor(t, createServer());
   for (const INSTANCES of ['1', '2'])
     await t.rejects(spawnServer(t, { env: { INSTANCES, PORT: String(port) } }), /in use|before it listened/);
 });

@@ -2,13 +2,14 @@
 import t, { type Test } from 'tap';
 import { NoticeMac, partsNotices, type Notice } from '../src/server/storage/notice.js';
 import { SET_PARTS, TenantSet } from '../src/server/storage/subscriptions.js';
-import { type ItemRow, frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
+import type { ItemRow } from '../src/server/tenant/codec.js';
 import { Events, until } from './support/events.js';
 import {
   beatBack,
   changeBytes,
   changesHead,
   COALESCE_MS,
+  framesOf,
   listeners,
   NOTICE_KEY,
   notifyChanges,
@@ -46,9 +47,6 @@ async function acquainted(...all: readonly Instance[]): Promise<void> {
   for (const { hints } of all) hints.all.length = 0;
 }
 
-const frames = (rows: readonly ItemRow[]): string[] =>
-  rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
-
 t.test('INST-40: an instance with a socket is notified of the change itself, one without is not', async (t) => {
   const { a, b, instance } = await pair(t);
   const c = instance('c');
@@ -62,7 +60,7 @@ t.test('INST-40: an instance with a socket is notified of the change itself, one
   await b.changes.until(1);
   const [tenantId, generation, carried] = b.changes.all[0] ?? [];
   t.strictSame([tenantId, generation, carried?.summary], ['tenant', 1, { version: 3, itemCount: 3, versionSum: 9 }]);
-  t.strictSame(frames(carried?.rows ?? []), frames(rows), 'the rows are those that were published');
+  t.strictSame(framesOf(carried?.rows ?? []), framesOf(rows), 'the rows are those that were published');
   t.strictSame(
     carried?.rows.map(({ version, changedBy }) => [version, changedBy]),
     rows.map(({ version, changedBy }) => [version, changedBy]),

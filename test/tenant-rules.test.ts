@@ -8,13 +8,11 @@ import { type ItemRow, rowText as rowTextOfBytes } from '../src/server/tenant/co
 import { frameText, rowText } from './support/item-text.js';
 import { RecentFrames, RECENT_BYTES, RECENT_ROWS, FrameRing } from '../src/server/tenant/deliver.js';
 import { step } from '../src/server/tenant/step.js';
-import { blob, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
+import { blob, BOTH, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
 import { itemOf, rowOf } from './support/rows.js';
-import { EPOCH, TENANT, World, type Asked } from './support/world.js';
+import { EPOCH, errorOf, TENANT, World, type Asked } from './support/world.js';
 
-const BOTH = [deviceId(1), deviceId(2)];
 const detail = ({ error }: Asked): unknown => (error as ServiceError | undefined)?.details?.['path'];
-const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
 
 /** Device 1 requests a write in a world in which device 3 is revoked. */
 function judged(write: Partial<ItemWrite>): { asked: Asked; world: World } {

@@ -3,14 +3,20 @@ import t from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
 import type { PairRequest } from '../src/server/tenant/ports.js';
 import { plainFrame } from '../src/server/tenant/replay.js';
-import { BIN, blob, deviceId, inline, itemId, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
-import { openBin, TENANT, World, type Asked, type OpenSocket } from './support/world.js';
-
-const BOTH = [deviceId(1), deviceId(2)];
-const text = (n: number) =>
-  writeOf({ id: itemId(n), ts: TS + n, text: `text ${n}`, inline: inline(`text ${n}`, BOTH) });
-const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
-const by = (device: number) => ({ tenantId: TENANT, deviceId: deviceId(device) });
+import {
+  BIN,
+  blob,
+  BOTH,
+  deviceId,
+  inline,
+  itemId,
+  OTHER_BIN,
+  sig,
+  textWrite,
+  writeChange,
+  writeOf,
+} from './support/changes.js';
+import { by, errorOf, openBin, World, type OpenSocket } from './support/world.js';
 
 t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: a join is announced; a revocation closes sockets and admits none', (t) => {
   const world = new World();
@@ -44,11 +50,11 @@ t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: a join is announced; a revocation close
   );
   t.equal(mine.witness.closedWith, null);
   t.equal(
-    errorOf(world.write(text(1), 2)),
+    errorOf(world.write(textWrite(1), 2)),
     'device_revoked',
     'a revoked device does not learn whether the write is stored',
   );
-  t.equal(errorOf(world.write(text(1), 9)), 'bad_token');
+  t.equal(errorOf(world.write(textWrite(1), 9)), 'bad_token');
   world.changeTenant((generation) => Object.assign(world.devices[2] ?? {}, { tokenEpoch: generation }));
   world.compare();
   world.drainOperations();
@@ -66,7 +72,7 @@ t.test('BIN-17: a changed bin is announced once, a closing one when it is delete
   world.changeTenant((generation) => (world.bins = [openBin(BIN), { ...openBin('new', generation), open: false }]));
   world.compare();
   world.drainOperations();
-  const closing = world.write({ ...text(1), binId: 'new' });
+  const closing = world.write({ ...textWrite(1), binId: 'new' });
   t.equal(closing.replies, 0, 'the commit may recognise it as a retry');
   world.commitAll();
   t.equal(errorOf(closing), 'bin_not_found');
@@ -84,14 +90,14 @@ t.test('BIN-17: a changed bin is announced once, a closing one when it is delete
 
 t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches each socket of its device once, in any phase', (t) => {
   const before = (world: World): void => {
-    for (let n = 1; n <= 3; n++) world.remote(writeChange(text(n), by(2)));
+    for (let n = 1; n <= 3; n++) world.remote(writeChange(textWrite(n), by(2)));
   };
   const world = new World({ before });
   const live = world.connect(1);
   const other = world.connect(2);
   const behind = world.connect(1);
   behind.witness.stalled = true;
-  world.write(text(4), 2);
+  world.write(textWrite(4), 2);
   world.commitAll();
   const greeting = world.enter(1);
   world.hello(greeting);
@@ -152,10 +158,10 @@ t.test('what changes while the tenant is being read is read once more afterwards
 
 t.test('INST-08 INST-11: a write that was checked against outdated devices is checked again', (t) => {
   const world = new World();
-  const lacking = world.write(text(1));
+  const lacking = world.write(textWrite(1));
   const blobOnly = world.write(writeOf({ id: itemId(2), inline: null, blob: blob('ref', BOTH) }));
   world.join();
-  const complete = world.write({ ...text(3), inline: inline('text 3', [...BOTH, deviceId(3)]) });
+  const complete = world.write({ ...textWrite(3), inline: inline('text 3', [...BOTH, deviceId(3)]) });
   world.commitAll();
   t.strictSame(
     [lacking, blobOnly, complete].map(({ replies }) => replies),
@@ -175,7 +181,7 @@ t.test('INST-08 INST-11: a write that was checked against outdated devices is ch
 
 t.test('a change that is stale again and again is answered with unavailable after six tries', (t) => {
   const world = new World();
-  const asked = world.write(text(1));
+  const asked = world.write(textWrite(1));
   let rounds = 0;
   for (; asked.replies === 0 && rounds < 50; rounds++) {
     world.changeTenant(() => undefined);
@@ -190,7 +196,7 @@ t.test('a change that is stale again and again is answered with unavailable afte
 
 t.test('RETRY-08 RETRY-09 RETRY-11: the same write again succeeds after a join, a revocation, a suspension', (t) => {
   const world = new World();
-  world.write(text(1));
+  world.write(textWrite(1));
   world.commitAll();
   const changes = [
     () => world.join(),
@@ -200,7 +206,7 @@ t.test('RETRY-08 RETRY-09 RETRY-11: the same write again succeeds after a join, 
   for (const change of changes) {
     change();
     // Also with `ifVersion: 0`, as our clients send it: a write that is not recognised would be refused.
-    for (const write of [text(1), { ...text(1), ifVersion: 0 }]) {
+    for (const write of [textWrite(1), { ...textWrite(1), ifVersion: 0 }]) {
       const again = world.write(write);
       world.settle();
       t.equal(again.version, 1);
@@ -217,10 +223,10 @@ t.test('a suspended, inactive or pending tenant refuses writes, moves and delete
     ['pending', 'payment_required'],
   ] as const) {
     const world = new World();
-    world.write(text(1));
+    world.write(textWrite(1));
     world.commitAll();
     world.changeTenant(() => (world.standing = standing));
-    world.write(text(2));
+    world.write(textWrite(2));
     world.request({ kind: 'delete', id: itemId(1), sig: null, deviceId: deviceId(1) });
     world.request({ kind: 'move', id: itemId(1), binId: OTHER_BIN, version: 1, sig: sig('x'), deviceId: deviceId(1) });
     world.settle();

@@ -1,26 +1,30 @@
 /** The tenant's rules one by one: messages in, effects out (src/server/tenant/step.ts). */
 import t from 'tap';
-import type { ServiceError } from '../src/protocol/errors.js';
 import { BURST_BYTES } from '../src/server/tenant/deliver.js';
 import { step } from '../src/server/tenant/step.js';
 import type { Effect, Message } from '../src/server/tenant/messages.js';
-import { deviceId, inline, itemId, master, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
-import { TENANT, World, type Asked } from './support/world.js';
-
-const BOTH = [deviceId(1), deviceId(2)];
-const text = (n: number, label = `text ${n}`) =>
-  writeOf({ id: itemId(n), ts: TS + n, text: label, inline: inline(label, BOTH) });
-const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
-const by = (device: number) => ({ tenantId: TENANT, deviceId: deviceId(device) });
+import {
+  BOTH,
+  deviceId,
+  inline,
+  itemId,
+  master,
+  OTHER_BIN,
+  sig,
+  textWrite,
+  TS,
+  writeChange,
+} from './support/changes.js';
+import { by, errorOf, World } from './support/world.js';
 
 t.test('WS-02 WS-03 ITEM-36: a change reaches every other socket and none of its own device', (t) => {
   const world = new World({ devices: 3 });
   const own = [world.connect(1), world.connect(1)];
   const others = [world.connect(2), world.connect(2, { shape: 'b' }), world.connect(3)];
-  const asked = world.write(text(1));
+  const asked = world.write(textWrite(1));
   world.commitAll();
   t.equal(errorOf(asked), 'validation', 'the third device needs a key');
-  world.write({ ...text(1), inline: inline('text 1', [...BOTH, deviceId(3)]) });
+  world.write({ ...textWrite(1), inline: inline('text 1', [...BOTH, deviceId(3)]) });
   world.commitAll();
   for (const { witness } of others) t.strictSame(witness.versions, [1]);
   for (const { witness } of own) t.strictSame(witness.versions, []);
@@ -38,7 +42,7 @@ t.test('WS-07: a live socket gets each version, also those that are replaced at 
   const world = new World();
   const { witness } = world.connect(2);
   for (let n = 1; n <= 3; n++) {
-    world.write({ ...text(1, `take ${n}`), ts: TS + n });
+    world.write({ ...textWrite(1, `take ${n}`), ts: TS + n });
     world.commitAll();
   }
   t.strictSame(witness.versions, [1, 2, 3]);
@@ -50,9 +54,9 @@ t.test('WS-08 WS-09: acks come in version order with the rest, only where they a
   const world = new World();
   const asking = world.connect(1, { acks: true });
   const silent = world.connect(1);
-  world.write(text(1));
-  world.write(text(2), 2);
-  world.write(text(3));
+  world.write(textWrite(1));
+  world.write(textWrite(2), 2);
+  world.write(textWrite(3));
   world.commitAll();
   t.strictSame(asking.witness.versions, [1, 2, 3]);
   t.strictSame(silent.witness.versions, [2]);
@@ -62,7 +66,7 @@ t.test('WS-08 WS-09: acks come in version order with the rest, only where they a
 t.test('pushes are sent before the answer, and the answer only after the commit', (t) => {
   const world = new World();
   world.connect(2);
-  const asked = world.write(text(1));
+  const asked = world.write(textWrite(1));
   t.equal(asked.replies, 0);
   world.startBatch(1);
   const effects = step(world.state, world.find('commit').read(), world.now);
@@ -75,10 +79,10 @@ t.test('pushes are sent before the answer, and the answer only after the commit'
 
 t.test('INST-55: a retry of a stored write announces its head again', (t) => {
   const world = new World();
-  world.write(text(1));
+  world.write(textWrite(1));
   world.commitAll();
   const before = world.hints.length;
-  const again = world.write(text(1));
+  const again = world.write(textWrite(1));
   world.commitAll();
   t.equal(again.replies, 1);
   t.strictSame(world.hints.slice(before), [{ head: 1, generation: 1 }]);
@@ -88,7 +92,7 @@ t.test('INST-55: a retry of a stored write announces its head again', (t) => {
 t.test('INST-04: hints that arrive twice, late or out of order cause no second read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
-  for (let n = 1; n <= 6; n++) world.remote(writeChange(text(n), by(2)));
+  for (let n = 1; n <= 6; n++) world.remote(writeChange(textWrite(n), by(2)));
   for (const head of [6, 3, 6, 1]) world.post({ kind: 'head-hint', head, generation: 1 });
   t.strictSame(
     world.underWay.map(({ name }) => name),
@@ -106,7 +110,7 @@ t.test('INST-43: changes announced by another instance are delivered where they 
   const world = new World();
   const { witness } = world.connect(1);
   const reads = (): string[] => world.underWay.map(({ name }) => name);
-  for (let n = 1; n <= 8; n++) world.remote(writeChange(text(n), by(2)));
+  for (let n = 1; n <= 8; n++) world.remote(writeChange(textWrite(n), by(2)));
   world.published(1, 2);
   world.published(1, 3, false);
   world.published(2, 2);
@@ -125,8 +129,8 @@ t.test('INST-43: changes announced by another instance are delivered where they 
 t.test('INST-43: rows held for a missing change are bounded by their bytes; the rest is read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
-  const large = (n: number): ReturnType<typeof text> => ({
-    ...text(n),
+  const large = (n: number): ReturnType<typeof textWrite> => ({
+    ...textWrite(n),
     inline: { ...inline(`text ${n}`, BOTH), ct: Buffer.alloc(60_000, n) },
   });
   for (let n = 1; n <= 30; n++) world.remote(writeChange(large(n), by(2)));
@@ -144,11 +148,11 @@ t.test('INST-43: rows held for a missing change are bounded by their bytes; the 
 
 t.test('INST-43: a tenant without sockets reads nothing, and continues from what is announced', (t) => {
   const world = new World();
-  for (let n = 1; n <= 4; n++) world.remote(writeChange(text(n), by(2)));
+  for (let n = 1; n <= 4; n++) world.remote(writeChange(textWrite(n), by(2)));
   world.compare();
   world.published(3, 4);
-  world.remote(writeChange(text(5), by(2)));
-  world.write(text(6));
+  world.remote(writeChange(textWrite(5), by(2)));
+  world.write(textWrite(6));
   world.commitAll();
   t.strictSame([world.underWay, world.state.delivered], [[], 6]);
   t.strictSame(world.connect(1).witness.versions, [1, 2, 3, 4, 5, 6], 'a socket that connects then gets every version');
@@ -160,7 +164,7 @@ t.test('INST-43: a change under a newer generation waits for the log, and the te
   const world = new World();
   const { witness } = world.connect(1);
   world.join();
-  world.remote(writeChange(text(1), by(2)));
+  world.remote(writeChange(textWrite(1), by(2)));
   world.published(1, 1);
   t.strictSame([witness.versions, world.underWay.map(({ name }) => name)], [[], ['gap', 'reload']]);
   world.drainOperations();
@@ -171,15 +175,15 @@ t.test('INST-43: a change under a newer generation waits for the log, and the te
 t.test('a hint above the actual head causes one read', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
-  world.remote(writeChange(text(1), by(2)));
+  world.remote(writeChange(textWrite(1), by(2)));
   world.post({ kind: 'head-hint', head: 99, generation: 1 });
   world.serve('gap');
   t.strictSame(witness.versions, [1]);
   t.strictSame(world.underWay, []);
-  world.remote(writeChange(text(2), by(2)));
+  world.remote(writeChange(textWrite(2), by(2)));
   world.compare();
   world.advance(world.find('gap'));
-  world.remote(writeChange(text(3), by(2)));
+  world.remote(writeChange(textWrite(3), by(2)));
   world.compare();
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2, 3], 'what is announced while the gap is read is read after it');
@@ -189,7 +193,7 @@ t.test('a hint above the actual head causes one read', (t) => {
 t.test('INST-02: after a failed read the next comparison reads again', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
-  world.remote(writeChange(text(1), by(2)));
+  world.remote(writeChange(textWrite(1), by(2)));
   world.compare();
   world.fail(world.find('gap'));
   t.strictSame(witness.versions, []);
@@ -202,7 +206,7 @@ t.test('INST-02: after a failed read the next comparison reads again', (t) => {
 t.test('MOVE-02 RETRY-04 RETRY-16: moves and re-wraps are pushed as the stored item', (t) => {
   const world = new World();
   const { witness } = world.connect(2);
-  world.write(text(1));
+  world.write(textWrite(1));
   world.commitAll();
   world.request({
     kind: 'move',
@@ -214,7 +218,7 @@ t.test('MOVE-02 RETRY-04 RETRY-16: moves and re-wraps are pushed as the stored i
   });
   world.commitAll();
   world.drainOperations();
-  world.write({ ...text(1), master: master(), ifVersion: 2 });
+  world.write({ ...textWrite(1), master: master(), ifVersion: 2 });
   world.commitAll();
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2, 3], 'the witness compares each frame with the stored item');
@@ -224,7 +228,7 @@ t.test('MOVE-02 RETRY-04 RETRY-16: moves and re-wraps are pushed as the stored i
 t.test('a transaction of which this actor gets only a part is read from the log', (t) => {
   const world = new World();
   const { witness } = world.connect(2);
-  for (let n = 1; n <= 3; n++) world.write(text(n));
+  for (let n = 1; n <= 3; n++) world.write(textWrite(n));
   world.startBatch(3);
   const committed = world.find('commit').read() as Extract<Message, { kind: 'committed' }>;
   world.underWay.length = 0;
@@ -243,7 +247,7 @@ t.test(
     const { witness } = socket;
     witness.stalled = true;
     for (let n = 1; n <= 300; n++) {
-      world.write(text(n));
+      world.write(textWrite(n));
       world.commitAll();
     }
     t.strictSame(witness.versions, [1], 'the version that filled the buffer');
@@ -267,7 +271,7 @@ t.test(
 t.test('WS-24: a burst is cut off at a bound, and the socket continues by replay', (t) => {
   const world = new World();
   const socket = world.connect(2);
-  const large = (n: number) => ({ ...text(n), inline: inline(`large ${n}`, BOTH, 65_536) });
+  const large = (n: number) => ({ ...textWrite(n), inline: inline(`large ${n}`, BOTH, 65_536) });
   for (let n = 1; n <= 20; n++) world.write(large(n));
   world.startBatch(20);
   const effects = step(world.state, world.find('commit').read(), world.now);
@@ -281,7 +285,7 @@ t.test('WS-24: a burst is cut off at a bound, and the socket continues by replay
 
 t.test('WS-24: a socket whose buffer is full is not filled further by more hellos', (t) => {
   const before = (world: World): void => {
-    for (let n = 1; n <= 9; n++) world.remote(writeChange(text(n), by(2)));
+    for (let n = 1; n <= 9; n++) world.remote(writeChange(textWrite(n), by(2)));
   };
   const world = new World({ before });
   const socket = world.enter(1);
@@ -321,10 +325,10 @@ t.test('WS-23: a hello within 5 s of another is not served; in A it gets rate_li
 
 t.test('REPLAY-04: a hello at the head reads the head alone; what others committed meanwhile is read', (t) => {
   const world = new World();
-  world.write(text(1));
+  world.write(textWrite(1));
   world.commitAll();
   const socket = world.enter(1);
-  world.remote(writeChange(text(2), by(2)));
+  world.remote(writeChange(textWrite(2), by(2)));
   world.hello(socket, { since: 1 });
   t.strictSame(
     world.underWay.map(({ name }) => name),
@@ -340,12 +344,12 @@ t.test('REPLAY-04: a hello at the head reads the head alone; what others committ
 t.test('INST-02: any answer of the database reveals a missed change', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
-  world.remote(writeChange(text(1), by(2)));
-  const asked = world.write({ ...text(1, 'other'), ts: TS });
+  world.remote(writeChange(textWrite(1), by(2)));
+  const asked = world.write({ ...textWrite(1, 'other'), ts: TS });
   world.commitAll();
   world.drainOperations();
   t.strictSame([errorOf(asked), witness.versions], ['version_conflict', [1]], 'the answer to a refused write');
-  world.remote(writeChange(text(2), by(2)));
+  world.remote(writeChange(textWrite(2), by(2)));
   world.join();
   world.post({ kind: 'head-hint', head: 0, generation: world.database.generation });
   world.drainOperations();
@@ -354,9 +358,9 @@ t.test('INST-02: any answer of the database reveals a missed change', (t) => {
 });
 
 t.test('new changes that a replay reads from the database reach the live sockets too', (t) => {
-  const world = new World({ before: (before) => before.remote(writeChange(text(1), by(2))) });
+  const world = new World({ before: (before) => before.remote(writeChange(textWrite(1), by(2))) });
   const live = world.connect(1, { since: 1 });
-  world.remote(writeChange(text(2), by(2)));
+  world.remote(writeChange(textWrite(2), by(2)));
   const socket = world.enter(1);
   world.hello(socket);
   t.strictSame(
@@ -371,13 +375,13 @@ t.test('new changes that a replay reads from the database reach the live sockets
 
 t.test('EPOCH-02 EPOCH-03 EPOCH-04 EPOCH-05: a cursor of another epoch or above the head starts from 0', (t) => {
   const world = new World();
-  for (let n = 1; n <= 3; n++) world.write(text(n));
+  for (let n = 1; n <= 3; n++) world.write(textWrite(n));
   world.commitAll();
   t.strictSame(world.connect(1, { since: 3, epoch: 'other' }).witness.versions, [1, 2, 3]);
   t.strictSame(world.connect(1, { since: 4, epoch: 'epoch' }).witness.versions, [1, 2, 3]);
   t.strictSame(world.connect(1, { since: 3, epoch: 'epoch' }).witness.versions, []);
   t.strictSame(world.connect(1, { since: 2 }).witness.versions, [3]);
-  world.remote(writeChange(text(4), by(2)));
+  world.remote(writeChange(textWrite(4), by(2)));
   const ahead = world.connect(1, { since: 4, epoch: 'epoch' });
   t.equal(ahead.witness.caughtUp, 4, 'a version seen on another instance causes no reset');
   t.strictSame(ahead.witness.versions, []);

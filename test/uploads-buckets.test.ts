@@ -2,13 +2,13 @@
 import { createHash, randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Reaper } from '../src/server/blobs/reaper.js';
-import { createPool } from '../src/server/storage/database.js';
 import { blobItem, downloadUrl, openRequest, send } from './support/blobs.js';
 import { never } from './support/blob-stage.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { ShiftedClock } from './support/clock.js';
 import { newServiceAccount } from './support/gcs-server.js';
 import { gcsBucket, s3Bucket, type BucketUnderTest } from './support/object-stores.js';
+import { poolOf } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { askStanding, begun, PART, put, sendRest, standing, type Part } from './support/uploads.js';
 
@@ -34,8 +34,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>, kept: 
       clock,
       env: { ...bucket.env, STORAGE_PREFIX: PREFIX, TOKEN_TTL_DAYS: '300', MAX_BLOB_SIZE_MB: '100' },
     });
-    const pool = createPool({ url: scene.server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
-    t.teardown(() => pool.end());
+    const pool = poolOf(t, scene.server.databaseUrl);
     const reaper = new Reaper(bucket.open({ prefix: PREFIX }), pool, clock);
     const used = async (): Promise<number> => (await scene.me()).number('server.storageUsedBytes');
     return { bucket, scene, clock, reaper, used };

@@ -1,13 +1,13 @@
 /** Attacks on the web app: foreign pages, faulty tabs, hostile items and addresses, races of the lock. */
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import t, { type Test } from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { rowOf } from '../src/web/engine/rows.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
+import { openFor } from './support/loopback-server.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
 
@@ -91,10 +91,8 @@ t.test("WEB-62: what another site's form shares is put only when a person confir
     response.end(`<form method=post enctype=multipart/form-data action="${url}web/share">
       <input name=text value="pay to this account"></form><script>document.forms[0].submit()</script>`);
   });
-  await new Promise<void>((resolve) => evil.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => evil.close());
+  const from = `http://localhost:${await openFor(t, evil)}`;
   const other = await browser.newPage();
-  const from = `http://localhost:${(evil.address() as AddressInfo).port}`;
   await other.goto(`${from}/open`);
   await other.waitForFunction(() => document.querySelector('.toasts')?.textContent?.includes('website') === true);
   t.equal(await other.evaluate(() => location.hash), '#/', 'the refusal is shown once, not at each reload');

@@ -1,7 +1,6 @@
 /** Large files through the web app: what the browser holds of them, and tabs that die while one is sent. Linux only. */
-import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdir, open, readdir } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { launch, type Browser } from 'puppeteer-core';
 import t, { type Test } from 'tap';
@@ -9,6 +8,7 @@ import { CHROMIUM } from './support/browser.js';
 import { memoryOf } from './support/browser-memory.js';
 import { CuttingProxy } from './support/cutting-proxy.js';
 import { until } from './support/events.js';
+import { hashOf, randomFile } from './support/large-files.js';
 import { temporaryFolder } from './support/postgres.js';
 import { spawnServer } from './support/server.js';
 import { App } from './support/web.js';
@@ -21,19 +21,6 @@ const LATE_MS = 300_000;
 /** Of all processes of the browser together, with garbage that is not collected yet. */
 const HELD_MAX = 160 * MIB;
 const skip = (CHROMIUM === undefined || process.platform !== 'linux') && 'this needs Chromium on Linux';
-
-async function randomFile(folder: string, name: string, size: number): Promise<string> {
-  const file = await open(join(folder, name), 'wx');
-  for (let left = size; left > 0; left -= MIB) await file.write(randomBytes(Math.min(MIB, left)));
-  await file.close();
-  return join(folder, name);
-}
-
-async function hashOf(path: string): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const bytes of createReadStream(path)) hash.update(bytes as Buffer);
-  return hash.digest('hex');
-}
 
 /** A claimed server behind a proxy, and a tab whose network is not watched: the tools would keep what it sends. */
 async function scene(t: Test) {
@@ -101,11 +88,13 @@ async function heldWhile(browser: Browser, work: () => Promise<unknown>): Promis
 
 t.test('WEB-94: the browser holds a bounded part of a file of 256 MiB that it sends and saves', { skip }, async (t) => {
   const { folder, browser, app, downloads } = await scene(t);
-  const first = await randomFile(folder, 'first.bin', 12 * MIB);
+  const first = join(folder, 'first.bin');
+  await randomFile(first, 12 * MIB);
   await pick(app, first);
   // A small file first: the memory that sending and saving need once is not counted.
   await save(app, await itemOf(t, app, 'first.bin'), { folder: downloads, name: 'first.bin' });
-  const path = await randomFile(folder, 'large.bin', 256 * MIB);
+  const path = join(folder, 'large.bin');
+  await randomFile(path, 256 * MIB);
   let id = '';
   const up = await heldWhile(browser, async () => {
     await pick(app, path);
@@ -117,13 +106,14 @@ t.test('WEB-94: the browser holds a bounded part of a file of 256 MiB that it se
     copy = await save(app, id, { folder: downloads, name: 'large.bin' });
   });
   t.ok(down < HELD_MAX, `down: ${Math.round(down / MIB)} MiB`);
-  t.equal(await hashOf(copy), await hashOf(path));
+  t.equal(await hashOf(createReadStream(copy)), await hashOf(createReadStream(path)));
 });
 
 t.test('WEB-92 CBLOB-41: an upload whose tab dies within a part continues in another tab', { skip }, async (t) => {
   const { folder, proxy, url, browser, app, downloads } = await scene(t);
   const size = 40 * MIB;
-  const path = await randomFile(folder, 'film.bin', size);
+  const path = join(folder, 'film.bin');
+  await randomFile(path, size);
   let died: () => void = () => undefined;
   const dead = new Promise<void>((resolve) => (died = resolve));
   const next = await App.open(browser, url);
@@ -139,5 +129,5 @@ t.test('WEB-92 CBLOB-41: an upload whose tab dies within a part continues in ano
   await next.shows('uploads', (uploads) => uploads.length === 0);
   t.ok(proxy.up < 1.05 * size + PART, `${(proxy.up / size).toFixed(4)} of its bytes were sent`);
   const copy = await save(next, id, { folder: downloads, name: 'film.bin' });
-  t.equal(await hashOf(copy), await hashOf(path));
+  t.equal(await hashOf(createReadStream(copy)), await hashOf(createReadStream(path)));
 });

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { request, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import t from 'tap';
 import type { WebRelease } from '../src/protocol/web-app.js';
@@ -35,9 +36,7 @@ async function get(port: number, path: string, headers: Record<string, string> =
   const sent = request({ host: '127.0.0.1', port, path, method, headers, agent: false });
   sent.end();
   const [reply] = (await once(sent, 'response')) as [IncomingMessage];
-  const chunks: Buffer[] = [];
-  for await (const chunk of reply) chunks.push(chunk as Buffer);
-  return { status: reply.statusCode ?? 0, headers: reply.headers, bytes: Buffer.concat(chunks) };
+  return { status: reply.statusCode ?? 0, headers: reply.headers, bytes: await buffer(reply) };
 }
 
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');

@@ -1,7 +1,6 @@
 /** The service worker in a real browser: the app without a network, files as streams, and what other apps share. */
 import { readdir, readFile } from 'node:fs/promises';
 import { createServer, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
@@ -11,6 +10,7 @@ import type { ItemRow } from '../src/web/link/messages.js';
 import { contentHeaders, disposition, shownAs, spanOf } from '../src/web/worker/content.js';
 import { bundled, freshContext, WHOLE_CHROMIUM } from './support/browser.js';
 import { until } from './support/events.js';
+import { openFor } from './support/loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
@@ -70,12 +70,7 @@ async function scene(t: WithTeardown) {
     else if (files[path] === undefined) response.writeHead(404).end('the server');
     else void files[path](response, request.headers.accept ?? '');
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const origin = `http://127.0.0.1:${await openFor(t, server)}`;
   const browser = await freshContext(t, WHOLE_CHROMIUM);
   const open = async (path = '/'): Promise<Page> => {
     const page = await browser.newPage();

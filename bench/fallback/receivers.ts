@@ -32,7 +32,7 @@ const sockets: Socket[] = readFileSync(option('sockets'), 'utf8')
     return { token, host, version: Number(since), ws: undefined, live: false, opening: false, again: false };
   });
 const log = new Log();
-const counts = { frames: 0, rows: 0, bytes: 0, pings: 0, closes: 0, disorder: 0, unstamped: 0, others: 0 };
+const counts = { rows: 0, pings: 0, disorder: 0, unstamped: 0 };
 let live = 0;
 let opened = 0;
 let opening = 0;
@@ -45,11 +45,11 @@ function announce(): void {
   const later = kind === 'service' && hello === 'later';
   if (!announced && (later ? opened : live) === sockets.length) {
     announced = true;
-    say({ event: 'ready', sockets: sockets.length });
+    say({ event: 'ready' });
   }
   if (helloAt > 0 && !replayed && live === sockets.length) {
     replayed = true;
-    say({ event: 'replayed', seconds: (performance.now() - helloAt) / 1000, rows: counts.rows, bytes: counts.bytes });
+    say({ event: 'replayed', seconds: (performance.now() - helloAt) / 1000, rows: counts.rows });
   }
 }
 
@@ -105,8 +105,6 @@ function serviceText(who: number, socket: Socket, text: string): void {
     socket.ws?.send('{"type":"pong"}');
   } else if (text.startsWith('{"type":"caught_up"')) {
     nowLive(socket);
-  } else {
-    counts.others++;
   }
 }
 
@@ -120,14 +118,10 @@ function socketIoText(who: number, socket: Socket, text: string): void {
     nowLive(socket);
   } else if (text.startsWith('42')) {
     item(who, socket, text);
-  } else {
-    counts.others++;
   }
 }
 
 function heard(who: number, socket: Socket, text: string): void {
-  counts.frames++;
-  counts.bytes += text.length;
   if (kind === 'service') serviceText(who, socket, text);
   else if (kind === 'socketio') socketIoText(who, socket, text);
   else item(who, socket, text);
@@ -161,7 +155,6 @@ function open(who: number, socket: Socket): void {
   });
   ws.on('close', () => {
     if (!reconnect) throw new Error(`socket ${who} was closed`);
-    counts.closes++;
     if (socket.live) live--;
     socket.live = false;
     socket.again = true;
@@ -183,10 +176,10 @@ function command(line: string): void {
   if (word === 'quit') process.exit(0);
   if (word === 'report') {
     const latency = log.latency(BigInt(one), BigInt(two));
-    say({ event: 'report', sockets: sockets.length, live, ...counts, recorded: log.entries.length, ...latency });
+    say({ event: 'report', live, ...counts, recorded: log.entries.length, ...latency });
   } else if (word === 'dump') {
     log.write(one);
-    say({ event: 'dumped', records: log.entries.length });
+    say({ event: 'dumped' });
     log.entries = [];
   } else if (word === 'hello') {
     helloAt = performance.now();

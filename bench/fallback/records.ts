@@ -53,6 +53,6 @@ export class Log {
       .map((entry) => entry.latencyNs / 1000)
       .sort((a, b) => a - b);
     const at = (share: number): number => all[Math.floor(share * (all.length - 1) + 0.5)] ?? 0;
-    return { counted: all.length, p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1) };
+    return { p50: at(0.5), p99: at(0.99), p999: at(0.999) };
   }
 }

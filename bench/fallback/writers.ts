@@ -13,7 +13,7 @@ const seconds = Number(option('seconds'));
 const warmup = Number(option('warmup', '1'));
 const rate = Number(option('rate', '0'));
 const retry = option('retry', '0') === '1';
-const ct = Number(option('ct', '768'));
+const CT_BYTES = 768;
 const path = option('path', '/api/items');
 const plan = readFileSync(option('plan'), 'utf8').trim().split('\n');
 /** As in native/writers.c: does not reuse a connection that the server is about to close as idle. */
@@ -26,10 +26,8 @@ const begin = now();
 const from = begin + nanoseconds(warmup);
 const to = from + nanoseconds(seconds);
 const RETRY_MS = 50;
-let sent = 0;
 let refused = 0;
 let failed = 0;
-let requestBytes = 0;
 
 function bodyOf(keys: readonly string[], id: string, stamp: bigint): string {
   const text = (bytes: number): string => randomBytes(bytes).toString('base64url');
@@ -39,7 +37,7 @@ function bodyOf(keys: readonly string[], id: string, stamp: bigint): string {
     type: 'text',
     ts: Date.now(),
     payloadEnc: {
-      ct: stampText(stamp) + text(ct - 12),
+      ct: stampText(stamp) + text(CT_BYTES - 12),
       nonce: text(24),
       keys: Object.fromEntries(keys.map((device) => [device, text(80)])),
       master: { nonce: text(24), ct: text(48) },
@@ -93,8 +91,6 @@ async function write(who: number, stamp: bigint): Promise<void> {
   const [token = '', host = '', , keys = ''] = (plan[who] ?? '').split(' ');
   const id = ulid();
   const body = bodyOf(keys.split(','), id, stamp);
-  requestBytes = body.length;
-  sent++;
   const version = await answered({ token, host }, body);
   if (version !== undefined) log.entries.push({ stamp, latencyNs: Number(now() - stamp), who, version, flags: 0, id });
 }
@@ -131,13 +127,10 @@ say({
   event: 'result',
   from: String(from),
   to: String(to),
-  seconds,
-  sent,
   acked: log.entries.length,
   inWindow,
   perSecond: inWindow / seconds,
   refused,
   failed,
-  requestBytes,
   ...log.latency(from, to),
 });

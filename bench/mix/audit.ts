@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import type pg from 'pg';
-import { AuditError, checkReceived, type Audited, type Stored } from '../audit.js';
+import { AuditError, checkHeads, checkReceived, type Audited, type Stored } from '../audit.js';
 import type { Population } from '../population.js';
 import { KINDS, type Acked } from './kinds.js';
 
@@ -29,7 +29,9 @@ export class MixAudit {
     { acked, received }: { readonly acked: string; readonly received: string },
   ): Promise<Audited> {
     const changes = this.changes(acked);
-    await this.checkHeads(client, changes);
+    const head = (tenant: string): number => this.heads.get(tenant) ?? 0;
+    const { tenants } = this.population;
+    await checkHeads(client, tenants, (tenant) => head(tenant) + (changes.get(tenant)?.length ?? 0));
     const stored = await this.checkRows(client, changes);
     const versions = new Map<string, Stored[]>();
     for (const [tenant, all] of changes) {
@@ -38,7 +40,6 @@ export class MixAudit {
         all.map(({ id, who }) => ({ id, device: this.device(who) })),
       );
     }
-    const head = (tenant: string): number => this.heads.get(tenant) ?? 0;
     const frames = checkReceived({ population: this.population, received: [received], stored: versions, head });
     let count = 0;
     for (const [tenant, all] of changes) {
@@ -72,14 +73,6 @@ export class MixAudit {
       }
     }
     return all;
-  }
-
-  private async checkHeads(client: pg.Client, changes: ReadonlyMap<string, readonly Acked[]>): Promise<void> {
-    const { rows } = await client.query<{ id: string; head: number }>('SELECT id, head::int AS head FROM tenants');
-    for (const { id, head } of rows) {
-      const last = (this.heads.get(id) ?? 0) + (changes.get(id)?.length ?? 0);
-      if (head !== last) throw new AuditError(`tenant ${id}: head ${head}, but ${last} was acknowledged last`);
-    }
   }
 
   /** Each changed item must be stored as its last change left it, and no other above the old heads. Counts them. */

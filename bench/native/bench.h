@@ -176,19 +176,18 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* Count and percentiles (us) of the records stamped in [from, to), as JSON members. `flags` must match 0. */
+/* Percentiles (us) of the records stamped in [from, to), as JSON members. `flags` must match 0. */
 static inline void print_latency(const struct records *r, uint64_t from, uint64_t to) {
   uint32_t *all = room(NULL, (r->count + 1) * sizeof *all);
   size_t n = 0;
   for (size_t i = 0; i < r->count; i++)
     if (!r->all[i].flags && r->all[i].stamp >= from && r->all[i].stamp < to) all[n++] = r->all[i].latency_ns;
   qsort(all, n, sizeof *all, by_value);
-  const double at[] = {0.5, 0.9, 0.99, 0.999, 1};
-  const char *name[] = {"p50", "p90", "p99", "p999", "max"};
-  printf("\"counted\":%zu", n);
-  for (int i = 0; i < 5; i++) {
+  const double at[] = {0.5, 0.99, 0.999};
+  const char *name[] = {"p50", "p99", "p999"};
+  for (int i = 0; i < 3; i++) {
     size_t k = n ? (size_t)(at[i] * (double)(n - 1) + 0.5) : 0;
-    printf(",\"%s\":%.1f", name[i], n ? all[k] / 1000.0 : 0.0);
+    printf("%s\"%s\":%.1f", i ? "," : "", name[i], n ? all[k] / 1000.0 : 0.0);
   }
   free(all);
 }

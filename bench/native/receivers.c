@@ -38,7 +38,7 @@ static int poll_fd, port, reconnect;
 static enum kind kind;
 static const char *path, *hello;
 static struct records records;
-static uint64_t frames, bytes, pings, closes, disorder, unstamped, others, rows;
+static uint64_t pings, disorder, unstamped, others, rows;
 static uint64_t hello_at, replayed_at, looked_at;
 static int announced, replaying, waiting, source;
 static uint64_t open_at, begun_at;
@@ -168,7 +168,6 @@ static void ended(uint32_t i, unsigned code, uint32_t after) {
   r->state = CLOSED;
   r->again = 1;
   absent++;
-  closes++;
   codes[code < 5000 ? code : 4999]++;
 }
 
@@ -202,39 +201,14 @@ static void upgraded(struct receiver *r) {
   }
 }
 
-/* An item frame of any of the three kinds: id, version and the stamp at the front of its ciphertext. */
-static void item(uint32_t i, const char *p, size_t length) {
-  struct receiver *r = &sockets[i];
-  rows++;
-  const char *id = memmem(p, length, "\"id\":\"", 6), *version = memmem(p, length, "\"version\":", 10);
-  const char *envelope = memmem(p, length, "\"payloadEnc\":{", 14);
-  const char *ct = envelope ? memmem(envelope, length - (size_t)(envelope - p), "\"ct\":\"", 6) : NULL;
-  if (!id || !version || !ct) {
-    unstamped++;
-    return;
-  }
-  uint64_t now = now_ns(), stamp = stamp_read(ct + 6);
-  uint32_t v = (uint32_t)strtoul(version + 10, NULL, 10);
-  if (!stamp) unstamped++;
-  if (v <= r->version) disorder++;
-  r->version = v;
-  struct record *one = record_add(&records);
-  one->stamp = stamp;
-  one->latency_ns = clamp_ns(now > stamp ? now - stamp : 0);
-  one->who = first + i;
-  one->version = v;
-  one->flags = (r->state == LIVE ? 0u : 1u) | (r->again ? 2u : 0u);
-  memcpy(one->id, id + 6, 26);
-}
-
-/* A deletion. It carries no stamp, so no latency is taken of it. */
-static void deletion(uint32_t i, const char *p, size_t length) {
+/* Records id and version of an item or a deletion; NULL: it has none. */
+static struct record *record_row(uint32_t i, const char *p, size_t length) {
   struct receiver *r = &sockets[i];
   rows++;
   const char *id = memmem(p, length, "\"id\":\"", 6), *version = memmem(p, length, "\"version\":", 10);
   if (!id || !version) {
     unstamped++;
-    return;
+    return NULL;
   }
   uint32_t v = (uint32_t)strtoul(version + 10, NULL, 10);
   if (v <= r->version) disorder++;
@@ -244,6 +218,19 @@ static void deletion(uint32_t i, const char *p, size_t length) {
   one->version = v;
   one->flags = (r->state == LIVE ? 0u : 1u) | (r->again ? 2u : 0u);
   memcpy(one->id, id + 6, 26);
+  return one;
+}
+
+/* An item frame of any of the three kinds, with the stamp at the front of its ciphertext. A deletion has none. */
+static void item(uint32_t i, const char *p, size_t length) {
+  struct record *one = record_row(i, p, length);
+  if (!one) return;
+  const char *envelope = memmem(p, length, "\"payloadEnc\":{", 14);
+  const char *ct = envelope ? memmem(envelope, length - (size_t)(envelope - p), "\"ct\":\"", 6) : NULL;
+  uint64_t now = now_ns(), stamp = ct ? stamp_read(ct + 6) : 0;
+  if (!stamp) unstamped++;
+  one->stamp = stamp;
+  one->latency_ns = clamp_ns(now > stamp ? now - stamp : 0);
 }
 
 static int starts(const char *p, size_t length, const char *with) {
@@ -256,7 +243,7 @@ static void service_text(uint32_t i, const char *p, size_t length) {
   if (starts(p, length, "{\"type\":\"item\"")) {
     item(i, p, length);
   } else if (starts(p, length, "{\"type\":\"delete\"")) {
-    deletion(i, p, length);
+    record_row(i, p, length);
   } else if (starts(p, length, "{\"type\":\"ping\"")) {
     pings++;
     send_text(r, "{\"type\":\"pong\"}");
@@ -287,8 +274,6 @@ static void socketio_text(uint32_t i, const char *p, size_t length) {
 }
 
 static void frame(uint32_t i, int opcode, const char *p, size_t length) {
-  frames++;
-  bytes += length;
   if (opcode == 9) send_frame(&sockets[i], 10, p, length), pings++;
   else if (opcode == 8) closed(i, p, length);
   else if (opcode != 1 || length == 0) others++;
@@ -381,11 +366,9 @@ static void print_codes(void) {
 }
 
 static void report(uint64_t from, uint64_t to) {
-  printf("{\"event\":\"report\",\"sockets\":%u,\"live\":%u,\"frames\":%llu,\"rows\":%llu,\"bytes\":%llu,\"pings\":%llu,"
-         "\"closes\":%llu,\"disorder\":%llu,\"unstamped\":%llu,\"others\":%llu,\"recorded\":%zu,",
-         count, live_count, (unsigned long long)frames, (unsigned long long)rows, (unsigned long long)bytes,
-         (unsigned long long)pings, (unsigned long long)closes, (unsigned long long)disorder,
-         (unsigned long long)unstamped, (unsigned long long)others, records.count);
+  printf("{\"event\":\"report\",\"live\":%u,\"pings\":%llu,\"disorder\":%llu,\"unstamped\":%llu,\"recorded\":%zu,",
+         live_count, (unsigned long long)pings, (unsigned long long)disorder, (unsigned long long)unstamped,
+         records.count);
   print_codes();
   print_latency(&records, from, to);
   puts("}");
@@ -398,7 +381,7 @@ static void command(char *line) {
     report(strtoull(one, NULL, 10), strtoull(two, NULL, 10));
   } else if (!strcmp(word, "dump") && one) {
     records_write(&records, one);
-    printf("{\"event\":\"dumped\",\"records\":%zu}\n", records.count);
+    puts("{\"event\":\"dumped\"}");
     records.count = 0;
   } else if (!strcmp(word, "open")) {
     waiting = 0;
@@ -453,14 +436,14 @@ static void announce(void) {
   if (!announced && there == count) {
     announced = 1;
     /* As text: a double does not hold so many ns. */
-    printf("{\"event\":\"ready\",\"sockets\":%u,\"from\":\"%llu\",\"to\":\"%llu\"}\n", count,
-           (unsigned long long)open_at, (unsigned long long)now_ns());
+    printf("{\"event\":\"ready\",\"from\":\"%llu\",\"to\":\"%llu\"}\n", (unsigned long long)open_at,
+           (unsigned long long)now_ns());
     fflush(stdout);
   }
   if (replaying && !replayed_at && live_count == count) {
     replayed_at = now_ns();
-    printf("{\"event\":\"replayed\",\"seconds\":%.6f,\"rows\":%llu,\"bytes\":%llu}\n", (double)(replayed_at - hello_at) / 1e9,
-           (unsigned long long)rows, (unsigned long long)bytes);
+    printf("{\"event\":\"replayed\",\"seconds\":%.6f,\"rows\":%llu}\n", (double)(replayed_at - hello_at) / 1e9,
+           (unsigned long long)rows);
     fflush(stdout);
   }
 }

@@ -3,7 +3,7 @@
  * Verifies the bearer token's MAC, validates the body by its JSON schema, inserts the item with a version taken under
  * the tenant's row lock in one transaction, and pushes it to the tenant's other sockets.
  *
- *   fastify-server url=... secret=... [pool=16]
+ *   fastify-server url=... secret=...
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import Fastify from 'fastify';
@@ -71,7 +71,7 @@ const schema = {
   },
 };
 
-const pool = new pg.Pool({ connectionString: option('url'), max: Number(option('pool', '16')) });
+const pool = new pg.Pool({ connectionString: option('url'), max: 16 });
 pool.on('error', (error) => process.stderr.write(`${error.message}\n`));
 
 /** Inserts under the tenant's row lock; the version is head + 1. A known id returns its existing version. */

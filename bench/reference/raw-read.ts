@@ -2,7 +2,7 @@
  * The raw limit of replay: PostgreSQL and its driver reading the same columns of the same rows in pages by version,
  * without processing them.
  *
- *   raw-read url=... tenants=FILE connections=N [page=500]
+ *   raw-read url=... tenants=FILE connections=N
  *
  * tenants: one tenant id per line.
  */
@@ -17,7 +17,7 @@ const COLUMNS =
 
 const tenants = readFileSync(option('tenants'), 'utf8').trim().split('\n');
 const connections = Number(option('connections'));
-const page = Number(option('page', '500'));
+const PAGE = 500;
 let rows = 0;
 let next = 0;
 
@@ -26,13 +26,13 @@ async function read(client: pg.Client, tenant: string): Promise<void> {
   for (;;) {
     const query = {
       name: 'raw-read',
-      text: `SELECT ${COLUMNS} FROM items WHERE tenant_id = $1 AND version > $2 ORDER BY version LIMIT ${page}`,
+      text: `SELECT ${COLUMNS} FROM items WHERE tenant_id = $1 AND version > $2 ORDER BY version LIMIT ${PAGE}`,
       values: [tenant, since],
       rowMode: 'array' as const,
     };
     const found = await client.query<unknown[]>(query);
     rows += found.rows.length;
-    if (found.rows.length < page) return;
+    if (found.rows.length < PAGE) return;
     since = Number(found.rows.at(-1)?.[1]);
   }
 }

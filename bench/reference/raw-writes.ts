@@ -4,7 +4,7 @@
  * its next batch when the previous one is durable. The table has our items' columns and unique indexes, but no locks,
  * lookups, decisions or counts.
  *
- *   raw-writes url=... connections=1|2 seconds=S [warmup=S] [batch=256] [ct=768] [devices=N] [tenants=2000]
+ *   raw-writes url=... connections=1|2 seconds=S warmup=S devices=N tenants=N
  */
 import { randomFillSync } from 'node:crypto';
 import pg from 'pg';
@@ -14,12 +14,12 @@ import { option, say } from './say.js';
 const url = option('url');
 const connections = Number(option('connections'));
 const seconds = Number(option('seconds'));
-const warmup = Number(option('warmup', '1'));
-const batch = Number(option('batch', '256'));
-const tenantCount = Number(option('tenants', '2000'));
+const warmup = Number(option('warmup'));
+const tenantCount = Number(option('tenants'));
+const BATCH = 256;
 
 /** A row's bytes in the order of the table's columns: hash, ct, nonce, sig, master, packed keys. */
-const SIZES = [32, Number(option('ct', '768')), 24, 32, 72, Number(option('devices')) * 108] as const;
+const SIZES = [32, 768, 24, 32, 72, Number(option('devices')) * 108] as const;
 const ROW = SIZES.reduce((sum, size) => sum + size, 0);
 const PIECES = SIZES.map((size, i) => {
   const before = SIZES.slice(0, i).reduce((sum, each) => sum + each, 0);
@@ -65,7 +65,7 @@ async function insert(client: pg.Client, lane: Generator<(typeof tenants)[number
     [],
   ];
   const now = Date.now();
-  for (let i = 0; i < batch; i++) {
+  for (let i = 0; i < BATCH; i++) {
     const tenant = lane.next().value as (typeof tenants)[number];
     columns[0].push(tenant.id);
     columns[1].push(++tenant.version);
@@ -76,9 +76,9 @@ async function insert(client: pg.Client, lane: Generator<(typeof tenants)[number
     columns[6].push(tenant.device);
     columns[7].push(i * ROW);
   }
-  const from = Math.floor(Math.random() * (POOL_BYTES - batch * ROW));
-  await client.query({ ...INSERT, values: [pool.subarray(from, from + batch * ROW), ...columns] });
-  inserted += batch;
+  const from = Math.floor(Math.random() * (POOL_BYTES - BATCH * ROW));
+  await client.query({ ...INSERT, values: [pool.subarray(from, from + BATCH * ROW), ...columns] });
+  inserted += BATCH;
 }
 
 /** The tenants of one connection, repeating. Connections never share a tenant, like the server's lanes. */

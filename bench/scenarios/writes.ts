@@ -2,7 +2,8 @@
 import { join } from 'node:path';
 import { auditText } from '../audit.js';
 import { Garbage, Load, Turns } from '../attribution.js';
-import type { Context, ScenarioId } from '../context.js';
+import type { Child } from '../child.js';
+import { startBare, type Context, type ScenarioId } from '../context.js';
 import type { Cluster } from '../database.js';
 import { Receivers, startWriters, writerResult } from '../drivers.js';
 import { openFastify } from '../fastify-world.js';
@@ -40,6 +41,7 @@ interface Side {
 }
 
 interface Bare {
+  readonly child: Child;
   readonly port: number;
   readonly plan: string;
   readonly receivers: Receivers;
@@ -283,6 +285,7 @@ export class WriteScenarios {
   private async close(): Promise<void> {
     const { fast, slow, bare, reference } = this.parties;
     await bare?.receivers.stop();
+    await bare?.child.stop();
     await reference?.receivers.stop();
     for (const server of reference?.target.servers ?? []) await server.stop();
     for (const side of [fast, slow]) {
@@ -316,14 +319,15 @@ async function openSide(context: Context, name: 'fast' | 'slow', wanted: Readonl
 
 /** The drivers, with the population of S2, on bare uWS. */
 async function openBare(context: Context): Promise<Bare> {
-  const { port } = await context.bare();
+  const { child, port } = await startBare();
   const size = sizeOf(context, 1_000, S2_DEVICES);
   const population = imagine(size, (tenant, device) => `${tenant}.${device}`);
   const plan = join(context.folder, 'bare.plan');
   const sockets = join(context.folder, 'bare.sockets');
   writePlan(plan, population);
   writeSockets(sockets, population.devices);
-  return { port, plan, receivers: await Receivers.ready(context.drivers, { port, sockets, kind: 'bare' }) };
+  const receivers = await Receivers.ready(context.drivers, { port, sockets, kind: 'bare' });
+  return { child, port, plan, receivers };
 }
 
 /** Receivers that reconnect, starting at the current heads of their tenants. */

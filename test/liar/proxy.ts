@@ -2,15 +2,10 @@
  * A lying server: a proxy in front of the real one, whose hooks decide what is answered instead of the truth. It
  * records everything that a client sends, requests and frames alike, so that a test can search it for secrets.
  */
-import {
-  createServer,
-  request as httpRequest,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import { buffer } from 'node:stream/consumers';
 import { WebSocket, WebSocketServer } from 'ws';
+import { openFor } from '../support/loopback-server.js';
 import type { WithTeardown } from '../support/postgres.js';
 import { formsOf } from './secrets.js';
 
@@ -75,13 +70,13 @@ export class Liar implements Hooks {
 
   private constructor(
     private readonly target: number,
-    private readonly server: Server,
+    readonly url: string,
   ) {}
 
   /** A proxy in front of the server on this port, closed after the test. */
   static async before(t: WithTeardown, target: number): Promise<Liar> {
     const server = createServer();
-    const liar = new Liar(target, server);
+    const liar = new Liar(target, `http://127.0.0.1:${await openFor(t, server)}`);
     const upgrading = new WebSocketServer({ noServer: true, perMessageDeflate: false });
     server.on('request', (request, response) => {
       liar.relay(request, response).catch(() => response.destroy());
@@ -89,13 +84,8 @@ export class Liar implements Hooks {
     server.on('upgrade', (request, socket, head) => {
       upgrading.handleUpgrade(request, socket, head, (client) => liar.relaySocket(client, request));
     });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    t.teardown(async () => liar.close());
+    t.teardown(() => liar.cut());
     return liar;
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
   }
 
   /** Passes on the truth from now on. */
@@ -121,16 +111,8 @@ export class Liar implements Hooks {
     for (const socket of this.sockets) socket.terminate();
   }
 
-  private async close(): Promise<void> {
-    this.cut();
-    this.server.closeAllConnections();
-    await new Promise((resolve) => this.server.close(resolve));
-  }
-
   private async relay(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    const bytes = Buffer.concat(chunks);
+    const bytes = await buffer(request);
     const { method = '', url = '' } = request;
     // Signed URLs are outside /api, and their bodies are bytes, not JSON.
     const signed = url.startsWith('/blobs/');

@@ -87,7 +87,7 @@ export class Instance {
     const issueToken = tokenIssuer({ secret: SECRET, ttlMs: 30 * DAY_MS, clock });
     const tickets = new Tickets({ secret: SECRET, clock, store });
     const onFault = (error: unknown): void => void this.faults.push(error);
-    const shared = { store, clock, issueToken, maxDevices, changed, onFault, sodium: nodeSodium, tickets };
+    const shared = { store, clock, issueToken, maxDevices, changed, onFault, sodium: nodeSodium, tickets, caller };
     const reset = (tenantId: string): Promise<void> => {
       this.resets.push(tenantId);
       return this.unreadable === undefined ? Promise.resolve() : Promise.reject(this.unreadable);
@@ -96,15 +96,15 @@ export class Instance {
     this.accounts = store;
     this.tickets = tickets;
     this.directory = new PostgresTenantLoader(pool, clock);
-    this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, claimTokens: false, reset }, caller);
-    this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) }, caller);
+    this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, claimTokens: false, reset });
+    this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) });
     this.reauth = new Reauthentication(shared);
     const onForeignHost = (mismatch: ForeignHost): void => void this.foreignHosts.push(mismatch);
     this.recovery = new CalledRecovery({ ...shared, publicHosts, onForeignHost });
     const hasher = options.hasher ?? quickHasher;
-    this.passwords = new CalledPasswords({ ...shared, hasher }, caller);
+    this.passwords = new CalledPasswords({ ...shared, hasher });
     this.pairing = new Pairing({ ...shared, store: new PairingStore(pool) });
-    this.bins = new CalledBins({ ...shared, store: new BinStore(pool) }, caller);
+    this.bins = new CalledBins({ ...shared, store: new BinStore(pool) });
   }
 
   /** The epoch in a token, where it is good by its signature. */

@@ -1,9 +1,8 @@
 /** What one caller does to take all he can get, beside a judge who wants to work (see judge.ts). */
-import { until } from './events.js';
-import { BASE } from './hosted.js';
-import { Judge, requestText, street, Unread, type Neighbour, type Street } from './judge.js';
+import { BASE, type Neighbour } from './hosted.js';
+import { Judge, requestText, street, Unread, type Street } from './judge.js';
 import type { WithTeardown } from './postgres.js';
-import { fill } from './socket-attacks.js';
+import { fill, released } from './socket-attacks.js';
 import { range } from './stream.js';
 
 /** Somebody without a token. */
@@ -79,10 +78,7 @@ export class Stage {
   /** Resolves when every budget is empty. */
   async released(): Promise<void> {
     await this.leave();
-    await until('every budget empty', async () => {
-      const held = Object.values(await this.place.budgets());
-      return held.length >= 6 && held.every((amount) => amount === 0);
-    });
+    await released(this.place);
   }
 
   private get page(): string {

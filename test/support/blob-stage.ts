@@ -6,11 +6,10 @@ import type { Test } from 'tap';
 import type { ObjectName, StoredObject } from '../../src/server/blobs/ports.js';
 import { Reaper } from '../../src/server/blobs/reaper.js';
 import { LocalStore } from '../../src/server/blobs/objects/local.js';
-import { createPool } from '../../src/server/storage/database.js';
 import { storageUnavailable } from '../../src/protocol/errors.js';
 import { blobItem, uploaded } from './blobs.js';
 import { ShiftedClock } from './clock.js';
-import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { poolOf, temporaryFolder, type WithTeardown } from './postgres.js';
 import { Scene } from './scene.js';
 
 /** A signal that is never given. */
@@ -73,8 +72,7 @@ export async function stageOf(
   const clock = new ShiftedClock();
   const scene = await Scene.start(t, { clock, env: { DATA_DIR: dataDir, TOKEN_TTL_DAYS: '300', ...env } });
   const store = new BrokenStore(join(dataDir, 'blobs'), 'unused');
-  const pool = createPool({ url: scene.server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
-  t.teardown(() => pool.end());
+  const pool = poolOf(t, scene.server.databaseUrl);
   const folder = join(dataDir, 'blobs', scene.server.tenantId);
   const reaper = new Reaper(store, pool, clock);
   return {

@@ -12,7 +12,7 @@ import type { SealedItem } from '../../src/crypto/item-tag.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { Clock, Timer } from '../../src/protocol/clock.js';
 import { newId } from './client.js';
-import { listenOnLoopback } from './loopback-server.js';
+import { openFor } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
 /** A request as the store got it. */
@@ -87,12 +87,7 @@ export async function standInStore(t: WithTeardown): Promise<StandInStore> {
       if (trick === undefined || !trick(call, response)) answer(store, call, response);
     })().catch(() => response.destroy());
   });
-  const port = await listenOnLoopback(server);
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const origin = `http://127.0.0.1:${port}`;
+  const origin = `http://127.0.0.1:${await openFor(t, server)}`;
   const store: StandInStore = { origin, objects: new Map(), uploads: new Map(), calls: [], tricks: [] };
   return store;
 }

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { build, type BuildResult, type Metafile } from 'esbuild';
 import { launch, type Browser, type BrowserContext } from 'puppeteer-core';
 import tap from 'tap';
-import { listenOnLoopback } from './loopback-server.js';
+import { openFor } from './loopback-server.js';
 import { inLongRun } from './long.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
@@ -74,10 +74,5 @@ export async function servePage(t: WithTeardown, code: string): Promise<string> 
     response.setHeader('content-security-policy', POLICY);
     response.end(script ? code : '<!doctype html><title>test</title><script type="module" src="/page.js"></script>');
   });
-  const port = await listenOnLoopback(server);
-  t.teardown(async () => {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  });
-  return `http://127.0.0.1:${port}`;
+  return `http://127.0.0.1:${await openFor(t, server)}`;
 }

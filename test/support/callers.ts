@@ -21,52 +21,47 @@ export interface Caller {
   id: string;
 }
 
+interface Called {
+  readonly caller: Caller;
+}
+
 export class CalledBootstrap extends Bootstrap {
-  constructor(
-    options: BootstrapOptions,
-    private readonly caller: Caller,
-  ) {
-    super(options);
+  constructor(private readonly own: BootstrapOptions & Called) {
+    super(own);
   }
 
   override async claim(tenantId: string, body: BootstrapBody): ReturnType<Bootstrap['claim']> {
     const claimed = await super.claim(tenantId, body);
-    this.caller.id = claimed.device.id;
+    this.own.caller.id = claimed.device.id;
     return claimed;
   }
 }
 
 export class CalledDevices extends Devices {
-  constructor(
-    options: DevicesOptions,
-    private readonly caller: Caller,
-  ) {
-    super(options);
+  constructor(private readonly own: DevicesOptions & Called) {
+    super(own);
   }
 
   override patch(
     tenantId: string,
     id: string,
     body: DevicePatchBody,
-    by: string = this.caller.id,
+    by: string = this.own.caller.id,
   ): ReturnType<Devices['patch']> {
     return super.patch(tenantId, id, body, by);
   }
 
-  override revoke(tenantId: string, id: string, by: string = this.caller.id): ReturnType<Devices['revoke']> {
+  override revoke(tenantId: string, id: string, by: string = this.own.caller.id): ReturnType<Devices['revoke']> {
     return super.revoke(tenantId, id, by);
   }
 }
 
 export class CalledBins extends Bins {
-  constructor(
-    options: BinsOptions,
-    private readonly caller: Caller,
-  ) {
-    super(options);
+  constructor(private readonly own: BinsOptions & Called) {
+    super(own);
   }
 
-  override create(tenantId: string, body: BinCreateBody, by: string = this.caller.id): ReturnType<Bins['create']> {
+  override create(tenantId: string, body: BinCreateBody, by: string = this.own.caller.id): ReturnType<Bins['create']> {
     return super.create(tenantId, body, by);
   }
 
@@ -74,7 +69,7 @@ export class CalledBins extends Bins {
     tenantId: string,
     id: string,
     body: BinPatchBody,
-    by: string = this.caller.id,
+    by: string = this.own.caller.id,
   ): ReturnType<Bins['patch']> {
     return super.patch(tenantId, id, body, by);
   }
@@ -83,21 +78,18 @@ export class CalledBins extends Bins {
     tenantId: string,
     id: string,
     body: BinDeleteBody,
-    by: string = this.caller.id,
+    by: string = this.own.caller.id,
   ): ReturnType<Bins['remove']> {
     return super.remove(tenantId, id, body, by);
   }
 }
 
 export class CalledPasswords extends Passwords {
-  constructor(
-    options: ConstructorParameters<typeof Passwords>[0],
-    private readonly caller: Caller,
-  ) {
-    super(options);
+  constructor(private readonly own: ConstructorParameters<typeof Passwords>[0] & Called) {
+    super(own);
   }
 
-  override set(tenantId: string, body: PasswordSetBody, by: string = this.caller.id): ReturnType<Passwords['set']> {
+  override set(tenantId: string, body: PasswordSetBody, by: string = this.own.caller.id): ReturnType<Passwords['set']> {
     return super.set(tenantId, body, by);
   }
 }

@@ -7,10 +7,10 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { accessSync, constants } from 'node:fs';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { newFolder, type WithTeardown } from './postgres.js';
+import { until } from './events.js';
 import { freePort } from './free-port.js';
+import { newFolder, type WithTeardown } from './postgres.js';
 import { endProcess } from './processes.js';
 
 const run = promisify(execFile);
@@ -171,17 +171,14 @@ export class Ceph {
 
   private async startGateway(): Promise<void> {
     this.daemon('radosgw', ['-n', 'client.rgw']);
-    const deadline = Date.now() + START_MAX_MS;
-    for (;;) {
+    const answers = async (): Promise<boolean> => {
+      const dead = this.children.find(({ exitCode }) => exitCode !== null);
+      if (dead !== undefined) throw new Error(`Ceph did not start: ${dead.spawnfile}; see ${this.folder}`);
       const answer = await fetch(this.endpoint).catch(() => undefined);
       await answer?.arrayBuffer();
-      if (answer?.ok === true) return;
-      const dead = this.children.find(({ exitCode }) => exitCode !== null);
-      if (dead !== undefined || Date.now() > deadline) {
-        throw new Error(`Ceph did not start: ${dead?.spawnfile ?? 'the gateway does not answer'}; see ${this.folder}`);
-      }
-      await sleep(50);
-    }
+      return answer?.ok === true;
+    };
+    await until(`an answer of Ceph's gateway; see ${this.folder}`, answers, START_MAX_MS);
   }
 
   /** Ends what was started, by its id, and removes its files. */

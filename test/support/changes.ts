@@ -74,6 +74,12 @@ export interface ChangeContext {
 }
 
 /** Where the changes of tests lie. */
+/** Who can read what `textWrite` makes. */
+export const BOTH = [deviceId(1), deviceId(2)];
+/** A write of item `n`, for two devices. */
+export const textWrite = (n: number, label = `text ${n}`): ItemWrite =>
+  writeOf({ id: itemId(n), ts: TS + n, text: label, inline: inline(label, BOTH) });
+
 export const arena = new Arena(1024 * 1024 * 1024);
 
 /** The body of shape A that asks for a write. */

@@ -21,9 +21,10 @@ import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { systemClock } from '../../src/protocol/clock.js';
 import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
 import { answering, type Answers } from './answers.js';
-import { wiretap, type Wiretap } from './client-world.js';
+import { letIn, wiretap, world, type Wiretap, type World } from './client-world.js';
 import { Notifier } from './events.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { runServer } from './server.js';
 
 export type Json = Record<string, unknown>;
 
@@ -102,6 +103,22 @@ export async function machine(t: WithTeardown, tap: Wiretap = wiretap()): Promis
       return result.data.at(-1) ?? {};
     },
   };
+}
+
+/** A machine that has claimed a server. */
+export async function claimedDesk(t: WithTeardown): Promise<Machine> {
+  const { port } = await runServer(t);
+  const desk = await machine(t);
+  await desk.json(['claim', `http://127.0.0.1:${port}`, '--show-phrase', '--name', 'Desk']);
+  return desk;
+}
+
+/** A server with a device of the client library, and a machine that has joined it. */
+export async function joinedDesk(t: WithTeardown, tap?: Wiretap): Promise<World & { readonly desk: Machine }> {
+  const made = await world(t);
+  const desk = await machine(t, tap);
+  await letIn(made.first, (words) => desk.json(['join', made.url, ...words.split(' '), '--name', 'Desk']));
+  return { ...made, desk };
 }
 
 function started(
@@ -321,6 +338,14 @@ export function spawnCli(
     },
   };
 }
+
+/** Runs the program in a pseudo-terminal, as for a person; what is written to it is typed. */
+export const typed = (t: WithTeardown, home: string, command: string, env: Record<string, string> = {}): Process =>
+  spawnCli(t, ['-qfec', `stty cols 100; ${process.execPath} ${BINARY} ${command}`, '/dev/null'], {
+    home,
+    env: { TERM: 'xterm', ...env },
+    through: ['script'],
+  });
 
 /** The identity of a profile's folder, opened as the program does. */
 export async function identityIn(folder: string): Promise<Identity> {

@@ -162,14 +162,19 @@ export async function world(t: WithTeardown, options: RunOptions & { readonly ta
   const { phrase } = claim;
   const first = await open(identity, { tap });
   const pair: World['pair'] = async (name = 'Second', own = wiretap()) => {
-    const rewrapped = next(first, 'rewrapped');
-    const offer = await first.device.offerPairing(() => true);
     const device = { platform: own.platform, serverUrl: url, name, glyph: 'phone' as const };
-    const joining = join({ ...device, words: offer.words, onDigits: () => undefined });
-    const [joined] = await Promise.all([joining, offer.joined, rewrapped]);
+    const joined = await letIn(first, (words) => join({ ...device, words, onDigits: () => undefined }));
     return open(joined, { tap: own });
   };
   return { server, url, first, phrase, open, pair };
+}
+
+/** A device lets another one in, whose `joining` is given the six words; resolves once it has re-wrapped its items. */
+export async function letIn<T>(by: Client, joining: (words: string) => Promise<T>): Promise<T> {
+  const rewrapped = next(by, 'rewrapped');
+  const offer = await by.device.offerPairing(() => true);
+  const [joined] = await Promise.all([joining(offer.words), offer.joined, rewrapped]);
+  return joined;
 }
 
 /** The next event of a name that fits; rejects when none comes for long. */

@@ -4,7 +4,7 @@
  */
 import type { Test } from 'tap';
 import { claim, join, type TestDevice } from './devices.js';
-import { BASE, MULTI, signUp } from './hosted.js';
+import { BASE, MULTI, signUp, wireAt } from './hosted.js';
 import { Load } from './load.js';
 import { NamedProxy } from './named-proxy.js';
 import { OwnPostgres } from './own-postgres.js';
@@ -13,7 +13,7 @@ import { freePort } from './free-port.js';
 import { Recorder, type Address } from './recorder.js';
 import { spawnServer, type Child } from './server.js';
 import { difference, Mirror, notRising, range } from './stream.js';
-import { named, Wire } from './wire.js';
+import type { Wire } from './wire.js';
 
 /** An instance: its place stays when its process is another. */
 export class Node {
@@ -88,10 +88,8 @@ export class Cluster {
 
   private async addTenant(slug: string, insertsOnly: boolean): Promise<void> {
     const { t, nodes } = this;
-    const wires = nodes.map(({ port }) => new Wire(port, named(`${slug}.${BASE}`)));
-    const apex = new Wire(nodes[0].port, named(BASE));
-    t.teardown(() => [...wires, apex].forEach((wire) => wire.close()));
-    const claimToken = (await signUp(apex, slug)).text('claimToken');
+    const wires = nodes.map(({ port }) => wireAt(t, port, `${slug}.${BASE}`));
+    const claimToken = (await signUp(wireAt(t, nodes[0].port, BASE), slug)).text('claimToken');
     const [one] = wires;
     if (one === undefined) throw new Error('no wire');
     const first = await claim(one, { claimToken });

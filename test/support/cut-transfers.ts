@@ -1,11 +1,11 @@
 /** A file through the built program, up and down, while its connections are cut and its processes killed. */
-import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open, readdir, stat } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Test } from 'tap';
 import { spawnCli, type Ended, type Process } from './cli.js';
 import { CuttingProxy } from './cutting-proxy.js';
+import { hashOf, randomFile } from './large-files.js';
 import { peakUntil } from './memory.js';
 import type { BucketUnderTest } from './object-stores.js';
 import { temporaryFolder } from './postgres.js';
@@ -14,18 +14,6 @@ import { spawnServer } from './server.js';
 const MIB = 1024 * 1024;
 /** What crosses twice, with the requests: a share of the file, and of a small one what lies in the buffers at each cut. */
 const most = ({ size, cuts }: Pick<Scene, 'size' | 'cuts'>): number => size + Math.max(0.05 * size, cuts * 2 * MIB);
-
-async function hashOf(path: string): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const bytes of createReadStream(path)) hash.update(bytes as Buffer);
-  return hash.digest('hex');
-}
-
-async function randomFile(path: string, size: number): Promise<void> {
-  const file = await open(path, 'wx');
-  for (let left = size; left > 0; left -= MIB) await file.write(randomBytes(Math.min(MIB, left)));
-  await file.close();
-}
 
 /** A bucket, and where it listens. */
 interface RemoteStore {
@@ -129,7 +117,7 @@ export async function cutTransfers(t: Test, { size, cuts, mostMib, remote }: Tra
   const copy = join(home, 'copy.bin');
   bounded('down', await persistent(scene, ['get', id, '--json', '-o', copy]));
   t.equal((await stat(copy)).mode & 0o777, 0o600);
-  t.equal(await hashOf(copy), await hashOf(path));
+  t.equal(await hashOf(createReadStream(copy)), await hashOf(createReadStream(path)));
   t.same(
     (await readdir(home)).filter((name) => name.startsWith('.copy')),
     [],

@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import type { Test } from 'tap';
 import { EXIT } from '../../src/terminal/terminal.js';
 import { spawnCli, type Ended, type Json, runHere } from './cli.js';
-import { listenOnLoopback } from './loopback-server.js';
+import { openFor } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { runServer } from './server.js';
 
@@ -38,13 +38,9 @@ export async function door(t: WithTeardown): Promise<Door> {
   const dropAll = (): void => {
     for (const socket of sockets) socket.destroy();
   };
-  const port = await listenOnLoopback(listening);
-  t.teardown(() => {
-    listening.close();
-    dropAll();
-  });
+  t.teardown(dropAll);
   return {
-    url: `http://127.0.0.1:${port}`,
+    url: `http://127.0.0.1:${await openFor(t, listening)}`,
     becomes: (other) => {
       manners = other ?? through;
       dropAll();

@@ -50,6 +50,10 @@ export async function until(
   }
 }
 
+/** Asks until the answer is the wanted one: instances hear of each other's changes within seconds. */
+export const untilIs = (ask: () => Promise<unknown>, wanted: unknown): Promise<void> =>
+  until(String(wanted), async () => (await ask()) === wanted);
+
 /** Wakes whoever waits for a change. */
 export class Notifier {
   private waiting: (() => void)[] = [];

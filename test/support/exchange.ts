@@ -17,12 +17,8 @@ export interface Answer {
 }
 
 /** Rejects where the connection ends before the answer does. */
-export async function exchange(url: string, { method, headers = {}, body }: Exchange): Promise<Answer> {
-  const {
-    status,
-    headers: answered,
-    bytes,
-  } = await send(method, url, { headers, ...(body === undefined ? {} : { body }) });
-  const [, code] = /<Code>(\w+)<\/Code>/.exec(bytes.toString('latin1')) ?? [];
-  return { status, headers: answered, body: bytes, code };
+export async function exchange(url: string, { method, ...sent }: Exchange): Promise<Answer> {
+  const { status, headers, bytes: body } = await send(method, url, sent);
+  const [, code] = /<Code>(\w+)<\/Code>/.exec(body.toString('latin1')) ?? [];
+  return { status, headers, body, code };
 }

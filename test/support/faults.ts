@@ -19,11 +19,8 @@ const ANSWER_MAX_MS = 14_000;
 export async function more(cluster: Cluster, count = MORE): Promise<void> {
   const [before, begun] = [cluster.acked, Date.now()];
   const got = (): number => cluster.acked - before;
-  await until(`${count} more writes`, () => got() >= count, MORE_MAX_MS + count * EACH_MAX_MS).catch(
-    (error: unknown) => {
-      throw new Error(`${String(error)}; ${got()} came in ${Date.now() - begun} ms`);
-    },
-  );
+  const what = (): string => `${count} more writes; ${got()} came in ${Date.now() - begun} ms`;
+  await until(what, () => got() >= count, MORE_MAX_MS + count * EACH_MAX_MS);
 }
 
 /** kill -9 of an instance; its clients go to the other, until it is there again. */

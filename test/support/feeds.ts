@@ -2,13 +2,13 @@
 import type pg from 'pg';
 import { ChangeFeed, type ChangeFeedOptions } from '../../src/server/storage/change-feed.js';
 import type { DrainOrder } from '../../src/server/storage/registration.js';
-import { clientConfig, createPool } from '../../src/server/storage/database.js';
+import { clientConfig } from '../../src/server/storage/database.js';
 import { MAC_BYTES, NoticeMac, type Notice } from '../../src/server/storage/notice.js';
-import type { ItemRow } from '../../src/server/tenant/codec.js';
+import { frameBytes, JsonWriter, type ItemRow } from '../../src/server/tenant/codec.js';
 import { deviceId, inline, writeChange, writeOf } from './changes.js';
 import { TestClock } from './clock.js';
 import { Events, until } from './events.js';
-import { testDatabase, type WithTeardown } from './postgres.js';
+import { poolOf, testDatabase, type WithTeardown } from './postgres.js';
 
 const BEAT_MS = 4_000;
 /** The longest time between two NOTIFY statements of an instance. */
@@ -56,6 +56,10 @@ export async function notifyChanges(
   new NoticeMac(key).signBytes(signedFor, bytes, bytes.length);
   await pool.query('SELECT pg_notify($1, $2)', [channel, bytes.toString('base64')]);
 }
+
+/** The frames of rows. */
+export const framesOf = (rows: readonly ItemRow[]): string[] =>
+  rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
 
 /** Rows of one transaction that ends at `head`, with ciphertexts of these lengths. */
 export const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
@@ -114,8 +118,7 @@ interface World {
 
 export async function world(t: WithTeardown, linkFolder?: string): Promise<World> {
   const { url } = await testDatabase(t);
-  const pool = createPool({ url, name: 'feed test', onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
+  const pool = poolOf(t, url);
   const instance = (id: string, listenUrl = url): Instance => {
     const clock = new TestClock();
     let refusal: Error | undefined;

@@ -113,12 +113,8 @@ export class GcsStandIn extends LoopbackServer {
   protected async take(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const target = request.url ?? '/';
     const [path = '', query = ''] = target.split('?');
-    const { host = '', ...headers } = Object.fromEntries(
-      Object.entries(request.headers).map(([name, value]) => [
-        name,
-        Array.isArray(value) ? value.join(',') : (value ?? ''),
-      ]),
-    );
+    // Node gives a list for `set-cookie` only, which is no header of requests.
+    const { host = '', ...headers } = request.headers as Readonly<Record<string, string>>;
     const method = request.method ?? '';
     const api = path.startsWith('/upload/') ? 'session' : path.startsWith('/storage/v1/') ? 'json' : 'xml';
     const call: GcsCall = { api, method, path: decodeURIComponent(path), query: new URLSearchParams(query), headers };

@@ -1,4 +1,4 @@
-/** Hosted servers that bill through a stand-in, and their tenants. */
+/** Hosted servers, among them those that bill through a stand-in, and their tenants. */
 import { claim, type TestDevice } from './devices.js';
 import type { WithTeardown } from './postgres.js';
 import { runServer, type Running, type RunOptions } from './server.js';
@@ -10,10 +10,14 @@ export const BASE = 'sync.test';
 export const MULTI = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } as const;
 
 /** A hosted server, its apex, and a way to each tenant's host. */
-export interface Billed extends Running {
-  readonly stripe: StripeStandIn;
+export interface Hosted extends Running {
   readonly apex: Wire;
   readonly at: (slug: string) => Wire;
+}
+
+/** One that bills. */
+export interface Billed extends Hosted {
+  readonly stripe: StripeStandIn;
 }
 
 interface BilledOptions extends RunOptions {
@@ -21,30 +25,49 @@ interface BilledOptions extends RunOptions {
   readonly stripe?: StripeStandIn;
 }
 
+/** To a server of this machine by another name, until the test is over. */
+export function wireAt(t: WithTeardown, port: number, host: string): Wire {
+  const wire = new Wire(port, named(host));
+  t.teardown(() => wire.close());
+  return wire;
+}
+
+/** Starts a server with many tenants. */
+export async function hosted(t: WithTeardown, options: RunOptions = {}): Promise<Hosted> {
+  const server = await runServer(t, { ...options, env: { ...MULTI, ...options.env } });
+  const at = (slug: string): Wire => wireAt(t, server.port, `${slug}.${BASE}`);
+  return { ...server, at, apex: wireAt(t, server.port, BASE) };
+}
+
 /** Starts a server that bills. */
 export async function billed(t: WithTeardown, options: BilledOptions = {}): Promise<Billed> {
   const { stripe = await StripeStandIn.start(t), ...run } = options;
-  const env = { ...MULTI, ...stripe.env, ...run.env };
-  const server = await runServer(t, { ...run, env });
-  const wires: Wire[] = [];
-  const open = (host: string): Wire => {
-    const wire = new Wire(server.port, named(host));
-    wires.push(wire);
-    return wire;
-  };
-  // Run before the server stops: teardowns run last first.
-  t.teardown(() => wires.forEach((wire) => wire.close()));
-  return { ...server, stripe, apex: open(BASE), at: (slug) => open(`${slug}.${BASE}`) };
+  return { ...(await hosted(t, { ...run, env: { ...stripe.env, ...run.env } })), stripe };
 }
 
 let addresses = 0;
 /** From a network of its own: signups are limited per address and network. */
-export const signUp = async (apex: Wire, subdomain: string): Promise<Reply> =>
+export const signUp = async (apex: Wire, subdomain: string, email = `${subdomain}@example.com`): Promise<Reply> =>
   apex.post(
     '/signup',
-    { email: `${subdomain}@example.com`, subdomain },
+    { email, subdomain },
     { headers: { 'x-forwarded-for': `45.${++addresses & 255}.${addresses >> 8}.7` } },
   );
+
+/** A tenant that was signed up, and the device that claimed it. */
+export interface Neighbour {
+  readonly host: string;
+  readonly wire: Wire;
+  readonly device: TestDevice;
+}
+
+/** Signs up and claims at the hosted server on this port. */
+export async function neighbour(t: WithTeardown, port: number, slug: string): Promise<Neighbour> {
+  const claimToken = (await signUp(wireAt(t, port, BASE), slug)).text('claimToken');
+  const host = `${slug}.${BASE}`;
+  const wire = wireAt(t, port, host);
+  return { host, wire, device: await claim(wire, { claimToken }) };
+}
 
 /** A tenant that was signed up and claimed. */
 export interface BilledTenant {

@@ -6,25 +6,18 @@
 import { once } from 'node:events';
 import { connect, type Socket as TcpSocket } from 'node:net';
 import type { Test } from 'tap';
-import { claim, newItem, writeBody, type TestDevice } from './devices.js';
+import { newItem, writeBody } from './devices.js';
 import { until } from './events.js';
-import { BASE, MULTI, signUp } from './hosted.js';
+import { BASE, MULTI, neighbour, wireAt, type Neighbour } from './hosted.js';
 import type { WithTeardown } from './postgres.js';
 import { freePort } from './free-port.js';
 import { residentBytes, ranMs } from './memory.js';
 import { spawnServer, type Child } from './server.js';
-import { named, Wire, type Reply } from './wire.js';
+import type { Reply, Wire } from './wire.js';
 
 const MIB = 1024 * 1024;
 /** For however many rounds, on a busy machine. */
 const ROUNDS_MAX_MS = 300_000;
-
-/** A tenant with a device. */
-export interface Neighbour {
-  readonly host: string;
-  readonly wire: Wire;
-  readonly device: TestDevice;
-}
 
 /** A hosted server in a process of its own with default limits. */
 export interface Street {
@@ -52,21 +45,10 @@ export async function street(t: WithTeardown, env: Readonly<Record<string, strin
       ...env,
     },
   });
-  const at = (host: string): Wire => {
-    const wire = new Wire(server.port, named(host));
-    t.teardown(() => wire.close());
-    return wire;
-  };
-  const apex = at(BASE);
   return {
     server,
-    apex,
-    tenant: async (slug) => {
-      const claimToken = (await signUp(apex, slug)).text('claimToken');
-      const host = `${slug}.${BASE}`;
-      const wire = at(host);
-      return { host, wire, device: await claim(wire, { claimToken }) };
-    },
+    apex: wireAt(t, server.port, BASE),
+    tenant: (slug) => neighbour(t, server.port, slug),
     memory: async () => (await residentBytes(server.process.pid ?? 0)) / MIB,
     budgets: async () => {
       const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();

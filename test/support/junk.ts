@@ -1,5 +1,5 @@
 /** Bodies that cost a server more than their sender: JSON that is deep, or has many names, or is dear to look at. */
-import type { Neighbour } from './judge.js';
+import type { Neighbour } from './hosted.js';
 
 const names = (count: number, name: (n: number) => string): string =>
   Array.from({ length: count }, (_, n) => `${JSON.stringify(name(n))}:0`).join(',');

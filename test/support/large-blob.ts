@@ -3,8 +3,9 @@ import { createHash, randomBytes, type Hash } from 'node:crypto';
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
 import type { Test } from 'tap';
-import { downloadUrl, uploadOf } from './blobs.js';
+import { downloadUrl, openRequest, uploadOf } from './blobs.js';
 import { claim } from './devices.js';
+import { hashOf } from './large-files.js';
 import { peakOf } from './memory.js';
 import { spawnServer } from './server.js';
 
@@ -24,14 +25,12 @@ function* pieces(size: number, hash: Hash): Generator<Buffer> {
 }
 
 async function put(url: string, headers: Readonly<Record<string, string>>, size: number): Promise<string> {
-  const sent = request(url, { method: 'PUT', headers, agent: false });
-  const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
+  const { sent, reply } = openRequest('PUT', url, headers);
   const hash = createHash('sha256');
   for (const piece of pieces(size, hash)) if (!sent.write(piece)) await once(sent, 'drain');
   sent.end();
-  const [reply] = await answered;
-  reply.resume();
-  if (reply.statusCode !== 200) throw new Error(`upload: ${String(reply.statusCode)}`);
+  const { outcome } = await reply;
+  if (outcome !== '200') throw new Error(`upload: ${outcome}`);
   return hash.digest('hex');
 }
 
@@ -39,9 +38,7 @@ async function get(url: string): Promise<string> {
   const sent = request(url, { agent: false });
   sent.end();
   const [reply] = (await once(sent, 'response')) as [IncomingMessage];
-  const hash = createHash('sha256');
-  for await (const chunk of reply) hash.update(chunk as Buffer);
-  return hash.digest('hex');
+  return hashOf(reply);
 }
 
 /** Uploads and downloads `size` bytes twice, the second time both at once. */

@@ -1,7 +1,9 @@
 /** A small plan of a load run, and what can exist on the server before it: test tenants, and a list of devices. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { certifyDevice } from '../../src/crypto/device.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import type { FleetTenant } from '../../src/load/fleet.js';
 import type { Plan } from '../../src/load/plan.js';
 import { newId } from './client.js';
 import type { Load } from './load-program.js';
@@ -27,6 +29,15 @@ export const PLAN: Plan = {
     from: [],
   },
 };
+
+/** A tenant of one device, as a run keeps it. */
+export function fleetTenant(more: Partial<FleetTenant> = {}): FleetTenant {
+  const { publicKey } = nodeSodium.boxKeyPair();
+  const masterKey = nodeSodium.random(32);
+  const id = newId();
+  const device = { id, token: 'token', publicKey, cert: certifyDevice(nodeSodium, masterKey, { id, publicKey }) };
+  return { host: 'a.sync.test', slug: 'a', masterKey, devices: [device], binId: 'inbox', ...more };
+}
 
 /** Makes a test tenant with one device. */
 export async function testTenant(server: Running, subdomain: string): Promise<void> {

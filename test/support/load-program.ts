@@ -1,34 +1,23 @@
 /** `service-load` in this process, as another program's calls (support/cli.ts); its workers are processes all the same. */
 import { readFile } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
-import type { Server } from 'node:net';
 import { join } from 'node:path';
 import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
 import { runLoad } from '../../src/load/program.js';
 import type { Report } from '../../src/load/report.js';
 import { Target } from '../../src/load/target.js';
 import { piped, type Ended, type Json } from './cli.js';
-import { MULTI } from './hosted.js';
-import { listenOnLoopback } from './loopback-server.js';
+import { openFor } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
-import { ADMIN_TOKEN, runServer, type Running } from './server.js';
+import { ADMIN_TOKEN } from './server.js';
 
 /** The built program. */
 export const PROGRAM = join(PROJECT_ROOT, 'build/src/load/main.js');
 export const SECRET = 'secret-of-the-load-tests';
 
-/** A hosted server. */
-export const hosted = (t: WithTeardown): Promise<Running> => runServer(t, { env: MULTI });
-
-/** Listens on loopback until the test is over; resolves with the port. */
-export async function opened(t: WithTeardown, server: Server): Promise<number> {
-  t.teardown(() => server.close());
-  return await listenOnLoopback(server);
-}
-
 /** An HTTP server on this machine, and a target that sends requests to it. */
 export async function answering(t: WithTeardown, listener: RequestListener): Promise<{ url: string; target: Target }> {
-  const url = `http://127.0.0.1:${await opened(t, createServer(listener))}`;
+  const url = `http://127.0.0.1:${await openFor(t, createServer(listener))}`;
   const target = new Target(url, { connections: 4, from: [] });
   t.teardown(() => target.close());
   return { url, target };

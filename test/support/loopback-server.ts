@@ -15,6 +15,18 @@ export async function listenOnLoopback(server: Server): Promise<number> {
   return portOf(server);
 }
 
+/** The same until the test is over. */
+export async function openFor(
+  t: WithTeardown,
+  server: Server & { readonly closeAllConnections?: () => void },
+): Promise<number> {
+  t.teardown(() => {
+    server.close();
+    server.closeAllConnections?.();
+  });
+  return listenOnLoopback(server);
+}
+
 export abstract class LoopbackServer {
   /** Without a trailing slash. */
   url = '';

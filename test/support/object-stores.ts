@@ -8,7 +8,14 @@ import {
 } from '@aws-sdk/client-s3';
 import { join } from 'node:path';
 import { pino, type Logger } from 'pino';
-import type { ObjectName, ObjectStore, SignedRequest, UploadGrant } from '../../src/server/blobs/ports.js';
+import { ulid } from 'ulid';
+import type {
+  ObjectName,
+  ObjectStore,
+  SignedRequest,
+  StoredObject,
+  UploadGrant,
+} from '../../src/server/blobs/ports.js';
 import type { Bounds } from '../../src/server/blobs/objects/bucket.js';
 import { GcsStore } from '../../src/server/blobs/objects/gcs.js';
 import { LocalStore } from '../../src/server/blobs/objects/local.js';
@@ -168,6 +175,16 @@ export async function servedLocally(
   const server = await runServer(t, { env: { DATA_DIR: dataDir, BLOB_URL_SECRET: LOCAL_SECRET } });
   const store = new ReservingStore(server, join(dataDir, 'blobs'));
   return { store, origin: `http://127.0.0.1:${server.port}`, tenantId: server.tenantId };
+}
+
+/** A new name in the folder of a tenant. */
+export const newName = (tenantId = ulid()): ObjectName => ({ tenantId, ref: `${ulid()}.bin` });
+
+/** All objects of a store. */
+export async function listed(store: ObjectStore): Promise<StoredObject[]> {
+  const found: StoredObject[] = [];
+  for await (const page of store.list()) found.push(...page);
+  return found;
 }
 
 const MINUTE_MS = 60_000;

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type pg from 'pg';
 import { keptSecret } from '../../src/server/config/secrets.js';
-import { openClient } from '../../src/server/storage/database.js';
+import { createPool, openClient } from '../../src/server/storage/database.js';
 import { findBinaries, type Binaries } from '../../src/server/storage/embedded/binaries.js';
 import { EmbeddedPostgres } from '../../src/server/storage/embedded/embedded.js';
 import { clusterFolder, initialise, type Cluster } from '../../src/server/storage/embedded/process.js';
@@ -51,6 +51,13 @@ export async function temporaryFolder(t: WithTeardown, parent?: string): Promise
   const folder = await newFolder(parent);
   t.teardown(async () => rm(folder, { recursive: true, force: true, maxRetries: 5 }));
   return folder;
+}
+
+/** A pool of connections, closed after the test. */
+export function poolOf(t: WithTeardown, url: string, more: { readonly size?: number } = {}): pg.Pool {
+  const pool = createPool({ url, name: 'tests', onIdleError: () => undefined, ...more });
+  t.teardown(() => pool.end());
+  return pool;
 }
 
 const run = promisify(execFile);

@@ -6,6 +6,15 @@ import { once } from 'node:events';
 export const isRunning = ({ pid, exitCode, signalCode }: ChildProcess): boolean =>
   pid !== undefined && exitCode === null && signalCode === null;
 
+/** Whether a process of this number exists, perhaps one that nobody has collected yet. */
+export function exists(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
 /** Ends a process and waits for its end. One that is still there after `patienceMs` is killed. */
 export async function endProcess(
   child: ChildProcess | undefined,

@@ -61,13 +61,11 @@ export class Recorder {
 
   /** Resolves when it has come this far. */
   async reach(version: number, maxMs: number): Promise<void> {
-    await until(`version ${version}, not only ${this.cursor}`, () => this.cursor >= version, maxMs).catch(
-      (error: unknown) => {
-        throw new Error(
-          `${String(error)}: ${JSON.stringify(this.connections.slice(-4))}, ${this.refused.slice(-3).join()}`,
-        );
-      },
-    );
+    const what = (): string => {
+      const { cursor, connections, refused } = this;
+      return `version ${version}, not only ${cursor}: ${JSON.stringify(connections.slice(-4))}, ${refused.slice(-3).join()}`;
+    };
+    await until(what, () => this.cursor >= version, maxMs);
   }
 
   async end(): Promise<void> {

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { join } from 'node:path';
 import { MemoryLevel } from 'memory-level';
+import { StoreError } from '../../src/sdk/store/error.js';
 import { createStore, LevelStore, type Level } from '../../src/sdk/store/level-store.js';
 import { openNodeStore } from '../../src/sdk/store/node-store.js';
 import type { StoreOwner } from '../../src/sdk/store/records.js';
@@ -198,3 +199,10 @@ export const write = (seq: number, own: string, base: number | null = 0): Pendin
 });
 
 export const idOf = (n: number): string => String(n).padStart(26, '0');
+
+/** The code of a store's refusal. */
+export const codeOf = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'none',
+    (error: unknown) => (error instanceof StoreError ? error.code : String(error)),
+  );

@@ -98,11 +98,8 @@ export class App {
     maxMs = SOON_MS,
   ): Promise<Topics[N]['value']> {
     let value: Topics[N]['value'] | undefined;
-    try {
-      await until(topic, async () => (value = await this.value(topic)) !== undefined && fits(value), maxMs);
-    } catch (cause) {
-      throw new Error(`${topic} did not come: ${JSON.stringify(value)?.slice(0, 2_000) ?? ''}`, { cause });
-    }
+    const what = (): string => `${topic}, now ${JSON.stringify(value)?.slice(0, 2_000) ?? 'unknown'}`;
+    await until(what, async () => (value = await this.value(topic)) !== undefined && fits(value), maxMs);
     return value as Topics[N]['value'];
   }
 

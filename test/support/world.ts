@@ -2,6 +2,7 @@
  * A world around one tenant's `step`: it carries effects out against an in-memory log, but when the database reads and
  * when the answer comes are two moments that the test chooses. So every interleaving can be written down or drawn.
  */
+import type { ServiceError } from '../../src/protocol/errors.js';
 import type { Shape } from '../../src/protocol/shape.js';
 import type { ItemWrite } from '../../src/protocol/item.js';
 import { HIGH_WATER_BYTES } from '../../src/server/tenant/actor.js';
@@ -59,6 +60,12 @@ export interface Asked {
   version?: number;
   error?: Error;
 }
+
+/** The code of a refusal. */
+export const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
+
+/** A change's context: asked for by the device of this number. */
+export const by = (device: number) => ({ tenantId: TENANT, deviceId: deviceId(device) });
 
 export interface OpenSocket {
   readonly session: Session;

@@ -130,7 +130,7 @@ function Open() {
     return () => clearTimeout(timer);
   }, []);
   return (
-    <div class={`app${itemId.value === null ? '' : ' with-item'}${page.value === null ? '' : ' with-page'}`}>
+    <div class={`app${itemId.value === null ? '' : ' with-item'}`}>
       {page.value === null && (
         <button type="button" class="button skip" onClick={() => focusList.current()}>
           {text.frame.skip}

@@ -31,9 +31,8 @@ interface MenuProps {
 function place(button: HTMLElement, menu: HTMLElement): void {
   const from = button.getBoundingClientRect();
   const size = menu.getBoundingClientRect();
-  const rightToLeft = getComputedStyle(button).direction === 'rtl';
   // Aligned with the end of an icon button, or with the start of a text button.
-  const left = rightToLeft !== button.classList.contains('chip') ? from.left : from.right - size.width;
+  const left = button.classList.contains('chip') ? from.left : from.right - size.width;
   const below = from.bottom + 4;
   const top = below + size.height + 8 <= innerHeight ? below : Math.max(8, from.top - size.height - 4);
   menu.style.setProperty('--menu-top', `${top}px`);

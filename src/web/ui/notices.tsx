@@ -1,13 +1,10 @@
 /** The notices and the uploads, which are shown above the list. */
-import { useSignal } from '@preact/signals';
 import { X } from 'lucide-preact';
-import { useEffect } from 'preact/hooks';
-import type { HiddenItem } from '../../sdk/item-reader.js';
 import type { DeviceInfo, Notice as EventNotice, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Button, Dialog, Notice, OneLine, openDialog, Progress, useOwnDialog, When, type Closable } from './kit.js';
+import { Button, Dialog, later, Notice, OneLine, openDialog, Progress, useOwnDialog, When } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
-import { ask } from './screen.js';
+import { Orphaned } from './orphaned.js';
 import { text } from './strings.js';
 import { update } from './update.js';
 
@@ -93,59 +90,22 @@ function DeviceStatus({ device }: { device: DeviceInfo }) {
   );
 }
 
-function Orphaned({ count }: { count: number }) {
-  const answer = (how: 'republish' | 'discard'): void => void attempt(call('orphans', how));
-  const question = useOwnDialog();
-  const discard = (): void => {
-    question.current = ask({
-      title: words.discardTitle,
-      action: text.kit.discard,
-      onYes: () => answer('discard'),
-      children: <p>{words.discardText}</p>,
-    });
-  };
-  return (
-    <Notice
-      kind="warn"
-      title={words.orphaned(count)}
-      live
-      actions={
-        <>
-          <Button onClick={() => answer('republish')} label={words.republish} />
-          <Button kind="quiet" onClick={discard} label={text.kit.discard} />
-        </>
-      }
-    >
-      {words.orphanedText}
-    </Notice>
-  );
-}
+/** Not part of the first view. */
+const HiddenList = later(async () => (await import('./pages.js')).HiddenList);
 
 function Hidden({ count }: { count: number }) {
   const list = useOwnDialog();
-  const show = (): void => void (list.current = openDialog(HiddenDialog));
+  const show = (): void => {
+    list.current = openDialog(({ onClose }) => (
+      <Dialog title={words.hidden(count)} onClose={onClose}>
+        <HiddenList count={count} />
+      </Dialog>
+    ));
+  };
   return (
     <Notice title={words.hidden(count)} actions={<Button kind="quiet" onClick={show} label={words.hiddenShow} />}>
       {words.hiddenText}
     </Notice>
-  );
-}
-
-function HiddenDialog({ onClose }: Closable) {
-  const rows = useSignal<readonly HiddenItem[]>([]);
-  useEffect(() => void attempt(call('hidden').then((all) => (rows.value = all))), []);
-  return (
-    <Dialog title={words.hidden(rows.value.length)} onClose={onClose}>
-      <ul class="stack tight">
-        {rows.value.map(({ id, reason, kept }) => (
-          <li key={id} class="small">
-            <code>{id}</code>
-            <br />
-            {words.reasons[reason] ?? reason.replaceAll('_', ' ')} {kept && words.hiddenKept}
-          </li>
-        ))}
-      </ul>
-    </Dialog>
   );
 }
 

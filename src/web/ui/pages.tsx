@@ -10,6 +10,8 @@ import { metaContent } from './meta.js';
 import { Copyable } from './screen.js';
 import { PageFrame, Section } from './section.js';
 
+export { HiddenList } from './settings.js';
+
 const { revoked, trust } = pagesText;
 
 /** `revoked`: the notice above the list. */

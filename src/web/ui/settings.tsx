@@ -8,7 +8,6 @@ import {
   Dialog,
   dialogs,
   Field,
-  Notice,
   openDialog,
   Progress,
   Select,
@@ -20,7 +19,8 @@ import {
 } from './kit.js';
 import { call, info, useLoaded } from './link.js';
 import { metaContent } from './meta.js';
-import { ask, Copyable, Problem, useForm, useTask, Confirm, FormDialog, PasskeyProblem } from './screen.js';
+import { Orphaned } from './orphaned.js';
+import { ask, Copyable, Problem, useForm, useTask, FormDialog, PasskeyProblem } from './screen.js';
 import { PageFrame, Section, useAnswer } from './section.js';
 import { ArchiveSection } from './settings-archive.js';
 import { text } from './strings.js';
@@ -187,7 +187,7 @@ function RepairSection({ info: { hidden, orphaned } }: { info: DeviceInfo }) {
   return (
     <Section title={words.repair.title}>
       {hidden === 0 ? <p class="quiet">{words.repair.none}</p> : <Hidden count={hidden} />}
-      {orphaned > 0 && <Orphans count={orphaned} />}
+      {orphaned > 0 && <Orphaned count={orphaned} />}
       <p class="quiet small">{words.repair.resyncLead}</p>
       <Button {...resync.button(readAgain)} label={words.repair.resync} />
       <Problem problem={resync.problem} />
@@ -196,63 +196,40 @@ function RepairSection({ info: { hidden, orphaned } }: { info: DeviceInfo }) {
 }
 
 function Hidden({ count }: { count: number }) {
-  const { value: rows = [], problem } = useAnswer(() => call('hidden'), count);
   return (
     <>
       <p>{words.repair.hidden(count)}</p>
-      <Problem problem={problem} />
-      {rows.length > 0 && (
-        <details>
-          <summary>{words.repair.which}</summary>
-          <ul class="rows hidden-rows">
-            {rows.slice(0, HIDDEN_MAX).map(({ id, reason, kept }) => (
-              <li key={id}>
-                <div class="stack tight">
-                  <p>{reasonOf(reason)?.meaning ?? reason}</p>
-                  <p class="quiet small">
-                    {reasonOf(reason)?.whatToDo} {kept && words.repair.kept}
-                  </p>
-                  <code class="quiet small" dir="ltr">
-                    {id}
-                  </code>
-                </div>
-              </li>
-            ))}
-          </ul>
-          {rows.length > HIDDEN_MAX && <p class="quiet small">{words.repair.more(rows.length - HIDDEN_MAX)}</p>}
-        </details>
-      )}
+      <details>
+        <summary>{words.repair.which}</summary>
+        <HiddenList count={count} />
+      </details>
     </>
   );
 }
 
-function Orphans({ count }: { count: number }) {
-  const [dropping, setDropping] = useState(false);
-  const task = useTask();
+/** Items that do not verify: why, and what to do. */
+export function HiddenList({ count }: { count: number }) {
+  const { value: rows = [], problem } = useAnswer(() => call('hidden'), count);
   return (
-    <Notice
-      kind="warn"
-      actions={
-        <>
-          <Button {...task.button(() => call('orphans', 'republish'))} label={words.repair.republish} />
-          <Button kind="danger" busy={task.busy} onClick={() => setDropping(true)} label={words.repair.discard} />
-        </>
-      }
-    >
-      {words.repair.orphans(count)}
-      {!dropping && <Problem problem={task.problem} />}
-      {dropping && (
-        <Confirm
-          title={words.repair.discardTitle}
-          action={words.repair.discard}
-          onYes={() => call('orphans', 'discard')}
-          task={task}
-          onClose={() => setDropping(false)}
-        >
-          <p>{words.repair.discardLead}</p>
-        </Confirm>
-      )}
-    </Notice>
+    <>
+      <Problem problem={problem} />
+      <ul class="rows hidden-rows">
+        {rows.slice(0, HIDDEN_MAX).map(({ id, reason, kept }) => (
+          <li key={id}>
+            <div class="stack tight">
+              <p>{reasonOf(reason)?.meaning ?? reason}</p>
+              <p class="quiet small">
+                {reasonOf(reason)?.whatToDo} {kept && words.repair.kept}
+              </p>
+              <code class="quiet small" dir="ltr">
+                {id}
+              </code>
+            </div>
+          </li>
+        ))}
+      </ul>
+      {rows.length > HIDDEN_MAX && <p class="quiet small">{words.repair.more(rows.length - HIDDEN_MAX)}</p>}
+    </>
   );
 }
 

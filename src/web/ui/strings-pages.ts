@@ -171,12 +171,6 @@ const settings = {
       `${counted(count, 'item')} ${count === 1 ? 'is' : 'are'} not shown, because ${count === 1 ? 'it does' : 'they do'} not verify.`,
     which: 'Which and why',
     kept: 'Its last good state is kept.',
-    orphans: (count: number): string =>
-      `The server was restored to an older state and does not know ${counted(count, 'item')} that this device has.`,
-    republish: 'Write them again',
-    discard: 'Discard them',
-    discardTitle: 'Discard the items that the server lost?',
-    discardLead: 'They are removed from this device. Other devices keep them until you decide there.',
     resync: 'Read everything again',
     resyncLead: 'Reads all items from the server again and checks each one. Nothing is lost.',
     resynced: 'All items were read again.',

@@ -419,18 +419,6 @@ const notices = {
   hidden: (count: number): string => `${counted(count, 'item')} cannot be shown`,
   hiddenText: 'They do not verify: they were altered on the server or on the way, or written by a newer version.',
   hiddenShow: 'Details',
-  hiddenKept: 'The last good state is shown.',
-  reasons: {
-    no_sig: 'It is not signed, so its author is unknown.',
-    bad_sig: 'It was altered, or not written by your devices.',
-    no_key: 'This device does not have its key yet: open another of your devices.',
-    bad_ct: 'It does not decrypt.',
-    bad_payload: 'It does not have the form of an item.',
-    bad_row: 'The server sent something else in its place.',
-    rolled_back: 'The server sent an older state as if it were new.',
-    resurrected: 'The server brought it back after it was deleted.',
-    untagged_delete: 'It was deleted without proof that you did it.',
-  } as Readonly<Record<string, string>>,
 };
 
 const keys = {

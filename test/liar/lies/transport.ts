@@ -1,11 +1,11 @@
 /** Lies below the contract: redirects, floods, times, and JSON of any shape. */
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { DeviceApi, PublicApi } from '../../../src/sdk/api.js';
 import { ApiError, NetworkError, ProtocolError } from '../../../src/sdk/errors.js';
 import { Http } from '../../../src/sdk/http.js';
 import { systemClock } from '../../../src/protocol/clock.js';
+import { listenOnLoopback } from '../../support/loopback-server.js';
 import { nameOf, type Lie } from '../lie.js';
 import type { RawReply } from '../proxy.js';
 import { broken, FRAMES, SAMPLES, type Apis } from '../shapes.js';
@@ -41,9 +41,9 @@ async function elsewhere(stage: Stage): Promise<{ readonly url: string; readonly
     heard++;
     response.end('{}');
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const port = await listenOnLoopback(server);
   stage.atEnd(() => new Promise((resolve) => server.close(resolve)));
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/api/me`, heard: () => heard };
+  return { url: `http://127.0.0.1:${port}/api/me`, heard: () => heard };
 }
 
 async function redirects(stage: Stage): Promise<void> {

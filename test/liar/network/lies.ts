@@ -1,8 +1,8 @@
 /** The lies of the catalogue that can be played over the network to any client. */
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { SEALED_CHUNK_BYTES } from '../../../src/crypto/blob-stream.js';
+import { listenOnLoopback } from '../../support/loopback-server.js';
 import { CHALLENGE_LIES } from '../lies/challenge.js';
 import { ITEM_LIES, type ItemLie } from '../lies/items.js';
 import type { Desk } from './desk.js';
@@ -74,8 +74,7 @@ const REPLIES: readonly NetworkLie[] = [
         seen.push(request.headers.authorization ?? '');
         response.end('{}');
       });
-      await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
-      const location = `http://127.0.0.1:${(other.address() as AddressInfo).port}/`;
+      const location = `http://127.0.0.1:${await listenOnLoopback(other)}/`;
       desk.liar.raw = () => ({ status: 307, headers: { location } });
       await desk.client.do({ do: 'sync' });
       other.closeAllConnections();

@@ -1,0 +1,37 @@
+/** A notice of items that a restored server lost. */
+import { Button, Notice, useOwnDialog } from './kit.js';
+import { call } from './link.js';
+import { ask, Problem, useTask } from './screen.js';
+import { text } from './strings.js';
+
+const words = text.notices;
+
+/** Items that a restored server lost. */
+export function Orphaned({ count }: { count: number }) {
+  const task = useTask();
+  const question = useOwnDialog();
+  const discard = (): void => {
+    question.current = ask({
+      title: words.discardTitle,
+      action: text.kit.discard,
+      onYes: () => call('orphans', 'discard'),
+      children: <p>{words.discardText}</p>,
+    });
+  };
+  return (
+    <Notice
+      kind="warn"
+      title={words.orphaned(count)}
+      live
+      actions={
+        <>
+          <Button {...task.button(() => call('orphans', 'republish'))} label={words.republish} />
+          <Button kind="quiet" onClick={discard} label={text.kit.discard} />
+        </>
+      }
+    >
+      {words.orphanedText}
+      <Problem problem={task.problem} />
+    </Notice>
+  );
+}
