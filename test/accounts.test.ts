@@ -497,31 +497,3 @@ t.test('sightings are written at most once a minute and together; a failed write
   await b.devices.flush();
   t.equal(b.faults.length, 1);
 });
-
-t.test('DEV-21: of revoked devices the last thousand are kept, and those whose keys are not purged yet', async (t) => {
-  const world = await newWorld(t);
-  const [first] = await claimedWorld(world);
-  if (first === undefined) throw new Error('no device');
-  const { a, tenantId } = world;
-  const revoke = (prefix: string, count: number, purged: boolean): Promise<unknown> =>
-    a.pool.query(
-      `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, revoked_at, keys_purged)
-       SELECT $1, $2 || lpad(n::text, 25, '0'), 'gone', 'phone', '\\x00', 1, n, $4 FROM generate_series(1, $3::integer) n`,
-      [tenantId, prefix, count, purged],
-    );
-  const kept = (which: string): Promise<number> =>
-    valueOf(a.pool, `SELECT count(*)::integer AS value FROM devices WHERE ${which}`);
-  await revoke('0', 1_500, true);
-  await revoke('1', 700, false);
-  const second = await pairOne(world, first);
-  t.equal(await kept("revoked_at IS NOT NULL AND id LIKE '1%'"), 700, 'none whose keys are not purged is removed');
-  t.equal(await kept("revoked_at > 1000 AND id LIKE '0%'"), 500, 'nor any of the last');
-  t.equal((await kept("id LIKE '0%'")) < 1_000, true);
-  t.ok((await a.devices.list(tenantId, first.id)).devices.some(({ id }) => id === second.id));
-  await revoke('2', 1_500, false);
-  const join = `SELECT verdict AS value FROM add_device($1, $2, 'x', 'phone', '\\x00', NULL, 100, 1)`;
-  t.equal(await valueOf(a.pool, join, [tenantId, newDevice().id]), 'device_limit');
-  await a.pool.query('UPDATE devices SET keys_purged = true');
-  t.equal(await valueOf(a.pool, join, [tenantId, newDevice().id]), 'ok', 'once they are purged there is room again');
-  t.equal(await kept('revoked_at IS NOT NULL'), 1_000);
-});

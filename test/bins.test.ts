@@ -157,22 +157,6 @@ t.test(
   },
 );
 
-t.test('BIN-19: of deleted bins the last thousand are kept', async (t) => {
-  const { a, tenantId } = await claimed(t);
-  await a.pool.query(
-    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, closed_at, deleted_at, changed_at_generation)
-     SELECT $1, 'gone' || n, 'gone', 1, 1, 1, 1, n FROM generate_series(1, 1500) n`,
-    [tenantId],
-  );
-  await a.bins.create(tenantId, { id: 'work' });
-  const { rows } = await a.pool.query<{ id: string; gone: boolean }>(
-    'SELECT id, deleted_at IS NOT NULL AS gone FROM bins ORDER BY changed_at_generation DESC',
-  );
-  const gone = rows.filter((bin) => bin.gone).map(({ id }) => id);
-  t.strictSame([gone.length, gone[0], gone.at(-1)], [1_000, 'gone1500', 'gone501']);
-  t.strictSame(rows.flatMap((bin) => (bin.gone ? [] : [bin.id])).sort(), ['inbox', 'work']);
-});
-
 t.test('BIN-09 BIN-10: slugs are unique; the default is the id in lower case, made valid', async (t) => {
   const world = await claimed(t);
   const { a, b, tenantId } = world;

@@ -28,7 +28,8 @@ t.test('CLI-19: a queued write is sent by the next command, once, also where the
   t.equal((await run('claim', proxy.url, '--show-phrase')).code, EXIT.ok);
 
   writes = 'cut';
-  const queued = await run('put', 'kept');
+  // Nothing but the files connects this one to the next.
+  const queued = await spawnCli(t, ['--json', 'put', 'kept'], { home }).ended;
   t.match(queued, { code: EXIT.ok, stderr: /queued/ });
   t.match(JSON.parse(queued.stdout), { queued: true });
   t.match(JSON.parse((await run('list', '--local')).stdout), { items: [{ title: 'kept', pending: true }] });

@@ -19,6 +19,8 @@ import { KeepAlive } from './support/keep-alive.js';
 import { testDatabase } from './support/postgres.js';
 import { difference, listAll, range, startWriters, untilVersion, versionsOf } from './support/stream.js';
 
+t.setTimeout(300_000);
+
 interface Sent {
   readonly n: number;
   readonly at: number;

@@ -5,7 +5,6 @@ import type { Actor } from '../src/server/tenant/actor.js';
 import { TenantRegistry, type RegistryOptions } from '../src/server/tenant/registry.js';
 import type { StoredPosition, TenantUpdate } from '../src/server/tenant/ports.js';
 import { openClient } from '../src/server/storage/database.js';
-import { STATEMENTS_MAX } from '../src/server/storage/query.js';
 import { errorCode } from '../src/protocol/error-code.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
@@ -20,6 +19,8 @@ import { runServer, spawnServer, type Running } from './support/server.js';
 import { versionsOf, difference, listAll, range, startWriters, untilVersion } from './support/stream.js';
 import { openBin } from './support/world.js';
 import type { Reply } from './support/wire.js';
+
+t.setTimeout(300_000);
 
 const STALE_MS = 5_001;
 
@@ -81,7 +82,7 @@ function stage() {
       },
     },
     announcer: { heard, announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
-    purger: { purge: () => undefined },
+    purger: { purge: () => true },
     onFault: () => undefined,
     clock,
     epoch: () => 'epoch',
@@ -325,10 +326,8 @@ t.test('INST-12: a deadlock is retried, and no client sees it', async (t) => {
 });
 
 t.test('INST-60: an instance gives its sign of life while requests hold the connections of the pool', async (t) => {
-  const { resolveTenant, claimAll } = manyTenants(3);
-  const server = await runServer(t, { resolveTenant });
-  const { wire, sql, databaseUrl } = server;
-  const devices = await claimAll(server);
+  const { wire, sql, databaseUrl } = await runServer(t);
+  const device = await claim(wire);
   const rival = await openClient({ url: databaseUrl, name: 'rival', onLost: () => undefined });
   t.teardown(async () => rival.end());
   const count = async (text: string): Promise<number> => Number((await sql(text))[0]?.['n']);
@@ -338,13 +337,11 @@ t.test('INST-60: an instance gives its sign of life while requests hold the conn
   await rival.query('BEGIN');
   await rival.query('LOCK TABLE blobs');
   const room = JSON.stringify({ contentLength: 5, contentType: 'a/b' });
-  const held = devices.flatMap(({ token, host }) =>
-    range(1, 7).map(() => wire.post('/blobs/upload-url', room, { token, headers: host })),
-  );
-  await until('all that calls may hold', async () => (await waiting()) === STATEMENTS_MAX);
+  const held = range(1, 20).map(() => wire.post('/blobs/upload-url', room, { token: device.token }));
+  await until('a full pool', async () => (await waiting()) >= 11);
   const before = await seenAt();
   await until('a heartbeat', async () => (await seenAt()) > before);
-  t.equal(await waiting(), STATEMENTS_MAX, 'they are still held');
+  t.ok((await waiting()) >= 11, 'the pool is still full');
   await rival.query('ROLLBACK');
   t.same(new Set((await Promise.all(held)).map(({ status }) => status)), new Set([200]));
 });

@@ -81,7 +81,13 @@ async function servedHere({ env, paths }: Home): Promise<{ code: number; out: st
   input.write(`${JSON.stringify(initialize)}\n`);
   const note = (text: string): void => void (said.errors += `${text}\n`);
   const terminal = {
-    ...{ interactive: false, print: note, note, progress: () => undefined, openInput: () => input },
+    ...{
+      interactive: false,
+      print: (text: string) => void output.write(`${text}\n`),
+      note,
+      progress: () => undefined,
+      openInput: () => input,
+    },
     ask: () => Promise.reject(new Error('nobody is there')),
   };
   const code = await runCommand(['serve'], {

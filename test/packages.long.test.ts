@@ -175,7 +175,10 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
     t.notOk(brought.includes('sodium-native'));
     const readme = await readFile(join(app, 'node_modules/@service/client/README.md'), 'utf8');
     await writeFile(join(app, 'first.mjs'), fenced(readme, 'js').replace('http://localhost:8080', url));
-    t.match(await at.types('cd client && node first.mjs'), /devices are lost: (?:[a-z]+ ?){12}\n\{ text: 'hello' \}$/);
+    t.match(
+      await at.types('cd client && node first.mjs'),
+      /^The only way back when all devices are lost: (?:[a-z]+ ?){12}\n\{ text: 'hello' \}$/,
+    );
     t.same((await readdir(app)).filter((name) => !/^(?:node_modules|package(?:-lock)?\.json)$/.test(name)).sort(), [
       'first.mjs',
       'identity.json',

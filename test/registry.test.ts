@@ -67,7 +67,7 @@ function registryOf(clock: TestClock, meanwhile: () => void = nothing, afterRead
       publish: () => undefined,
       subscribe: () => undefined,
     },
-    purger: { purge: () => undefined },
+    purger: { purge: () => true },
     onFault: (error) => faults.push(error),
     clock,
     epoch: () => 'epoch',

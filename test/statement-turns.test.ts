@@ -2,12 +2,14 @@
 import t from 'tap';
 import { AccountStore } from '../src/server/devices/store.js';
 import { openClient } from '../src/server/storage/database.js';
-import { STATEMENTS_OF_TENANT_MAX } from '../src/server/storage/query.js';
+import { STATEMENTS_OF_TENANT_MAX, takeTurns } from '../src/server/storage/query.js';
 import { until } from './support/events.js';
+import { hosted, neighbour } from './support/hosted.js';
 import { postgresLogs } from './support/logs.js';
 
 t.test('FAIR-43: calls that wait for the lock of their tenant leave connections to other tenants', async (t) => {
   const { pool, url, newTenant } = await postgresLogs(t);
+  takeTurns(pool);
   const [busy, other] = [await newTenant(), await newTenant()];
   const store = new AccountStore(pool);
   const client = (name: string): ReturnType<typeof openClient> => openClient({ url, name, onLost: () => undefined });
@@ -28,4 +30,30 @@ t.test('FAIR-43: calls that wait for the lock of their tenant leave connections 
   await holder.query('COMMIT');
   const refused = (await waiting).filter(({ status }) => status === 'rejected');
   for (const refusal of refused) t.match(refusal, { reason: { error: 'unavailable' } }, 'only for a late turn');
+});
+
+t.test('FAIR-43: a hosted server answers one tenant while calls of another wait for a lock', async (t) => {
+  const server = await hosted(t);
+  const busy = await neighbour(t, server.port, 'busy');
+  const other = await neighbour(t, server.port, 'other');
+  const rename = ({ wire, device }: typeof busy): ReturnType<typeof wire.ask> =>
+    wire.ask('PATCH', '/bins/inbox', { token: device.token, body: { meta: null } });
+  const holder = await openClient({ url: server.databaseUrl, name: 'holder', onLost: () => undefined });
+  t.teardown(async () => holder.end());
+  await holder.query('BEGIN');
+  await holder.query("SELECT 1 FROM tenants WHERE slug = 'busy' FOR UPDATE");
+  const held = Array.from({ length: 20 }, async () => rename(busy));
+  const locked = async (): Promise<number> =>
+    Number(
+      (
+        await server.sql(
+          "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'service' AND wait_event_type = 'Lock'",
+        )
+      )[0]?.['n'],
+    );
+  await until('its calls wait', async () => (await locked()) === STATEMENTS_OF_TENANT_MAX);
+  t.equal((await rename(other)).status, 200);
+  t.equal(await locked(), STATEMENTS_OF_TENANT_MAX);
+  await holder.query('ROLLBACK');
+  t.same(new Set((await Promise.all(held)).map(({ status }) => status)), new Set([200]));
 });

@@ -41,6 +41,11 @@ class Setting {
   holding = false;
   epoch = 'epoch';
   devices = [1];
+  /** Devices that are revoked, and have keys left. */
+  revoked: readonly number[] = [];
+  /** Requested purges, and whether the purger has room for more. */
+  readonly purges: string[] = [];
+  purgerHasRoom = true;
   readonly gone = new Set<string>();
   readonly registry: TenantRegistry;
 
@@ -70,7 +75,12 @@ class Setting {
         publish: (id, rows, { summary }) => void this.published.push([id, summary.version, rows.length]),
         subscribe: (tenantId) => void this.attended.push(tenantId),
       },
-      purger: { purge: () => undefined },
+      purger: {
+        purge: (_, id) => {
+          this.purges.push(id);
+          return this.purgerHasRoom;
+        },
+      },
       onFault: (error) => void this.faults.push(error),
       clock: this.clock,
       epoch: () => this.epoch,
@@ -101,7 +111,7 @@ class Setting {
       generation: this.log.tenant(tenantId).generation,
       summary: this.log.summary(tenantId),
       devices: this.devices.map((n) => ({
-        ...{ id: deviceId(n), tokenEpoch: 1, revoked: false, keysPurged: true },
+        ...{ id: deviceId(n), tokenEpoch: 1, revoked: this.revoked.includes(n), keysPurged: !this.revoked.includes(n) },
         view: { ...view, id: deviceId(n) },
       })),
       bins: [openBin(BIN)],
@@ -140,6 +150,21 @@ const state = async (promise: Promise<unknown>): Promise<string> =>
     ),
     turn().then(() => 'pending'),
   ]);
+
+t.test('ITEM-32: a purge for which there was no room is requested again by a later write', async (t) => {
+  const setting = new Setting();
+  setting.devices = [1, 2];
+  setting.revoked = [2];
+  setting.purgerHasRoom = false;
+  const actor = await setting.actor();
+  let items = 0;
+  const put = async (): Promise<unknown> => write(actor, writeOf({ id: itemId(++items) }), deviceId(1));
+  for (let n = 0; n < 2; n++) await put();
+  t.same(setting.purges, [deviceId(2), deviceId(2)]);
+  setting.purgerHasRoom = true;
+  for (let n = 0; n < 2; n++) await put();
+  t.same(setting.purges, [deviceId(2), deviceId(2), deviceId(2)], 'once it is queued it is not requested again');
+});
 
 t.test('a change that the lane does not accept is refused, and the actor is idle afterwards', async (t) => {
   const lanes: CommitLanes = {

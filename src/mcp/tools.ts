@@ -317,8 +317,8 @@ async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<Read
     if (trouble !== undefined) return void links.set(id, noLink(trouble, holds));
     try {
       const { url, size, expiresAt } = await vault.reader.blobUrl(id);
+      if (url.length > room) throw new McpError('bad_answer', 'the addresses that the server names are too long');
       room -= url.length;
-      if (room < 0) throw new McpError('bad_answer', 'the addresses that the server names are too long');
       links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
     } catch (error) {
       if (error instanceof ClientError) throw error;

@@ -64,7 +64,7 @@ async function main(): Promise<void> {
   if (instance) {
     const { port, tenantId } = server;
     // Only for the greeting: a database that does not answer at this moment must not end the start.
-    const claimed = await server.claimed().catch(() => false);
+    const claimed = await server.claimed().catch(() => null);
     process.send?.({ port, tenantId, claimed } satisfies Listening);
     return;
   }

@@ -26,7 +26,7 @@ export const writingTo = <T>(path: string, work: Promise<T>): Promise<T> =>
     throw toUserError(path, error);
   });
 
-/** A file being written; ended by exactly one of `finish` and `abandon`. */
+/** A file being written; ended by `finish`, `abandon` or a failed `write`; `abandon` after that does nothing. */
 export class NewFile {
   private constructor(
     private readonly path: string,

@@ -50,7 +50,7 @@ export function instances(logs: PostgresLogs, options: { count: number; clock: C
         },
         subscribe: () => undefined,
       },
-      purger: { purge: () => undefined },
+      purger: { purge: () => true },
       onFault: (error) => logs.faults.push(error),
       clock: options.clock,
       epoch: () => EPOCH,

@@ -20,10 +20,13 @@ export async function openFor(
   t: WithTeardown,
   server: Server & { readonly closeAllConnections?: () => void },
 ): Promise<number> {
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections?.();
-  });
+  t.teardown(
+    () =>
+      new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections?.();
+      }),
+  );
   return listenOnLoopback(server);
 }
 

@@ -10,6 +10,7 @@ import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { EpochGuard } from '../storage/epoch-guard.js';
 import { migrate } from '../storage/migrate.js';
 import { CircuitBreaker } from '../storage/circuit-breaker.js';
+import { takeTurns } from '../storage/query.js';
 import { SQL_FOLDER } from '../../root.js';
 import { repeated, type Stop } from './lifecycle.js';
 
@@ -82,6 +83,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
     onConnect: (client: pg.ClientBase) => history.check(client),
   };
   const pool = createPool({ ...settings, size: POOL_SIZE });
+  if (config.tenantMode === 'multi') takeTurns(pool);
   const feedPool = createPool({ ...settings, size: 1, idleMs: 0 });
   hooks.stops.push(
     () => endPool(pool),

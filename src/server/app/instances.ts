@@ -37,7 +37,8 @@ const FOLDER_MAX = 76;
 export interface Listening {
   readonly port: number;
   readonly tenantId: string | null;
-  readonly claimed: boolean;
+  /** Null: the database did not answer at that moment. */
+  readonly claimed: boolean | null;
 }
 
 /** Key of the message by which the parent drains all its instances. */
@@ -190,7 +191,10 @@ export async function startInstances(
   return {
     port,
     tenantId: listening?.tenantId ?? null,
-    claimed: () => Promise.resolve(listening?.claimed === true),
+    claimed: () =>
+      typeof listening?.claimed === 'boolean'
+        ? Promise.resolve(listening.claimed)
+        : Promise.reject(new Error('the database did not answer an instance')),
     warnings,
     drain: (order) => instances.forEach((instance) => instance.drain(order)),
     close: () => (closing ??= stopAll()),

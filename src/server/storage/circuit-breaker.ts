@@ -71,6 +71,8 @@ export class CircuitBreaker {
   private checking: Promise<void> | undefined;
   /** True from the moment the database is known to be away until it answers again. */
   private away = false;
+  /** True while a health check is under way. */
+  private asking = false;
   private closed = false;
   private readonly endMoves: () => void;
 
@@ -109,8 +111,11 @@ export class CircuitBreaker {
     this.closed = true;
     this.endMoves();
     this.timer?.cancel();
-    this.pulse?.destroy();
+    if (this.asking) this.pulse?.destroy();
     await this.checking;
+    const ended = this.client?.end();
+    this.pulse?.destroySoon();
+    await ended;
   }
 
   private checkIn(ms: number): void {
@@ -151,6 +156,7 @@ export class CircuitBreaker {
    */
   private async ask(): Promise<Answer> {
     let client = this.client;
+    this.asking = true;
     const endWatch = this.watch(client === undefined ? OPEN_MS : ANSWER_MS);
     try {
       client ??= await this.open();
@@ -164,6 +170,7 @@ export class CircuitBreaker {
       const refused = cause instanceof pg.DatabaseError && this.options.pooled !== true;
       return refused ? { kind: 'refused' } : { kind: 'silence', cause };
     } finally {
+      this.asking = false;
       endWatch();
     }
   }

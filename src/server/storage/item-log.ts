@@ -117,8 +117,7 @@ export class PostgresItemLog extends Store implements ItemLog {
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
     if (binId !== undefined) await this.requireBin(request.tenantId, binId);
     const read = (): Promise<Page> => copyRows(this.pool, pageSql(request), () => new Page());
-    // The rows of a bin may be anywhere in the history, so this may read all of it. Other pages are short.
-    const found = await (binId === undefined ? read() : inTurn(this.pool, request.tenantId, read));
+    const found = await inTurn(this.pool, request.tenantId, read);
     const page = existing(found.finish(limit, request.maxBytes ?? PAGE_BYTES));
     this.meter?.read(page.rows.length);
     return page;

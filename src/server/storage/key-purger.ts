@@ -56,11 +56,12 @@ export class PostgresKeyPurger implements KeyPurger {
   ) {}
 
   /** Queues the purge of a revoked device, which is marked as purged when it is done. */
-  purge(tenantId: string, deviceId: string): void {
-    if (this.closing || this.waiting.length >= WAITING_MAX) return;
-    if (this.waiting.filter((job) => job.tenantId === tenantId).length >= WAITING_OF_TENANT_MAX) return;
+  purge(tenantId: string, deviceId: string): boolean {
+    if (this.closing || this.waiting.length >= WAITING_MAX) return false;
+    if (this.waiting.filter((job) => job.tenantId === tenantId).length >= WAITING_OF_TENANT_MAX) return false;
     this.waiting.push({ tenantId, deviceId, after: '', failures: 0, notBefore: 0 });
     void this.working.fresh();
+    return true;
   }
 
   /** Resolves when the current batch has ended; unfinished purges are found again by the missing mark. */

@@ -59,18 +59,22 @@ const TURN_WITHIN_MS = 5_000;
 
 const turns = new WeakMap<Client, TurnQueue>();
 
+/** From now on the tenants that share this pool take turns on it. */
+export function takeTurns(pool: pg.Pool): void {
+  turns.set(pool, new TurnQueue(STATEMENTS_MAX, STATEMENTS_OF_TENANT_MAX));
+}
+
 /**
- * Runs a statement in its tenant's turn. The first parameter of every statement about one tenant is the tenant's id;
- * statements about none or many run at once. Throws `unavailable` if the turn came too late.
+ * Runs a statement in its tenant's turn, where `takeTurns` was called. The first parameter of every statement about one
+ * tenant is the tenant's id; statements about none or many run at once. Throws `unavailable` if the turn came too late.
  */
 export function inTurn<T>(pool: Client, tenantId: unknown, statement: () => Promise<T>): Promise<T> {
-  if (!isUlid(tenantId)) return statement();
-  let queue = turns.get(pool);
-  if (queue === undefined) turns.set(pool, (queue = new TurnQueue(STATEMENTS_MAX, STATEMENTS_OF_TENANT_MAX)));
+  const queue = turns.get(pool);
+  if (queue === undefined || !isUlid(tenantId)) return statement();
   // Machine time, as for the pool's own limit.
   const asked = performance.now();
   return queue.take({ tenantId, deviceId: '' }, () => {
-    if (performance.now() - asked > TURN_WITHIN_MS) throw unavailable('too many calls of the tenant wait');
+    if (performance.now() - asked > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
     return statement();
   });
 }

@@ -380,7 +380,9 @@ export class Actor implements CommitSink {
         this.ports.onLate(this.tenantId, effect.position);
         return this.ports.announcer.publish(this.tenantId, [], effect.position);
       case 'purge-keys':
-        return this.ports.purger.purge(this.tenantId, effect.deviceId);
+        // Requested again with a later write, if the purger had no room.
+        if (!this.ports.purger.purge(this.tenantId, effect.deviceId)) this.tenant.purging?.delete(effect.deviceId);
+        return;
       case 'reload':
         return this.load();
       case 'read-gap':

@@ -166,5 +166,5 @@ export interface ChangeAnnouncer {
 
 /** Removes a revoked device's entries from the stored keys, in the background (reference, HTTP, Writing an item). */
 export interface KeyPurger {
-  purge(tenantId: string, deviceId: string): void;
+  purge(tenantId: string, deviceId: string): boolean;
 }

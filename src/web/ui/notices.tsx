@@ -84,7 +84,7 @@ function DeviceStatus({ device }: { device: DeviceInfo }) {
           {words.uncertifiedText}
         </Notice>
       )}
-      {orphaned > 0 && <Orphaned count={orphaned} />}
+      {orphaned > 0 && <Orphaned count={orphaned} live />}
       {hidden > 0 && <Hidden count={hidden} />}
     </>
   );

@@ -6,8 +6,8 @@ import { text } from './strings.js';
 
 const words = text.notices;
 
-/** Items that a restored server lost. */
-export function Orphaned({ count }: { count: number }) {
+/** Items that a restored server lost. `live`: screen readers announce it. */
+export function Orphaned({ count, live = false }: { count: number; live?: boolean }) {
   const task = useTask();
   const question = useOwnDialog();
   const discard = (): void => {
@@ -19,19 +19,21 @@ export function Orphaned({ count }: { count: number }) {
     });
   };
   return (
-    <Notice
-      kind="warn"
-      title={words.orphaned(count)}
-      live
-      actions={
-        <>
-          <Button {...task.button(() => call('orphans', 'republish'))} label={words.republish} />
-          <Button kind="quiet" onClick={discard} label={text.kit.discard} />
-        </>
-      }
-    >
-      {words.orphanedText}
+    <>
+      <Notice
+        kind="warn"
+        title={words.orphaned(count)}
+        live={live}
+        actions={
+          <>
+            <Button {...task.button(() => call('orphans', 'republish'))} label={words.republish} />
+            <Button kind="quiet" busy={task.busy} onClick={discard} label={text.kit.discard} />
+          </>
+        }
+      >
+        {words.orphanedText}
+      </Notice>
       <Problem problem={task.problem} />
-    </Notice>
+    </>
   );
 }

@@ -415,7 +415,8 @@ const notices = {
   orphanedText: 'It was restored to an older state. Write them again, or discard them.',
   republish: 'Write again',
   discardTitle: 'Discard these items?',
-  discardText: 'They are removed from this device too. This cannot be undone.',
+  discardText:
+    'They are removed from this device too; other devices keep them until you decide there. This cannot be undone.',
   hidden: (count: number): string => `${counted(count, 'item')} cannot be shown`,
   hiddenText: 'They do not verify: they were altered on the server or on the way, or written by a newer version.',
   hiddenShow: 'Details',
