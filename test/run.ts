@@ -33,6 +33,8 @@ const LONGEST: readonly string[] = [
   'web-archive',
   'web-attacks',
   'stop-under-load',
+  'web-screens',
+  'uploads-cut',
 ];
 /** How many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;

@@ -125,6 +125,8 @@ export class Coordinator {
       });
       this.left = this.left.filter((text) => !text.startsWith(`${plan.name}-`));
     } catch (error) {
+      // There is room for this one, whatever agents have reported.
+      this.left = this.left.slice(0, LEFT_MAX - 1);
       this.leave([`${plan.name}-...: ${asError(error).message}`]);
     }
   }

@@ -52,7 +52,7 @@ export function textArray(texts: readonly string[]): Buffer {
  * tenant wait for its row's lock: without turns the calls of one tenant would hold every connection, each waiting for
  * the one before, and every other tenant would wait behind them.
  */
-export const STATEMENTS_MAX = 8;
+const STATEMENTS_MAX = 8;
 export const STATEMENTS_OF_TENANT_MAX = 4;
 /** A statement whose turn comes later, ms, is refused; as long as the pool itself makes a caller wait. */
 const TURN_WITHIN_MS = 5_000;
