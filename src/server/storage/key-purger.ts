@@ -55,7 +55,7 @@ export class PostgresKeyPurger implements KeyPurger {
     private readonly clock: Clock = systemClock,
   ) {}
 
-  /** Queues the purge of a revoked device, which is marked as purged when it is done. */
+  /** Queues the purge of a revoked device, which is marked as purged when it is done. False: there is no room. */
   purge(tenantId: string, deviceId: string): boolean {
     if (this.closing || this.waiting.length >= WAITING_MAX) return false;
     if (this.waiting.filter((job) => job.tenantId === tenantId).length >= WAITING_OF_TENANT_MAX) return false;

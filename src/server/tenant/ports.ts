@@ -166,5 +166,6 @@ export interface ChangeAnnouncer {
 
 /** Removes a revoked device's entries from the stored keys, in the background (reference, HTTP, Writing an item). */
 export interface KeyPurger {
+  /** False: it has no room, so the purge has to be requested again. */
   purge(tenantId: string, deviceId: string): boolean;
 }

@@ -106,7 +106,7 @@ export class PostgresCommitLanes implements CommitLanes {
 const inOrder = (one: Change, other: Change): number => one.order - other.order;
 
 /** The first `TURN_CHANGES` changes of each tenant, then all others. The order within a tenant stays. */
-function inTurn(queue: Change[]): Change[] {
+function tenantsInTurn(queue: Change[]): Change[] {
   const counts = new Map<string, number>();
   const [first, others]: [Change[], Change[]] = [[], []];
   for (const change of queue) {
@@ -201,7 +201,7 @@ class Lane {
     const batch: Change[] = [];
     const left: Change[] = [];
     const taken = new Set<string>();
-    if (this.queue.length > LONG_QUEUE) this.queue = inTurn(this.queue);
+    if (this.queue.length > LONG_QUEUE) this.queue = tenantsInTurn(this.queue);
     // Only if some change has to be its tenant's only one in the batch; otherwise the map is not needed.
     const tenants = this.queue.some(({ alone }) => alone) ? new Map<string, boolean>() : undefined;
     let bytes = 0;
