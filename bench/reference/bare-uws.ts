@@ -1,7 +1,7 @@
 /**
  * uWebSockets.js alone: the cost of the same traffic without a service.
  * POST /api/items answers; POST /push/items also sends the body to the group's other sockets; /idle holds sockets.
- * /device verifies the service's own tokens, holds the socket, answers its hello and sends it a ping every 30 s: the
+ * /device verifies the service's own tokens, holds the socket, answers its hello and sends it a ping every `PING_S`: the
  * minimum for any server of this protocol. On the other paths a token is "group.member".
  *
  *   bare-uws [port=N]
@@ -11,6 +11,7 @@
 import uWS from 'uWebSockets.js';
 import { TokenVerifier } from '../../src/server/http/tokens.js';
 import { BENCH_TOKEN_SECRET } from '../tokens.js';
+import { PING_S } from './heartbeat.js';
 import { collect, obey, option, say } from './say.js';
 
 interface Member {
@@ -28,7 +29,6 @@ interface Device {
 const groups = new Map<string, Map<string, uWS.WebSocket<Member>>>();
 const idle = new Set<unknown>();
 const tokens = new TokenVerifier(new TextEncoder().encode(BENCH_TOKEN_SECRET));
-const PING_S = 30;
 const PING = '{"type":"ping"}';
 const PONG_BYTES = '{"type":"pong"}'.length;
 /** Devices by the second of the interval in which they get their ping. */

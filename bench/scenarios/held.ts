@@ -11,11 +11,10 @@ import type { Context } from '../context.js';
 import { Crowd, PER_TENANT, spreadFor } from '../crowd.js';
 import { writerResult } from '../drivers.js';
 import { cpuOfAll, ownBytesOfAll } from '../machine.js';
+import { PING_S } from '../reference/heartbeat.js';
 import { atLeast, atMost, Book, percentile, type Outcome } from '../stats.js';
 import { audit } from '../world.js';
 
-/** The default of WS_PING_INTERVAL_MS, s. */
-const PING_S = 30;
 /** More than a driver's sockets, so in effect no limit: devices connect independently of each other. */
 const OPENING = 20_000;
 /** The same with bare uWS, which would let connections wait in the kernel for longer than a client does. */
