@@ -13,6 +13,8 @@ import {
   claimedWorld,
   DAY_MS,
   generationOf,
+  joinBody,
+  newCode,
   newDevice,
   newWorld,
   pairOne,
@@ -180,17 +182,36 @@ t.test('BOOT-10: a restart keeps items and bins', async (t) => {
 
 t.test('DEV-20: a name has a visible character, and no line separators, tags or zero-width fillers', async (t) => {
   const { a, tenantId } = await newWorld(t);
-  const claim = (name: string): Promise<unknown> => a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { name }));
+  const device = newDevice();
+  const claim = (name: string): Promise<unknown> => a.bootstrap.claim(tenantId, bootstrapBody(device, { name }));
   const tags = Array.from('hello', (letter) => String.fromCodePoint(0xe0000 + (letter.codePointAt(0) ?? 0))).join('');
   const unseen = [
     ...[' ', '\u00a0', '\u200b', '\u200b\u200b', '\u200d', '\u2060', '\ufeff', '\u00ad', '\u034f', '\u3164', '\uffa0'],
     ...['\u115f\u1160', '\u2800', '\u180e', '\ufe0f', '\u{e0100}', tags, '\u0301', '\u2028', '\u2029'],
   ];
-  const hiding = ['a\u2028b', 'a\u2029b', `Phone${tags}`, 'Pho\u200bne', 'a\ufeffb', 'a\u2060b', 'a\u{e0001}b'];
+  const hiding = [
+    ...['a\u2028b', 'a\u2029b', `Phone${tags}`, 'Pho\u200bne', 'a\ufeffb', 'a\u2060b', 'a\u{e0001}b'],
+    ...['Phone\u1160', 'Phone\u3164', 'Pho\u034fne', 'a\u{1d173}b', 'P\u{e0101}', '葛\u{e0100}\u{e0101}'],
+  ];
   for (const name of [...unseen, ...hiding]) t.equal(await refusal(claim(name)), 'validation', encodeURI(name));
-  for (const name of ['👨‍👩‍👧', 'می‌خواهم', 'क्‍ष', '❤️ Laptop', '🏴󠁧󠁢󠁥󠁮󠁧󠁿 desk', '.', '名前'])
+  for (const name of ['👨‍👩‍👧', 'می‌خواهم', 'क्‍ष', '❤️ Laptop', '🏴󠁧󠁢󠁥󠁮󠁧󠁿 desk', '.', '名前', '葛\u{e0100}城', '\u182d\u180b'])
     t.ok(isDisplayName(name), encodeURI(name));
   await claim('👨‍👩‍👧 🏴󠁧󠁢󠁳󠁣󠁴󠁿');
+  const code = newCode();
+  await a.pairing.init(tenantId, device.id, { code, epk: base64(newDevice().publicKey) });
+  const { id: deviceId, publicKey } = newDevice();
+  const recovery = {
+    ...{ deviceId, host: 'sync.example', pubkey: base64(publicKey), glyph: 'globe' as const },
+    ...{ challengeId: ulid(), signature: random(64), deviceCert: random(32) },
+  };
+  const elsewhere: Record<string, (name: string) => Promise<unknown>> = {
+    renaming: (name) => a.devices.patch(tenantId, device.id, { name }, device.id),
+    pairing: (name) => a.pairing.fetchNpk(tenantId, joinBody(code, newDevice(), { name }), AbortSignal.abort()),
+    recovery: (name) => a.recovery.recover(tenantId, { ...recovery, name }),
+  };
+  for (const [what, give] of Object.entries(elsewhere)) {
+    for (const name of ['\u3164', `Phone${tags}`]) t.equal(await refusal(give(name)), 'validation', what);
+  }
 });
 
 t.test('DEV-09 DEV-14: bad names and unusable keys are refused; a certificate is optional', async (t) => {

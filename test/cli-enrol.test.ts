@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
+import { qrLines } from '../src/cli/commands/pair.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import type { Answers } from './support/answers.js';
@@ -224,7 +225,9 @@ t.test('CLI-04: a QR code is shown, and join accepts its text', async (t) => {
     { event: 'digits', digits: /^\d{6}$/ },
     { event: 'joined', name: 'Second' },
   ]);
-  t.equal((await pairing.result).code, EXIT.ok);
+  const { code, out } = await pairing.result;
+  t.equal(code, EXIT.ok);
+  t.ok(out.includes(qrLines(text, false).join('\n')), 'the code is that of the text');
 });
 
 t.test('CLI-05: no device is admitted without a yes, or without exactly its digits', async (t) => {

@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { CommanderError } from 'commander';
+import { encode } from 'uqr';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/sdk/errors.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { ulid } from '../src/sdk/ulid.js';
@@ -33,13 +34,15 @@ t.test('CLI-14: text from others cannot control the terminal', async (t) => {
   t.equal(shown, 'a<U+001B>[2J<U+001B>]0;x<U+0007>b<U+202E>c<U+200B>d<U+0085>e<U+D800>f g');
   t.equal(sanitizeText('two\r\nlines\tand a tab'), 'two lines and a tab', 'text for one line stays one line');
   t.equal(sanitizeLines(`one\r\ntwo\tx${ESC}[1m`), 'one\ntwo\tx<U+001B>[1m', 'line breaks stay where lines are shown');
-  t.equal(sanitizeText('👩‍👩‍👧 é 日本'), '👩‍👩‍👧 é 日本', 'honest text is not changed');
+  for (const honest of ['👩‍👩‍👧 é 日本', '🏴󠁧󠁢󠁷󠁬󠁳󠁿 ❤️', '葛\u{e0100}城'])
+    t.equal(sanitizeText(honest), honest, 'honest text is not changed');
+  t.equal(sanitizeText('a\u{e0101}b\u1160'), 'a<U+E0101>b<U+1160>', 'what hides is shown');
   const line = jsonLine({ text: HOSTILE });
   t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'JSON has no control characters either');
   t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'the JSON has the same value');
-  const hidden = jsonLine('a\u{e0041}b');
-  t.equal(hidden, '"a\\udb40\\udc41b"', 'tag characters are escaped too');
-  t.equal(JSON.parse(hidden), 'a\u{e0041}b');
+  const hidden = jsonLine('a\u{e0041}b\u{e0101}\u3164');
+  t.equal(hidden, '"a\\udb40\\udc41b\\udb40\\udd01\\u3164"', 'so are tags, variation selectors and fillers');
+  t.equal(JSON.parse(hidden), 'a\u{e0041}b\u{e0101}\u3164');
 });
 
 const terminal = (screen: boolean): Terminal =>
@@ -256,6 +259,19 @@ t.test('CLI-04: address and words are one text, which a QR code holds', async (t
   const inked = qrLines(text, true);
   t.ok(plain.every((line) => line.length === plain[0]?.length && /^[ █▀▄]+$/.test(line)));
   t.match(inked[0], /^\u001b\[30;107m.*\u001b\[0m$/, 'the code is dark on light whatever colours the terminal has');
+  const { data, size } = encode(text, { border: 2 });
+  /** Where the lines draw a block: two rows of the code in each. */
+  const blocks = (lines: readonly string[]): boolean[][] =>
+    lines
+      .map((line) => line.replaceAll(/\u001b\[[\d;]+m/g, ''))
+      .flatMap((line) => ['█▀', '█▄'].map((half) => Array.from(line, (one) => half.includes(one))))
+      .slice(0, size);
+  t.same(blocks(inked), data, 'blocks are dark');
+  t.same(
+    blocks(plain),
+    data.map((row) => row.map((dark) => !dark)),
+    'blocks are light',
+  );
 });
 
 t.test('CLI-15: every failure has its exit code, and none shows a stack', async (t) => {

@@ -23,6 +23,7 @@ const refusing =
 const ANSWERS = [
   [400, 'ExpiredToken'],
   [403, 'AccessDenied'],
+  [409, 'ConditionalRequestConflict'],
   [412, 'PreconditionFailed'],
 ] as const;
 

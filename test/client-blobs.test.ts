@@ -80,10 +80,25 @@ void t.test('CBLOB-02: an upload sends the specified headers, and no token, cook
   const size = sealedBlobSize(THREE.length);
   const told = { 'Content-Type': 'application/octet-stream', 'x-amz-meta-a': 'b', 'content-length': String(size) };
   all.bend = (grant) => ({ ...plain(grant), headers: told });
-  await upload(all);
-  const headers = store.calls[0]?.headers ?? {};
-  t.match(headers, { 'content-type': 'application/octet-stream', 'x-amz-meta-a': 'b', 'content-length': String(size) });
-  t.strictSame([headers.authorization, headers.cookie, headers.referer], [undefined, undefined, undefined]);
+  const asked: RequestInit[] = [];
+  const { fetch } = all.ports;
+  const watching = {
+    ...all.ports,
+    fetch: (url: string, init: RequestInit) => {
+      asked.push(init);
+      return fetch(url, init);
+    },
+  };
+  await download({ ...all, ports: watching }, await upload({ ...all, ports: watching }));
+  t.match(store.calls[0]?.headers, {
+    ...{ 'content-type': 'application/octet-stream', 'x-amz-meta-a': 'b', 'content-length': String(size) },
+  });
+  t.same(
+    store.calls.map(({ method, headers }) => [method, headers.authorization, headers.cookie, headers.referer]),
+    ['PUT', 'GET'].map((method) => [method, undefined, undefined, undefined]),
+  );
+  // What keeps a browser, which unlike Node has cookies and an address to refer from, from sending them.
+  for (const init of asked) t.match(init, { credentials: 'omit', referrerPolicy: 'no-referrer' });
 });
 
 void t.test('CBLOB-03: a refused or interrupted part is sent again to a fresh URL, with the same bytes', async (t) => {

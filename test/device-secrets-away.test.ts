@@ -92,6 +92,7 @@ t.test('SECRET-10: an unusable key file, and secrets of a newer version, are not
   await rm(path, { recursive: true });
   t.match(await refusal(secrets.keep(renewed)), { message: /is not there/, hint: /forget/ });
   await rename(join(folder, 'elsewhere'), path);
+  t.same(await profile(folder), before, 'nothing was written, not even through the link');
   await chmod(path, 0o644);
   t.equal(await secrets.renew(renewed), true);
   t.same(Object.keys(await profile(folder)), Object.keys(before), 'the same key');

@@ -204,8 +204,9 @@ t.test('INST-58: a link that breaks counts as a loss, one that ends in order doe
   t.strictSame([...a.faults, ...b.faults], []);
 });
 
-t.test('INST-58: a change goes over the link, and nothing is notified', async (t) => {
-  const { a, b } = await pair(t, await temporaryFolder(t));
+t.test('INST-58: a change goes over the link, unnotified; where a link breaks, heads are compared', async (t) => {
+  const folder = await temporaryFolder(t);
+  const { a, b, pool } = await pair(t, folder);
   await subscribes(b);
   const head = (await linked(a, b)) + 1;
   a.clock.advance(COALESCE_MS);
@@ -225,6 +226,18 @@ t.test('INST-58: a change goes over the link, and nothing is notified', async (t
   await a.feed.close();
   await b.beat();
   t.equal(b.gaps.all.length, gaps, 'heads are not compared where the link ends in order');
+  const readers: Socket[] = [];
+  const dying = createServer((socket) => readers.push(socket)).listen(join(folder, 'c'));
+  t.teardown(() => dying.close());
+  await once(dying, 'listening');
+  await pool.query(
+    "INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM clock_timestamp()) * 1000)::bigint)",
+  );
+  await b.beat();
+  await until('b reads', () => readers.length === 1);
+  const known = b.gaps.all.length;
+  readers[0]?.destroy();
+  await b.gaps.until(known + 1);
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 

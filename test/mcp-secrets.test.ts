@@ -1,5 +1,5 @@
 /** Agents see the secret of a password nowhere, unless their user allowed it. */
-import { readFile } from 'node:fs/promises';
+import { readFile, truncate } from 'node:fs/promises';
 import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
 import { savePasswords, loadPairing } from '../src/mcp/config-file.js';
@@ -104,6 +104,9 @@ t.test('MCP-85: the choice applies to a running server from its next answer on',
   t.match(await list(), SECRET);
   await savePasswords(keeper, false);
   t.notMatch(await list(), SECRET);
+  await savePasswords(keeper, true);
+  await truncate(at.paths.configPath, 100);
+  t.notMatch(await list(), SECRET, 'a pairing that does not open allows nothing');
   t.notMatch((await readFile(auditPath(at), 'utf8')) + errors(), /unspeakable/);
   t.match(errors(), /passwords withheld/);
 });

@@ -107,12 +107,14 @@ t.test('OPER-06: a new epoch resets every device, on a running server', async (t
   const scene = await Scene.start(t);
   await scene.written();
   const before = (await scene.wire.get('/service/status')).text('epoch');
+  const open = await scene.watch();
   const epoch = await operator(t, scene.server.databaseUrl).newEpoch();
   t.not(epoch, before);
   await untilIs(async () => {
     const reply = await scene.wire.get('/items?since=1', scene.as('a'));
     return String(reply.at('epoch'));
   }, epoch);
+  t.equal((await open.closed).code, 1012, 'open sockets have to come back');
   const socket = await scene.wire.connect({ token: scene.second.token });
   socket.ws.send(JSON.stringify({ type: 'hello', since: 1, epoch: before }));
   t.match(await socket.next(), { type: 'reset', epoch });

@@ -4,6 +4,7 @@
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -161,7 +162,10 @@ t.test('PKG-03 STORE-20 MCP-18: each package declares what it imports, in exact 
   }
   for (const library of Object.keys(project.devDependencies ?? {})) t.notOk(versions.has(library), library);
   t.equal(project.dependencies, undefined, 'the checkout declares no libraries of its own');
-  t.ok(versions.has('sodium-native') && !('sodium-native' in (of('mcp').manifest.dependencies ?? {})));
+  const isNative = (library: string): boolean =>
+    ['binding.gyp', 'prebuilds'].some((name) => existsSync(join(PROJECT_ROOT, 'node_modules', library, name)));
+  t.ok(['sodium-native', 'classic-level'].every((library) => versions.has(library) && isNative(library)));
+  t.same(Object.keys(of('mcp').manifest.dependencies ?? {}).filter(isNative), [], 'the companion has no native module');
 });
 
 t.test('PKG-07: every program reports version and commit', async (t) => {

@@ -357,6 +357,8 @@ t.test('WEB-30: the link of another server is reported as such, where its addres
   t.equal(of('https://other.example.org'), 'https://other.example.org');
   t.equal(of('http://sync.example.org'), 'http://sync.example.org');
   t.equal(of('https://sync.example.org:8443/x'), 'https://sync.example.org:8443');
+  t.equal(of('Both in one text:  https://other.example.org'), 'https://other.example.org', 'a line, copied as it is');
+  t.equal(of(`Both in one text:  ${ORIGIN}`), null);
   t.equal(of('javascript:alert(1)//'), null);
   t.equal(of('see here'), null);
 });

@@ -38,15 +38,18 @@ export const isVisible = (text: string): boolean => MARK.test(text);
 
 /**
  * Characters that control a terminal, change the reading direction or are invisible: controls, lone surrogates, line and
- * paragraph separators, bidirectional marks and overrides, tag characters, and zero-width fillers. The two joiners are
- * not among them: emoji and several scripts need them.
+ * paragraph separators, bidirectional marks and overrides, tag characters, and fillers. The two joiners and sixteen of
+ * the variation selectors are not among them: emoji and several scripts need them.
  */
 export const UNSAFE =
-  /[\p{Cc}\p{Cs}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/u;
+  /[\p{Cc}\p{Cs}\u2028\u2029\ufff9-\ufffb]|(?![\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f])\p{Default_Ignorable_Code_Point}/u;
 
-/** The three flags that are written with tag characters: England, Scotland, Wales. */
-const FLAGS =
-  /\u{1f3f4}\u{e0067}\u{e0062}(?:\u{e0065}\u{e006e}\u{e0067}|\u{e0073}\u{e0063}\u{e0074}|\u{e0077}\u{e006c}\u{e0073})\u{e007f}/gu;
+/**
+ * Where invisible characters are part of what is seen: the three flags that are written with tag characters (England,
+ * Scotland, Wales), and variants of Han characters.
+ */
+export const SEEN =
+  /\u{1f3f4}\u{e0067}\u{e0062}(?:\u{e0065}\u{e006e}\u{e0067}|\u{e0073}\u{e0063}\u{e0074}|\u{e0077}\u{e006c}\u{e0073})\u{e007f}|\p{Script=Han}[\u{e0100}-\u{e01ef}]/gu;
 
 /** True for one emoji with its modifiers: a picture, a flag or a keycap, and nothing wider. */
 export const isEmoji = (value: string): boolean =>
@@ -59,5 +62,5 @@ export const isEmoji = (value: string): boolean =>
  */
 export function isDisplayName(value: string): boolean {
   const length = Array.from(value).length;
-  return length >= 1 && length <= NAME_MAX && !UNSAFE.test(value.replace(FLAGS, '')) && isVisible(value);
+  return length >= 1 && length <= NAME_MAX && !UNSAFE.test(value.replace(SEEN, '')) && isVisible(value);
 }

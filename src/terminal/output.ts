@@ -1,4 +1,5 @@
 /** Text for a terminal: its width and colours, tables, relative times, progress, JSON lines, results. */
+import { UNSAFE } from '../protocol/ids.js';
 import { sanitizeLines, sanitizeText } from '../protocol/sanitize.js';
 import type { Terminal } from './terminal.js';
 
@@ -34,13 +35,14 @@ export function fitted(text: string, columns: number): string {
   return `${kept}…`;
 }
 
+const UNSAFE_ALL = new RegExp(UNSAFE, 'gu');
+
 const unit = (code: number): string => `\\u${code.toString(16).padStart(4, '0')}`;
 
 /** JSON on one line. Characters that control a terminal or are invisible are escaped, which does not change the value. */
 export const jsonLine = (value: unknown): string =>
-  JSON.stringify(value).replace(
-    /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g,
-    (found) => Array.from({ length: found.length }, (_, at) => unit(found.charCodeAt(at))).join(''),
+  JSON.stringify(value).replace(UNSAFE_ALL, (found) =>
+    Array.from({ length: found.length }, (_, at) => unit(found.charCodeAt(at))).join(''),
   );
 
 /** Styles of text. */

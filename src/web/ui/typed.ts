@@ -19,14 +19,14 @@ export const wordsIn = (text: string): readonly string[] =>
 export function readJoin(text: string, origin: string): { words: readonly string[]; elsewhere: string | null } {
   const at = text.indexOf(PAIR);
   if (at < 0) return { words: wordsIn(text), elsewhere: null };
-  const address = text.slice(0, at).trim();
-  return { words: wordsIn(text.slice(at + PAIR.length)), elsewhere: otherServer(address, origin) };
+  return { words: wordsIn(text.slice(at + PAIR.length)), elsewhere: otherServer(text.slice(0, at).trim(), origin) };
 }
 
-function otherServer(address: string, origin: string): string | null {
-  if (address === '') return null;
-  const other = URL.canParse(address) ? new URL(address) : null;
-  return other === null || !/^https?:$/.test(other.protocol) || other.origin === origin ? null : other.origin;
+/** `before`: what precedes the words. Whoever copies a whole line has more in it than the address. */
+function otherServer(before: string, origin: string): string | null {
+  const [address = ''] = /https?:\/\/\S*$/i.exec(before) ?? [];
+  const other = URL.canParse(address) ? new URL(address).origin : origin;
+  return other === origin ? null : other;
 }
 
 /** The words or the token in the page's address, after `#`. */
