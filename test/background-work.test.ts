@@ -245,7 +245,7 @@ t.test('WORK-03: every call of a batcher is answered, by a batch that began afte
         };
         const pause = (): Promise<void> | undefined =>
           planned() === 'pause-fails' ? Promise.reject(new Error('pause')) : undefined;
-        const batcher = new Batcher<number, number>(max, run, { pause });
+        const batcher = new Batcher<number, number>(max, run, pause);
         let settled = 0;
         const asked: Promise<void>[] = [];
         const ask = (key: number): Promise<void> =>
@@ -331,7 +331,7 @@ t.test(
         batches.push(keys.length);
         return Promise.resolve(keys);
       },
-      { pause: (answered) => (answered < 3 ? undefined : new Promise((resolve) => pauses.push(resolve))) },
+      (answered) => (answered < 3 ? undefined : new Promise((resolve) => pauses.push(resolve))),
     );
     const ask = (count: number): Promise<number[]> =>
       Promise.all(Array.from({ length: count }, (_, key) => batcher.ask(key)));
@@ -362,11 +362,9 @@ t.test('`hurry` ends the pause, and skips the next one where a batch is under wa
       await new Promise<void>((resolve) => ends.push(resolve));
       return keys;
     },
-    {
-      pause: () => {
-        pauses++;
-        return new Promise(() => undefined);
-      },
+    () => {
+      pauses++;
+      return new Promise(() => undefined);
     },
   );
   const first = batcher.ask(1);

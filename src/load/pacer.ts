@@ -1,6 +1,6 @@
 /**
- * The thread that posts the scheduled time of each due operation, in microseconds. Its own, since a timer of the event
- * loop is up to a millisecond late, which is half of what is measured; waiting on a lock is not.
+ * The thread that posts the scheduled time of each due operation, in microseconds. It waits on a lock, which blocks it: a
+ * timer of an event loop is up to a millisecond late, which is half of what is measured.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { nowUs } from './ledger.js';

@@ -64,11 +64,10 @@ export class Receiver implements Received {
     const { target, tenant, device, meter } = this.options;
     this.scheduledAt = at;
     const { protocol, host } = target.url;
-    const localAddress = target.source();
     const socket = new WebSocket(`${protocol === 'https:' ? 'wss' : 'ws'}://${host}/ws?shape=a`, {
       ...{ handshakeTimeout: OPEN_WITHIN_MS, maxPayload: SERVER_FRAME_MAX, perMessageDeflate: false },
       ...{ followRedirects: false, skipUTF8Validation: true },
-      ...(localAddress === undefined ? {} : { localAddress }),
+      localAddress: target.source(),
       headers: {
         authorization: `Bearer ${device.token}`,
         ...(tenant.host === undefined ? {} : { host: tenant.host }),

@@ -118,10 +118,8 @@ export class Target {
     const secure = this.url.protocol === 'https:';
     this.agents = (from.length === 0 ? [undefined] : from).map((localAddress) => {
       const maxSockets = Math.max(1, Math.ceil(connections / Math.max(1, from.length)));
-      const settings = {
-        ...{ keepAlive: true, maxSockets, maxFreeSockets: maxSockets, timeout: IDLE_MS, noDelay: true },
-        ...(localAddress === undefined ? {} : { localAddress }),
-      };
+      const kept = { keepAlive: true, maxSockets, maxFreeSockets: maxSockets, timeout: IDLE_MS };
+      const settings = { ...kept, noDelay: true, localAddress };
       return secure ? new HttpsAgent({ ...settings, servername: this.url.hostname }) : new HttpAgent(settings);
     });
   }

@@ -168,7 +168,7 @@ export class LoadWorker {
       await sleep(OPEN_EVERY_MS);
     }
     await this.until(() => all.every(({ live, ended }) => live || ended), CONNECT_WITHIN_MS);
-    await sleep(plan.hold * 1_000, undefined, { signal: this.stop.signal }).catch(() => undefined);
+    await this.sleepUntil(nowUs() + plan.hold * 1e6);
   }
 
   /** All sockets. */

@@ -230,21 +230,17 @@ export class Writer {
   }
 
   /** Requests a signed URL: of this server, whose name may not resolve to it here, or of a bucket elsewhere. */
-  private async transfer(url: URL, request: Omit<TargetRequest, 'path'>): Promise<TargetReply> {
+  private async transfer(url: URL, request: Transfer): Promise<TargetReply> {
     const { target } = this.options;
     const { host, pathname, search, searchParams } = url;
     const path = `${pathname}${search}`;
     // A bucket may be named `blobs`, with its name in the path: its signatures have other parameters.
     if (pathname.startsWith('/blobs/') && searchParams.has('sig') && searchParams.has('exp'))
       return target.send({ ...request, path, host });
-    const bytes =
-      request.body === undefined || typeof request.body === 'string' ? undefined : new Uint8Array(request.body);
+    const { method, headers, body } = request;
     try {
-      const reply = await fetch(url, {
-        ...{ method: request.method, redirect: 'error', signal: AbortSignal.timeout(TIMEOUT_MS) },
-        ...(request.headers === undefined ? {} : { headers: { ...request.headers } }),
-        ...(bytes === undefined ? {} : { body: bytes }),
-      });
+      const signal = AbortSignal.timeout(TIMEOUT_MS);
+      const reply = await fetch(url, { method, headers, body, redirect: 'error', signal });
       if (!reply.ok) throw new Refused(`store_${reply.status}`, reply.status);
       return { status: reply.status, body: undefined, bytes: await cappedBody(reply, REPLY_MAX) };
     } catch (error) {
@@ -269,6 +265,11 @@ export class Writer {
     };
     return withRetries(once, { attempts: ATTEMPTS, signal: stopped, onRetry: ({ code }) => meter.error(code) });
   }
+}
+
+/** A request to a signed URL. */
+interface Transfer extends Omit<TargetRequest, 'path' | 'body'> {
+  readonly body?: Uint8Array<ArrayBuffer>;
 }
 
 interface Call {

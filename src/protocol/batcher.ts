@@ -11,11 +11,6 @@ interface Waiting<K, R> {
   reject(error: unknown): void;
 }
 
-interface BatcherOptions {
-  /** The pause after a batch of `answered` calls, which `hurry` cuts short; undefined: none. */
-  readonly pause?: (answered: number) => Promise<void> | undefined;
-}
-
 /** Resolves after the current turn of the event loop, whose calls form one batch. */
 export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -31,11 +26,14 @@ export class Batcher<K, R> {
   private hurried = false;
   private endPause: (() => void) | undefined;
 
-  /** @param run answers each key of a batch (at most `max`), in order; a rejection rejects every call of the batch. */
+  /**
+   * @param run answers each key of a batch (at most `max`), in order; a rejection rejects every call of the batch.
+   * @param pauseAfter the pause after a batch of `answered` calls, which `hurry` cuts short; undefined: none.
+   */
   constructor(
     private readonly max: number,
     private readonly run: (keys: readonly K[]) => Promise<readonly R[]>,
-    private readonly options: BatcherOptions = {},
+    private readonly pauseAfter?: (answered: number) => Promise<void> | undefined,
   ) {}
 
   /** The answer to `key`. Rejects with the error of its batch, and with `unavailable` if the queue is full. */
@@ -68,7 +66,7 @@ export class Batcher<K, R> {
   }
 
   private async pause(answered: number): Promise<void> {
-    const pause = this.hurried ? undefined : this.options.pause?.(answered);
+    const pause = this.hurried ? undefined : this.pauseAfter?.(answered);
     if (pause === undefined) return;
     await Promise.race([pause, new Promise<void>((resolve) => (this.endPause = resolve))]);
     this.endPause = undefined;

@@ -19,7 +19,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** Calls `fn` every `ms` milliseconds until it is cancelled. The next call is set before each, which may cancel it. */
+/** Calls `fn` every `ms` milliseconds until it is cancelled, which `fn` may do: the next call is set before each. */
 export function every(clock: Clock, ms: number, fn: () => void): Timer {
   let timer: Timer;
   const next = (): void => {

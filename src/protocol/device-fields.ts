@@ -1,8 +1,8 @@
-/** Decoding and validation of a device's fields, for every route that registers a device (reference, Pairing). */
-import { bytesField } from './binary-fields.js';
+/** Decodes and checks what every route that registers a device takes (reference, Pairing). */
+import { bytesField, bytesWithin } from './binary-fields.js';
 import { invalid } from './errors.js';
 import { isDisplayName } from './ids.js';
-import { KEY_BYTES, NAME_MAX } from './limits.js';
+import { KEY_BYTES, NAME_MAX, WRAPPED_MASTER_KEY_MAX, WRAPPED_MASTER_KEY_MIN } from './limits.js';
 import type { Device } from './replies.js';
 import type { Glyph } from './requests.js';
 
@@ -54,6 +54,10 @@ export function nameField(value: string): string {
   }
   return value;
 }
+
+/** A master key sealed to a device. Throws `validation`. */
+export const wrappedMasterKeyField = (value: string): Uint8Array =>
+  bytesWithin('wrappedMasterKey', value, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX);
 
 /** A device as replies show it (reference, Pairing). */
 export type DeviceReply = Device<Uint8Array>;

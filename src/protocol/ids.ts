@@ -20,7 +20,10 @@ export interface BlobName {
 /** True if both parts are well-formed: nothing else ever becomes a path or a key. */
 export const isBlobName = ({ tenantId, ref }: BlobName): boolean => ULID.test(tenantId) && BLOB_REF.test(ref);
 
-/** Parses `<tenantId>/<ref>`; undefined for anything else. */
+/** `<tenantId>/<ref>`. */
+export const blobPath = ({ tenantId, ref }: BlobName): string => `${tenantId}/${ref}`;
+
+/** The name that `blobPath` wrote; undefined for any other text. */
 export function blobNameIn(path: string): BlobName | undefined {
   const [tenantId = '', ref = '', ...more] = path.split('/');
   const name = { tenantId, ref };

@@ -19,7 +19,7 @@ import { IN_CHECKOUT, RELEASE } from '../root.js';
 const GRACE_MS = 3_000;
 /** A stop that takes longer is aborted, ms: what was acknowledged is durable already. */
 const STOP_MAX_MS = 20_000;
-/** The same of the parent of several instances, which kills them before, and stops the embedded database afterwards. */
+/** The same for the parent of several instances, which kills them before, and then stops the embedded database. */
 const STOP_ALL_MAX_MS = KILL_AFTER_MS + 10_000;
 const MINUTE_MS = 60_000;
 
@@ -32,17 +32,18 @@ Everything is set by environment variables; a running server explains them under
 `;
 /** How the person at this terminal calls a device's program. */
 const DEVICE = IN_CHECKOUT ? 'npm run --silent device --' : 'service-device';
-/** As programs at a terminal have it for wrong arguments. */
+/** The exit code of programs at a terminal for wrong arguments. */
 const EXIT_USAGE = 2;
 
 const say = (...lines: readonly string[]): void => void process.stdout.write(`${lines.join('\n')}\n`);
 
-/** Arguments are for people who try the program: a server that took none of them would start. Ends the process. */
+/** Answers arguments, which only people give: a server that ignored them would start. Ends the process. */
 function answerArguments([argument = '']: readonly string[]): never {
-  const asked = ['--help', '-h'].includes(argument);
-  if (['--version', '-V'].includes(argument)) say(`${RELEASE.version} (${RELEASE.commit})`);
-  else (asked ? process.stdout : process.stderr).write(USAGE);
-  return process.exit(asked || ['--version', '-V'].includes(argument) ? 0 : EXIT_USAGE);
+  const isHelp = ['--help', '-h'].includes(argument);
+  const isVersion = ['--version', '-V'].includes(argument);
+  if (isVersion) say(`${RELEASE.version} (${RELEASE.commit})`);
+  else (isHelp ? process.stdout : process.stderr).write(USAGE);
+  return process.exit(isHelp || isVersion ? 0 : EXIT_USAGE);
 }
 
 async function main(): Promise<void> {

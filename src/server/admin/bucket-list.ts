@@ -11,7 +11,7 @@ import { compareObjects, ObjectLedger, type ObjectComparison } from './backup/co
 import type { BucketName, Manifest, ObjectList } from './backup/manifest.js';
 import { ADMIN_NAME, throwIfInterrupted, type AdminContext } from './context.js';
 import { adminFailureOf } from './failure.js';
-import { sized } from './progress.js';
+import { sized, titled } from './progress.js';
 
 /** The store's listing. A failure names the blob store, else it would be taken for one of the database. */
 async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<readonly StoredObject[]> {
@@ -111,7 +111,7 @@ export function comparedLines(
   const more = sizeOnly === 0 ? '' : ` ${sizeOnly} have the right size, but no checksum of the same kind to compare.`;
   const named =
     missingNamed === missing ? 'an item names each' : `items name ${missingNamed}; the others are not needed`;
-  const columns = ['Tenant', 'Object', 'Differs', 'Item', 'Listed; found'].map((title) => ({ title }));
+  const columns = titled('Tenant', 'Object', 'Differs', 'Item', 'Listed; found');
   const rows = examples.map(({ tenantId, ref, difference, itemId, listed, found: there }) => [
     ...[tenantId, ref, difference, itemId ?? ''],
     there === '' ? listed : `${listed}; ${there}`,

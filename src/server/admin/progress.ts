@@ -1,6 +1,6 @@
-/** Progress bars, sizes and counts for the terminal, and the parser of numeric options. */
+/** Progress bars, sizes, counts and columns for the terminal, and the parser of numeric options. */
 import { InvalidArgumentError } from 'commander';
-import { counted, throttledProgress } from '../../terminal/output.js';
+import { counted, throttledProgress, type Column } from '../../terminal/output.js';
 import type { Terminal } from '../../terminal/terminal.js';
 import type { Progress } from './backup/archive.js';
 import { throwIfInterrupted } from './context.js';
@@ -42,6 +42,9 @@ export function sized(bytes: number): string {
 /** `2 tenants, 3 devices, 40 items`. */
 export const countsLine = ({ tenants = 0, devices = 0, items = 0 }: Partial<Counts>): string =>
   [counted(tenants, 'tenant'), counted(devices, 'device'), counted(items, 'item')].join(', ');
+
+/** The columns of a table with these titles. */
+export const titled = (...titles: readonly string[]): Column[] => titles.map((title) => ({ title }));
 
 /** Parses an option's value: a whole number from `min` to `max`, in no more digits than `max` has. */
 export const wholeNumber =

@@ -1,7 +1,7 @@
 /** The operator's statements (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
 import { CONNECTION_NAMES } from '../storage/database.js';
-import { SEEN_MS, type InstanceStatus } from '../storage/registration.js';
+import { DATABASE_NOW, SEEN_MS, type InstanceStatus } from '../storage/registration.js';
 import { Store } from '../storage/query.js';
 
 /** States that an operator may set. */
@@ -104,7 +104,7 @@ export class OperatorStore extends Store {
   instances(): Promise<InstanceRow[]> {
     return this.rows<InstanceRow>(
       `SELECT id, host, pid, port, version, sockets, draining FROM instances
-        WHERE seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS} ORDER BY host, port, pid, id`,
+        WHERE seen_at >= ${DATABASE_NOW} - ${SEEN_MS} ORDER BY host, port, pid, id`,
     );
   }
 
@@ -114,8 +114,7 @@ export class OperatorStore extends Store {
    */
   async drain(ids: readonly string[], ms: number, alone: boolean): Promise<void> {
     await this.rows(
-      `UPDATE instances SET drain_asked_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-        drain_ms = $2, drain_alone = $3 WHERE id = ANY ($1)`,
+      `UPDATE instances SET drain_asked_at = ${DATABASE_NOW}, drain_ms = $2, drain_alone = $3 WHERE id = ANY ($1)`,
       [ids, ms, alone],
     );
   }

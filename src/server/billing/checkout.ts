@@ -10,6 +10,7 @@ import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME, UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { Portal } from '../../protocol/replies.js';
+import type { SignupCheckout, UnpaidTenant } from '../hosting/signup.js';
 import { sha256 } from '../http/tokens.js';
 import type { Account, BillingStore } from './store.js';
 import type { CheckoutOrder, StripePayments } from './stripe.js';
@@ -50,7 +51,7 @@ type Returned =
 type ReturnPages = Pick<CheckoutOrder, 'successUrl' | 'cancelUrl'>;
 
 /** Checkouts and customer portals of all tenants. */
-export class Checkout {
+export class Checkout implements SignupCheckout {
   constructor(private readonly options: CheckoutOptions) {}
 
   /** The claim token that belongs to a tenant and its return token; 43 characters of base64url. */
@@ -61,8 +62,7 @@ export class Checkout {
   }
 
   /** The first checkout of a tenant that has just been signed up. Throws `unavailable`, `internal`. */
-  async begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }> {
-    const { tenantId, email, returnToken } = order;
+  async begin({ tenantId, email, returnToken }: UnpaidTenant): Promise<{ checkoutUrl: string }> {
     const expiresAt = this.options.clock.now() + PAYABLE_MS;
     const payer = { tenantId, customerId: null, email, ...this.pagesOf(returnToken) };
     return { checkoutUrl: await this.make({ ...payer, expiresAt, key: `checkout-${tenantId}` }) };

@@ -40,7 +40,7 @@ export const webhook: Handler<BillingParts> = async (call, app) => {
 /** `GET /api/billing/portal` -> {url}. Each request calls the provider, so it is limited by device. */
 export const portal: Handler<BillingParts> = async (call, app) => {
   const { checkout } = mounted(app.billing);
-  await app.addressLimits.take('payment', `${call.tenantId}/${call.deviceId}`);
+  await app.addressLimits.take('payment', call.owner);
   return checkout.portal(call.tenantId);
 };
 

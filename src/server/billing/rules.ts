@@ -63,19 +63,22 @@ interface Unchecked {
   readonly paidUntil?: number | null;
 }
 
+/** The tenant that an object's metadata names. */
+const tenantIn = (object: Fields): unknown => fieldsOf(object['metadata'])[TENANT_KEY];
+
 function readCheckout(object: Fields): Unchecked | null {
   // A checkout for a single payment is for another product of the same merchant.
   if (object['mode'] !== undefined && object['mode'] !== 'subscription') return null;
   // `unpaid`: the bank may take days; `invoice.paid` follows then.
   const kind = object['payment_status'] === 'unpaid' ? 'seen' : 'good';
-  const tenant = object['client_reference_id'] ?? fieldsOf(object['metadata'])[TENANT_KEY];
+  const tenant = object['client_reference_id'] ?? tenantIn(object);
   return { kind, subscription: object['subscription'], tenant };
 }
 
 function readSubscription(object: Fields, over: boolean): Unchecked {
   const status = object['status'];
   const kind = over ? 'ended' : ((typeof status === 'string' ? KIND_OF_STATUS[status] : undefined) ?? 'seen');
-  return { kind, subscription: object['id'], tenant: fieldsOf(object['metadata'])[TENANT_KEY] };
+  return { kind, subscription: object['id'], tenant: tenantIn(object) };
 }
 
 function readInvoice(object: Fields, kind: FactKind): Unchecked {
@@ -89,7 +92,7 @@ function readInvoice(object: Fields, kind: FactKind): Unchecked {
   return {
     kind,
     subscription: parent['subscription'] ?? object['subscription'],
-    tenant: fieldsOf(parent['metadata'])[TENANT_KEY] ?? fieldsOf(older['metadata'])[TENANT_KEY],
+    tenant: tenantIn(parent) ?? tenantIn(older),
     paidUntil: kind === 'good' && paidUntil > 0 ? paidUntil : null,
   };
 }

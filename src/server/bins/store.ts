@@ -1,7 +1,7 @@
 /** Bins in PostgreSQL (sql/0005_bins.sql). */
 import type { ErrorName } from '../../protocol/errors.js';
 import type { Bin } from '../../protocol/replies.js';
-import { Store } from '../storage/query.js';
+import { Store, type Outcome } from '../storage/query.js';
 
 /** A bin as it is stored. */
 type BinRecord = Bin<Uint8Array>;
@@ -19,8 +19,8 @@ export interface EmptiedBin extends Pick<BinCall, 'tenantId' | 'id'> {
   readonly by: string | null;
 }
 
-/** Row of a function that changes a bin: its columns are set with `ok`, else the verdict is the reason. */
-export type BinOutcome = (BinRecord & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
+/** The outcome of a change of a bin. */
+export type BinOutcome = Outcome<BinRecord>;
 
 /** Columns of a bin out of `from`: an alias, or a value of the row's type in parentheses. */
 const columns = (from: string): string =>

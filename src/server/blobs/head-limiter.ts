@@ -1,6 +1,7 @@
 /** Bounds how many HEAD requests each tenant has under way at the object store. */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
+import { blobPath } from '../../protocol/ids.js';
 import type { ObjectName } from './ports.js';
 
 /** A batch of 100 items, each with a blob of its own, fits into the queue, and so does a second one. */
@@ -33,7 +34,7 @@ export class HeadLimiter {
    * Throws what `look` throws, and `unavailable` if the queue is full or the wait was too long.
    */
   run(name: ObjectName, look: () => Promise<boolean>): Promise<boolean> {
-    const key = `${name.tenantId}/${name.ref}`;
+    const key = blobPath(name);
     const before = this.latest.get(key);
     if (before !== undefined && !before.begun) return before.result;
     const inTurn = (): Promise<boolean> =>

@@ -1,6 +1,7 @@
 /** Blobs (reference, Blobs): URLs for devices, and the uploads and downloads of the local store by such URLs. */
 import { invalid } from '../../protocol/errors.js';
 import type { BlobDownload, BlobUpload, Ok, OpenUploadReply } from '../../protocol/replies.js';
+import type { UploadBodyA, UploadBodyB } from '../../protocol/requests.js';
 import { validateUploadBodyA, validateUploadBodyB } from '../http/validators.js';
 import { addressOfPeer, TrustedProxies } from '../http/client-address.js';
 import type { TooSlow } from '../http/streams.js';
@@ -45,14 +46,16 @@ function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trusted
   return `${isSecure ? 'https' : 'http'}://${call.host}`;
 }
 
+/** The same upload in shape B. */
+const inB = ({ contentLength: size, contentType }: UploadBodyA): UploadBodyB => ({ size, contentType });
+
 /** The upload that a device requests. Throws `validation`. */
 function uploadRequestOf(call: RequestContext, config: HttpConfig): UploadRequest {
   const body = fields(call);
-  const b = call.shape === 'b' ? validateUploadBodyB(body) : undefined;
-  const a = b === undefined ? validateUploadBodyA(body) : undefined;
+  const { size, contentType } = call.shape === 'b' ? validateUploadBodyB(body) : inB(validateUploadBodyA(body));
   return {
-    size: a?.contentLength ?? b?.size ?? 0,
-    contentType: (a ?? b)?.contentType ?? 'application/octet-stream',
+    size,
+    contentType: contentType ?? 'application/octet-stream',
     by: call.deviceId,
     origin: originOf(call, config),
     page: WEB_ORIGIN.test(call.origin) ? call.origin : undefined,

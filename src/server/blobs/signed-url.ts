@@ -1,6 +1,6 @@
 /** Signed URLs of the local store. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { blobNameIn } from '../../protocol/ids.js';
+import { blobNameIn, blobPath } from '../../protocol/ids.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { SignedCall } from '../http/ports.js';
 import type { ObjectName } from './ports.js';
@@ -34,7 +34,7 @@ function macOf(secret: string, { method, tenantId, ref, expiresAt, size, content
 export function signedPath(secret: string, signed: Signed): string {
   const sig = macOf(secret, signed).toString('base64url');
   const part = signed.from === undefined ? '' : `from=${signed.from}&`;
-  return `/blobs/${signed.tenantId}/${signed.ref}?${part}exp=${signed.expiresAt}&sig=${sig}`;
+  return `/blobs/${blobPath(signed)}?${part}exp=${signed.expiresAt}&sig=${sig}`;
 }
 
 /** The blob that a request may reach; undefined: altered, expired, or not used as signed. */

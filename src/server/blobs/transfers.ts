@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
+import { blobPath } from '../../protocol/ids.js';
 import type { BlobFile, UploadStream } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
 import type { LocalStore } from './objects/local.js';
@@ -45,8 +46,6 @@ const RETRY_MS = 60_000;
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
 
-const keyOf = ({ tenantId, ref }: ObjectName): string => `${tenantId}/${ref}`;
-
 const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was used, or its reservation is gone.');
 
 /** The name and extent of a PUT. */
@@ -83,7 +82,7 @@ export class Transfers {
   async upload({ tenantId, ref, size, from }: Upload, source: UploadBody): Promise<void> {
     const leave = this.enter(tenantId);
     const name = { tenantId, ref };
-    const key = keyOf(name);
+    const key = blobPath(name);
     const before = this.uploads.get(key);
     before?.source.cut();
     const receive = async (): Promise<void> => {
@@ -218,7 +217,7 @@ export class Transfers {
       await this.copy(name, source, write);
     } finally {
       try {
-        if (this.uploads.get(keyOf(name))?.source === source) {
+        if (this.uploads.get(blobPath(name))?.source === source) {
           await file.sync();
           kept = await rows.keep(name, { from, to, now: clock.now() });
         }

@@ -325,7 +325,7 @@ function conflicts(config: Config): ConfigProblem[] {
   const last = metricsPort + instances - 1;
   const ports =
     instances === 1 ? String(metricsPort) : `${metricsPort}, and ${last} for the last of ${instances} INSTANCES`;
-  // `got` is absent where a variable is not set that another one requires.
+  // `got` is left out where the variable is not set, and another one requires it.
   const checks: readonly (readonly [name: string, conflict: boolean, takes: string, got?: string])[] = [
     [
       'WS_PONG_GRACE_MS',

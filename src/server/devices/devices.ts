@@ -17,7 +17,7 @@ export interface DevicesOptions extends ChangeNotifier {
   readonly online: (tenantId: string) => Promise<ReadonlySet<string>>;
 }
 
-/** Minimum time between two recorded sightings of a device, s, until its tenant's devices are read again. */
+/** Minimum time between two recorded sightings of a device, s; it begins anew when its tenant's devices are read. */
 const SEEN_EVERY_S = 60;
 /**
  * At this interval SEEN_AT_ONCE sightings are written, or 1/SEEN_PARTS of those that wait if that is more. So those of

@@ -4,16 +4,16 @@ import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
 import { SIGNATURE_BYTES, type Sodium } from '../../crypto/sodium.js';
 import type { Clock } from '../../protocol/clock.js';
-import { deviceReply, nameField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
-import { ServiceError } from '../../protocol/errors.js';
-import { bytesField, bytesWithin, macField } from '../../protocol/binary-fields.js';
 import {
-  CHALLENGE_MS,
-  KEY_BYTES,
-  SIG_BYTES,
-  WRAPPED_MASTER_KEY_MAX,
-  WRAPPED_MASTER_KEY_MIN,
-} from '../../protocol/limits.js';
+  deviceReply,
+  nameField,
+  publicKeyField,
+  wrappedMasterKeyField,
+  type NewDevice,
+} from '../../protocol/device-fields.js';
+import { ServiceError } from '../../protocol/errors.js';
+import { bytesField, macField } from '../../protocol/binary-fields.js';
+import { CHALLENGE_MS, KEY_BYTES, SIG_BYTES } from '../../protocol/limits.js';
 import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
@@ -68,10 +68,7 @@ export class Bootstrap {
     const { store, clock, maxDevices } = this.options;
     const now = clock.now();
     const { wrappedMasterKey: wrapped = null, recoveryPubkey: recovery = null, claimToken = null } = body;
-    const wrappedMasterKey =
-      wrapped === null
-        ? null
-        : bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX);
+    const wrappedMasterKey = wrapped === null ? null : wrappedMasterKeyField(wrapped);
     const device: NewDevice = {
       id: body.deviceId ?? ulid(now),
       ...deviceFields(body),

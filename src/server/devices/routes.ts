@@ -115,14 +115,14 @@ export const passwordExists: Handler<DeviceParts> = (call, { passwords }) => pas
 /** `POST /password/set`. Limited per device, or a stolen token could guess the old password without limit (RATE-14). */
 export const setPassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
   const body = validators.validatePasswordSetBody(fields(call));
-  await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
+  await addressLimits.take('password', call.owner);
   return passwords.set(call.tenantId, body, call.deviceId);
 };
 
 /** `DELETE /password`. It takes from the limit of `set`: each call is a guess (RATE-14). */
 export const removePassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
   const body = validators.validatePasswordRemoveBody(fields(call));
-  await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
+  await addressLimits.take('password', call.owner);
   return passwords.remove(call.tenantId, body, call.deviceId);
 };
 

@@ -5,15 +5,12 @@ import type { NewDevice } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';
-import { arrayOf, byColumn, proofOf, Store } from '../storage/query.js';
+import { arrayOf, byColumn, deviceOf, proofOf, Store, type Outcome } from '../storage/query.js';
 
 /** A device as it is stored. Times are milliseconds since 1970. */
 export interface DeviceRecord extends KnownDevice<Uint8Array> {
   readonly tokenEpoch: number;
 }
-
-/** Row of a function that changes something: the columns are set with `ok`, else the verdict is the reason. */
-type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
 
 /** A device that is to be added, and its tenant. */
 interface Join {
@@ -78,9 +75,6 @@ const columns = (from: string): string => `${from}.id, ${from}.name, ${from}.gly
   ${from}.token_epoch AS "tokenEpoch", ${from}.paired_at AS "pairedAt", ${from}.revoked_at AS "revokedAt",
   ${from}.last_seen_at AS "lastSeenAt"`;
 
-/** The parameters for a device of the functions that add one. */
-const valuesOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
-
 /** The devices and credentials of all tenants. Each call is one statement, and throws `unavailable` during an outage. */
 export class AccountStore extends Store {
   private readonly spending = new Batcher<Spending, boolean>(SPENT_PER_STATEMENT, (batch) => this.spendAll(batch));
@@ -100,7 +94,7 @@ export class AccountStore extends Store {
     claim: Join & { admitted: boolean; claimHash: Uint8Array | null; recoveryPubkey: Uint8Array | null },
   ): Promise<Joined> {
     const { tenantId, admitted, claimHash, device, recoveryPubkey, maxDevices, now } = claim;
-    const newDevice = valuesOf(device);
+    const newDevice = deviceOf(device);
     return this.call('claim_tenant', tenantId, admitted, claimHash, ...newDevice, recoveryPubkey, maxDevices, now);
   }
 
@@ -196,7 +190,7 @@ export class AccountStore extends Store {
    */
   recover(join: Join & { recoveryPubkey: Uint8Array; proof: PasswordProof | undefined }): Promise<Joined> {
     const { tenantId, recoveryPubkey, device, maxDevices, now } = join;
-    const given = [...proofOf(join.proof), ...valuesOf(device)];
+    const given = [...proofOf(join.proof), ...deviceOf(device)];
     return this.call('recover_device', tenantId, recoveryPubkey, ...given, maxDevices, now);
   }
 

@@ -37,12 +37,19 @@ const TEST_UNCLAIMED_MAX = 1_000_000;
 const REMOVED_AT_ONCE = 2_000;
 const STATEMENTS_MAX = 10;
 
+/** A tenant that was signed up and is to be paid for. */
+export interface UnpaidTenant {
+  readonly tenantId: string;
+  readonly email: string;
+  readonly returnToken: string;
+}
+
 /** The checkout of signup where it costs something (src/server/billing/checkout.ts). */
-interface SignupCheckout {
+export interface SignupCheckout {
   /** The claim token that the page after checkout will show. */
   claimTokenOf(tenantId: string, returnToken: string): string;
   /** Throws `unavailable` and `internal`; then nothing can be paid for. */
-  begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }>;
+  begin(order: UnpaidTenant): Promise<{ checkoutUrl: string }>;
 }
 
 /** A random claim or return token: 43 characters of base64url. */
@@ -131,16 +138,16 @@ export class Signup {
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
     if (verdict !== 'ok') throw unavailable('the tenant could not be created');
     const joined = await store.claimTestTenant({ tenantId: id, claimHash }, devices, maxDevices, now);
-    for (const { verdict: refused } of joined) {
-      if (refused === 'ok') continue;
-      await store.removeSome(id, REMOVED_AT_ONCE, now);
-      throw new ServiceError(refused);
+    const tokens: string[] = [];
+    for (const [at, one] of joined.entries()) {
+      if (one.verdict !== 'ok') {
+        await store.removeSome(id, REMOVED_AT_ONCE, now);
+        throw new ServiceError(one.verdict);
+      }
+      tokens.push(issueToken({ tenantId: id, deviceId: devices[at]?.id ?? '', epoch: one.epoch }).token);
     }
     hosts.add(slug, id);
     announce(id);
-    const tokens = joined.map(
-      ({ epoch }, at) => issueToken({ tenantId: id, deviceId: devices[at]?.id ?? '', epoch }).token,
-    );
     return { slug, url: urlOf(slug), tenantId: id, tokens };
   }
 
@@ -164,10 +171,7 @@ export class Signup {
   }
 
   /** Without a checkout the name cannot be paid for, so a failure frees it again. */
-  private async begin(
-    checkout: SignupCheckout,
-    order: { tenantId: string; email: string; returnToken: string },
-  ): Promise<{ checkoutUrl: string }> {
+  private async begin(checkout: SignupCheckout, order: UnpaidTenant): Promise<{ checkoutUrl: string }> {
     const { store, hosts, clock, onFault } = this.options;
     try {
       return await checkout.begin(order);

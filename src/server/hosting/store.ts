@@ -1,7 +1,6 @@
 /** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
 import type { NewDevice } from '../../protocol/device-fields.js';
-import type { ErrorName } from '../../protocol/errors.js';
-import { byColumn, Store } from '../storage/query.js';
+import { byColumn, deviceOf, Store, type Outcome } from '../storage/query.js';
 
 /** Stored as the mail address. Signup accepts only addresses with an `@`, so no tenant that was signed up has this. */
 export const TEST_TENANT = 'test-tenant';
@@ -19,12 +18,8 @@ export interface HostChanges {
   readonly position: string;
 }
 
-/** A device was added, or why it was not. */
-interface Joined {
-  readonly verdict: 'ok' | ErrorName;
-  /** Of its tokens. */
-  readonly epoch: number;
-}
+/** A device was added, with the epoch of its tokens, or why it was not. */
+type Joined = Outcome<{ readonly epoch: number }>;
 
 /** A tenant to be signed up. Times are milliseconds since 1970. */
 interface NewTenant {
@@ -105,8 +100,8 @@ export class HostingStore extends Store {
     now: number,
   ): Promise<Joined[]> {
     if (first === undefined) return [];
-    const { id, name, glyph, pubkey, cert } = first;
-    const given = [tenantId, true, claimHash, id, name, glyph, pubkey, cert];
+    const { name, glyph } = first;
+    const given = [tenantId, true, claimHash, ...deviceOf(first)];
     const claimed = await this.call<Joined>('claim_tenant', ...given, null, maxDevices, now);
     if (others.length === 0 || claimed.verdict !== 'ok') return [claimed];
     const added = await this.rows<Joined>(

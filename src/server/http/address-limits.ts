@@ -104,7 +104,8 @@ export class AddressLimits {
 
   /**
    * Counts one use, or throws `rate_limited` with Retry-After. A flood from one address executes statements for the
-   * admitted uses only. `address` is what `limitKey` returns.
+   * admitted uses only. `address` is what `limitKey` returns; a device's limit has its owner in place of it, and the
+   * limit of certificates, which is that of the whole service, `all`.
    */
   async take(purpose: RatePurpose, address: string): Promise<void> {
     for (const [name, window] of this.countsOf(purpose, address)) await this.takeOne(name, window);

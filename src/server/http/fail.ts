@@ -34,7 +34,7 @@ export function errorFields(refusal: ServiceError, shape: Shape): ErrorFields {
 }
 
 /** Whole seconds for `Retry-After`; undefined where the status has none. */
-export function retryAfterSeconds(refusal: ServiceError, status: number): number | undefined {
+export function secondsToWait(refusal: ServiceError, status: number): number | undefined {
   if (status !== 429 && status !== 503) return undefined;
   return Math.max(1, Math.ceil(refusal.retryAfter ?? 1));
 }

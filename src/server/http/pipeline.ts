@@ -60,12 +60,9 @@ class Router<P> {
   }
 }
 
-/** Whether a row's limit is one of the client's address, and not of its device. */
+/** Whether a row limits the client's address, and not its device. */
 const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read' | 'write' | 'none'> =>
   limit !== 'read' && limit !== 'write' && limit !== 'none';
-
-/** A device is noted as seen at most this often, ms. */
-const SEEN_EVERY_MS = 60_000;
 
 /**
  * Takes requests through all steps, and tracks those under way. A request is counted from its admission until it is
@@ -242,8 +239,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       const bytes = row.body === 0 ? 0 : ctx.chunked ? 1 : ctx.contentLength;
       ctx.bucket = this.rates.take(ctx.owner, row.limit, bytes);
     }
-    if (Math.abs(this.now() - (device.notedAt ?? 0) * 1_000) >= SEEN_EVERY_MS)
-      this.app.devices.touch(ctx.tenantId, device);
+    this.app.devices.touch(ctx.tenantId, device);
   }
 
   /** The signature replaces the token: it was issued to a device of the tenant that it names (reference, Blobs). */
@@ -303,8 +299,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   /**
-   * False: the body is parsed, and the row's handler runs. A malformed query is refused only after that, since the body may
-   * decide the shape of the refusal.
+   * False: the body is still to be parsed, and the row's handler to be run. A malformed query is refused only after that,
+   * since the body may decide the shape of the refusal.
    */
   private runFastPath(ctx: RequestContext, fastPath: FastPath<P>, bytes: Buffer): boolean {
     if (ctx.fault !== undefined || ctx.caller === undefined || !this.authenticator.holds(ctx.caller)) return false;

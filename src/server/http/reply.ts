@@ -6,7 +6,7 @@ import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../../protocol/erro
 import { encode } from '../../protocol/shape.js';
 import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
-import { asRefusal, describe, errorFields, retryAfterSeconds } from './fail.js';
+import { asRefusal, describe, errorFields, secondsToWait } from './fail.js';
 import { DownloadStream, type BlobFile, type Part, type TooSlow, hasTag, partOf, watchPace } from './streams.js';
 import type { HttpParts, WebFile } from './ports.js';
 import type { RequestBudgets } from './limits.js';
@@ -134,6 +134,9 @@ const RETRY_LATER: Headers = [['retry-after', String(COME_BACK_S)]];
 const cuts = (ctx: RequestContext): boolean =>
   ctx.closing === 'cut' || ctx.chunked || (ctx.upload?.left ?? ctx.contentLength) > SWALLOW_MAX;
 
+/** Whether the client has what this entity tag names, so that it gets a 304. */
+const isKept = (ctx: RequestContext, etag: string): boolean => hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+
 interface Outgoing {
   readonly status: number;
   readonly type: string;
@@ -245,7 +248,7 @@ export class ResponseWriter {
     const coding = file.compressed === undefined ? '' : codingOf(ctx.acceptEncoding);
     const bytes = coding === '' ? file.bytes : (file.compressed?.[coding] ?? file.bytes);
     const etag = `"${file.hash}${coding === '' ? '' : `.${coding}`}"`;
-    const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+    const kept = isKept(ctx, etag);
     const headers: Headers = [['etag', etag], ...more];
     const encoded: Headers = coding === '' || kept ? headers : [...headers, ['content-encoding', coding]];
     const content = kept ? { status: 304, type: '' } : { status: 200, type: file.type, bytes, length: bytes.length };
@@ -257,7 +260,7 @@ export class ResponseWriter {
     const { file, etag } = download;
     const part = ctx.method === 'HEAD' ? 'whole' : partOf(ctx, { size: file.size, etag });
     const tagged: Headers = [['etag', etag], ...BLOB_HEADERS];
-    const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+    const kept = isKept(ctx, etag);
     if (!ctx.over && !kept && ctx.method !== 'HEAD' && part !== 'outside') {
       const whole = { start: 0, end: file.size };
       if (part === 'whole') return this.sendPart(ctx, download, whole, { status: 200, type: BYTES, headers: tagged });
@@ -316,7 +319,7 @@ export class ResponseWriter {
   refuse(ctx: RequestContext, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
     const status = statusOf(refusal.error, ctx.shape);
     this.parts.meter?.refused(codeOf(refusal.error, 'a'));
-    const seconds = retryAfterSeconds(refusal, status);
+    const seconds = secondsToWait(refusal, status);
     const sent: Headers = seconds === undefined ? headers : [...headers, ['retry-after', String(seconds)]];
     const page = ctx.refusalPage?.(refusal);
     if (page !== undefined)

@@ -41,6 +41,8 @@ export interface RequestHooks {
 
 /** Headers that are copied as they are, and their fields. */
 const PLAIN_HEADERS = [
+  ['authorization', 'authorization'],
+  ['content-type', 'contentType'],
   ['x-request-id', 'givenId'],
   ['origin', 'origin'],
   ['upgrade', 'upgrade'],
@@ -154,12 +156,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     let wireShape: string | undefined;
     req.forEach((key, value) => {
       switch (key) {
-        case 'authorization':
-          this.authorization = value;
-          break;
-        case 'content-type':
-          this.contentType = value;
-          break;
         case 'content-length':
           if (this.lengthDeclared) this.framing = 'content-length: given twice';
           else if (!WHOLE_NUMBER.test(value)) this.framing = 'content-length: must be a whole number';
@@ -516,6 +512,7 @@ const KINDS = new Uint8Array(256);
 for (const byte of [0x20, 0x09, 0x0a, 0x0d, 0x2c, 0x3a]) KINDS[byte] = BETWEEN;
 for (const byte of [0x5b, 0x7b]) KINDS[byte] = OPENS;
 for (const byte of [0x5d, 0x7d]) KINDS[byte] = CLOSES;
+// Of none of these kinds, but it ends a number.
 KINDS[QUOTE] = 4;
 
 /** The end of the string whose first byte is at `start`: after its closing quote, or the end of the bytes. */

@@ -3,6 +3,7 @@
  * No label names a tenant or a device: a host has a hundred thousand of them, and their activity is private.
  */
 import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Meter } from '../../protocol/meter.js';
@@ -139,9 +140,8 @@ export class Metrics implements Meter {
     await once(server, 'listening');
     // Without a listener an error would end the process, for example when the system is out of file descriptors.
     server.on('error', this.options.onFault);
-    const address = server.address();
     return {
-      port: address !== null && typeof address === 'object' ? address.port : 0,
+      port: (server.address() as AddressInfo).port,
       close: async () => {
         server.close();
         server.closeAllConnections();

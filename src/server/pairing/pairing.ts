@@ -6,16 +6,10 @@
 import { ulid } from 'ulid';
 import { normalizeWords } from '../../crypto/words.js';
 import { delay, type Clock } from '../../protocol/clock.js';
-import { deviceReply, nameField, publicKeyField } from '../../protocol/device-fields.js';
+import { deviceReply, nameField, publicKeyField, wrappedMasterKeyField } from '../../protocol/device-fields.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { bytesField, bytesWithin, macField } from '../../protocol/binary-fields.js';
-import {
-  PAIR_HOLD_MS,
-  PAIR_SESSION_MS,
-  SIG_BYTES,
-  WRAPPED_MASTER_KEY_MAX,
-  WRAPPED_MASTER_KEY_MIN,
-} from '../../protocol/limits.js';
+import { bytesField, macField } from '../../protocol/binary-fields.js';
+import { PAIR_HOLD_MS, PAIR_SESSION_MS, SIG_BYTES } from '../../protocol/limits.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
@@ -67,7 +61,7 @@ function wrapOf({ wrappedMasterKey: wrapped = null, ...body }: requests.PairWrap
   }
   if (wrapped === null) throw invalid('wrappedMasterKey', 'required, unless reject is true');
   return {
-    wrappedMasterKey: bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX),
+    wrappedMasterKey: wrappedMasterKeyField(wrapped),
     deviceCert: macField('deviceCert', body.deviceCert),
     confirmation: macField('confirmation', body.confirmation),
   };

@@ -3,7 +3,7 @@ import type { DeviceReply } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { Paired, PairRequestFields, PairStarted } from '../../protocol/replies.js';
-import { proofOf, Store } from '../storage/query.js';
+import { proofOf, Store, type Outcome } from '../storage/query.js';
 
 /** From `open` to `requested`, bound to one new device, to `wrapped` or `rejected`. */
 type PairState = 'open' | 'requested' | 'wrapped' | 'rejected';
@@ -32,8 +32,7 @@ interface JoinRequest extends Omit<PairRequestFields<Uint8Array>, 'lookupId' | '
 }
 
 /** The outcome of a request to join. `fresh`: the request is new, so E must be notified. */
-type JoinOutcome =
-  { readonly verdict: 'ok'; readonly lookup_id: string; readonly fresh: boolean } | { readonly verdict: ErrorName };
+type JoinOutcome = Outcome<{ readonly lookup_id: string; readonly fresh: boolean }>;
 
 /** What the existing device hands over. */
 export type PairWrap = Pick<Paired<Uint8Array>, 'wrappedMasterKey' | 'deviceCert' | 'confirmation'>;

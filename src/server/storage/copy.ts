@@ -6,7 +6,7 @@ import pg from 'pg';
 import { asError } from '../../protocol/error-code.js';
 import { int8At } from '../tenant/codec.js';
 import { withPooled } from './database.js';
-import { withRetries } from './query.js';
+import { orUnavailable } from './query.js';
 
 const SIGNATURE = Buffer.from('PGCOPY\n\u00ff\r\n\0', 'latin1');
 const NO_MORE_ROWS = -1;
@@ -101,7 +101,7 @@ function afterHeader(bytes: Buffer): number {
 }
 
 /**
- * Passes the rows of a read-only query to a taker; each attempt begins with a new taker. Fails as `withRetries` does.
+ * Passes the rows of a read-only query to a taker; each attempt begins with a new taker. Fails as `orUnavailable` does.
  * COPY takes no parameters: every value in `sql` comes from `pg.escapeLiteral` or is a number.
  */
 export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, begin: () => T): Promise<T> {
@@ -116,5 +116,5 @@ export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, b
       });
       client.query(query);
     });
-  return withRetries(() => withPooled(pool, copy), true);
+  return orUnavailable(() => withPooled(pool, copy), true);
 }

@@ -76,6 +76,7 @@ const stateText = ({ name, state, cause }: HostAnswer): string => {
 /** The answers in one sentence, without credentials. */
 export const describeHosts = (answers: readonly HostAnswer[]): string => answers.map(stateText).join(', ');
 
+/** The servers of one URL, and which of them takes writes. */
 export class DatabaseHosts {
   /** The server that took writes last, as long as no connection to it failed. */
   private chosen: string | undefined;

@@ -171,7 +171,7 @@ export function clientConfig(settings: ConnectionSettings): ServiceClientConfig 
 }
 
 interface PoolSettings extends ConnectionSettings {
-  /** Maximum number of connections. Default 10; the embedded server admits 60 in total. */
+  /** Maximum number of connections. Default 10, as the driver's; the embedded server admits 60 in total. */
   readonly size?: number;
   /** An idle connection is closed after this time, ms; 0: never. Default a minute. */
   readonly idleMs?: number;
@@ -181,7 +181,6 @@ interface PoolSettings extends ConnectionSettings {
   readonly onConnect?: (client: pg.ClientBase) => Promise<void>;
 }
 
-const POOL_SIZE = 10;
 const IDLE_MS = 60_000;
 
 /** Configuration of a `ServiceClient`: pg passes on properties that it does not know. */
@@ -279,7 +278,7 @@ export function createPool(settings: PoolSettings): pg.Pool {
     // The pool passes its own settings on to its clients.
     ...clientConfig(settings),
     Client: (settings.pooled === true ? PooledClient : ServiceClient) as unknown as typeof pg.Client,
-    max: settings.size ?? POOL_SIZE,
+    max: settings.size,
     idleTimeoutMillis: settings.idleMs ?? IDLE_MS,
     // The pool waits for the promise; its type does not say so.
     onConnect: settings.onConnect as pg.PoolConfig['onConnect'],

@@ -51,6 +51,20 @@ export interface Dump {
   readonly bytes: number;
 }
 
+/** Bytes in pieces. */
+export type Chunks = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
+
+/** Passes chunks through, after calling `onChunk` for each. */
+export async function* tapped(
+  chunks: Chunks,
+  onChunk: (chunk: Uint8Array) => Promise<void> | void,
+): AsyncGenerator<Uint8Array> {
+  for await (const chunk of chunks) {
+    await onChunk(chunk);
+    yield chunk;
+  }
+}
+
 const IDENTIFIER = /^[a-z_][a-z0-9_]*$/;
 
 /** Names that a statement returns. */
@@ -101,12 +115,14 @@ export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise
   });
 }
 
+/** A table to be restored; its rows in the format that `Dump.read` returns. */
 export interface Restored {
   readonly table: string;
   readonly columns: readonly string[];
   readonly rows: Readable;
 }
 
+/** The rows cannot be restored, or do not fit each other; the message says why. */
 export class RestoreError extends Error {
   override readonly name = 'RestoreError';
 }

@@ -139,8 +139,8 @@ export class PostgresItemLog extends Store implements ItemLog {
 }
 
 /** Undefined if there is no such tenant. */
-function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): LogPage | undefined {
-  if (found === undefined || found.version === null) return undefined;
+function pageOf(found: PageRow, limit: number, maxBytes: number): LogPage | undefined {
+  if (found.version === null) return undefined;
   const { version, itemCount, versionSum, packed, count, total } = found;
   const rows = packed === null ? [] : readRows(packed).slice(0, limit);
   const more = isMore({ count, total: total ?? 0 }, limit, maxBytes);

@@ -19,6 +19,8 @@ type Whole = number & tags.Type<'int64'>;
 
 /** A tenant with lower bounds of its head and generation. */
 export type Hint = readonly [tenantId: string, head: Whole, generation: Whole];
+
+/** What an instance tells others; each field by itself. */
 export interface Notice {
   readonly from: string;
   /** The number of a heartbeat. */

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import { arrayOf, Store } from './query.js';
-import { SEEN_MS } from './registration.js';
+import { DATABASE_NOW, SEEN_MS } from './registration.js';
 
 const FLUSH_MS = 2_000;
 /**
@@ -78,7 +78,7 @@ export class Presence extends Store {
     const rows = await this.rows<{ device_id: string }>(
       `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
        WHERE p.tenant_id = $1 AND p.instance_id <> $2
-         AND i.seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS}`,
+         AND i.seen_at >= ${DATABASE_NOW} - ${SEEN_MS}`,
       [tenantId, this.options.instanceId],
     );
     for (const row of rows) here.add(row.device_id);

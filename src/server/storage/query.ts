@@ -3,7 +3,8 @@
  * `unavailable`.
  */
 import type pg from 'pg';
-import { unavailable } from '../../protocol/errors.js';
+import type { NewDevice } from '../../protocol/device-fields.js';
+import { unavailable, type ErrorName } from '../../protocol/errors.js';
 import { isUlid } from '../../protocol/ids.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import { TurnQueue } from '../tenant/turn-queue.js';
@@ -17,8 +18,8 @@ interface QueryOptions {
 }
 
 /**
- * Numbers or ULIDs as the text of an array, which the driver passes through. It would quote each element of a list,
- * which takes five times as long; numbers and ULIDs need no quotes. Must not be used for other texts.
+ * Numbers, ULIDs or booleans as the text of an array, which the driver passes through. It would quote each element of a
+ * list, which takes five times as long; these need no quotes. Must not be used for other texts.
  */
 export const arrayOf = (elements: readonly (string | number)[]): string => `{${elements.join()}}`;
 
@@ -83,11 +84,11 @@ export function inTurn<T>(pool: Client, tenantId: unknown, statement: () => Prom
 const isRetryableRead = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
- * Retries after deadlocks and serialization failures. After the last attempt, and if the database cannot be reached, it
- * rejects with `unavailable` and the cause for the log. After a lost connection it is unknown whether the statement was
+ * Repeats a statement after deadlocks and serialization failures. After the last attempt, and if the database cannot be
+ * reached, it rejects with `unavailable` and the cause for the log. After a lost connection it is unknown whether the statement was
  * executed: the client may send the request again.
  */
-export async function withRetries<T>(query: () => Promise<T>, readOnly: boolean): Promise<T> {
+export async function orUnavailable<T>(query: () => Promise<T>, readOnly: boolean): Promise<T> {
   try {
     return await withRetry(query, readOnly ? isRetryableRead : isRetryable);
   } catch (error) {
@@ -95,7 +96,7 @@ export async function withRetries<T>(query: () => Promise<T>, readOnly: boolean)
   }
 }
 
-/** Base class of a subject's statements, on a pool or one connection: each waits for its turn and is run by `withRetries`. */
+/** Base class of a subject's statements, on a pool or one connection: each waits for its turn and is run by `orUnavailable`. */
 export abstract class Store<Pool extends Client = pg.Pool> {
   constructor(protected readonly pool: Pool) {}
 
@@ -108,7 +109,7 @@ export abstract class Store<Pool extends Client = pg.Pool> {
     const values = [...given];
     const query = async (): Promise<Row[]> =>
       (await (name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values }))).rows;
-    return withRetries(() => inTurn(pool, values[0], query), readOnly);
+    return orUnavailable(() => inTurn(pool, values[0], query), readOnly);
   }
 
   /** The first row; undefined if there is none. */
@@ -141,6 +142,12 @@ export abstract class Store<Pool extends Client = pg.Pool> {
     return Object.values(await this.call<Record<string, T>>(name, ...values))[0] as T;
   }
 }
+
+/** Row of a function that changes something: its columns are set with `ok`, else the verdict is the reason. */
+export type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
+
+/** Parameters of a device, for the functions that add one. */
+export const deviceOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
 
 /** Parameters of a password ticket; NULLs if none was given. */
 export const proofOf = (proof: PasswordProof | undefined): unknown[] => [

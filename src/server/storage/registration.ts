@@ -7,6 +7,9 @@ export const SEEN_MS = 15_000;
 /** After this time, ms, its row is removed. */
 const FORGET_MS = 10 * 60_000;
 
+/** The time by the database's clock, ms since 1970: instances' clocks may differ. */
+export const DATABASE_NOW = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
+
 /** Status that an instance reports for the operator. */
 export interface InstanceStatus {
   readonly host: string;
@@ -38,7 +41,7 @@ export interface Registered extends DrainOrder {
 
 /** One statement per heartbeat: it also reads the operator's orders. */
 export const REGISTER = `
-  WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms),
+  WITH now AS (SELECT ${DATABASE_NOW} AS ms),
   gone AS (DELETE FROM instances i USING now WHERE i.seen_at < now.ms - ${FORGET_MS} RETURNING i.id),
   left_over AS (DELETE FROM presence p USING gone WHERE p.instance_id = gone.id),
   mine AS (

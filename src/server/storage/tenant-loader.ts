@@ -177,12 +177,12 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     super(pool);
     this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readReloads(reloads, clock.now()));
     const spacing = new Spacing();
-    this.arrivals = new Batcher(ARRIVALS_MAX, (arrivals) => this.readArrivals(arrivals, clock.now()), {
-      pause: (answered) => {
-        const ms = spacing.pause(clock.now());
-        return answered >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
-      },
-    });
+    const pauseAfter = (answered: number): Promise<void> | undefined => {
+      const ms = spacing.pause(clock.now());
+      return answered >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
+    };
+    const read = (arrivals: readonly Arrival[]) => this.readArrivals(arrivals, clock.now());
+    this.arrivals = new Batcher(ARRIVALS_MAX, read, pauseAfter);
   }
 
   async load(tenantId: string): Promise<TenantSnapshot | undefined> {

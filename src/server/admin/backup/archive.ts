@@ -13,11 +13,11 @@ import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
 import { FILE_MODE, placeFile, syncFolder, tempSibling } from '../../../files/durable.js';
 import { asError } from '../../../protocol/error-code.js';
-import { blobNameIn } from '../../../protocol/ids.js';
+import { blobNameIn, blobPath, type BlobName } from '../../../protocol/ids.js';
 import { toUserError } from '../../../terminal/new-file.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
 import type { BlobContent, LocalStore } from '../../blobs/objects/local.js';
-import type { Dump, DumpedSchema, Restored } from '../../storage/dump.js';
+import { tapped, type Chunks, type Dump, type DumpedSchema, type Restored } from '../../storage/dump.js';
 import { gathered, gzipBlocks } from './blocks.js';
 import {
   ArchiveError,
@@ -65,8 +65,6 @@ const OBJECTS = 'objects/';
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const numbered = (folder: string, n: number): string => folder + String(n).padStart(6, '0');
 
-type Chunks = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
-
 /** Adds an entry as a stream, since a blob may exceed the memory. Resolves with its entry for the manifest. */
 async function addEntry(
   tar: Pack,
@@ -81,17 +79,6 @@ async function addEntry(
   });
   await pipeline(counted, tar.entry({ ...header, mode: FILE_MODE }));
   return { name: header.name, bytes, sha256: hash.digest('hex') };
-}
-
-/** Passes chunks through, after calling `onChunk` for each. */
-async function* tapped(
-  chunks: Chunks,
-  onChunk: (chunk: Uint8Array) => Promise<void> | void,
-): AsyncGenerator<Uint8Array> {
-  for await (const chunk of chunks) {
-    await onChunk(chunk);
-    yield chunk;
-  }
 }
 
 /** Adds the list of objects. Each part holds whole pages, hence whole lines, and can be read on its own. */
@@ -200,24 +187,25 @@ export async function writeArchive(
 }
 
 /** Receives a blob, and must read its bytes to the end. */
-type OnBlob = (name: string, bytes: AsyncIterable<Uint8Array>) => Promise<unknown>;
+type OnBlob = (blob: BlobName, bytes: AsyncIterable<Uint8Array>) => Promise<unknown>;
 
 /** The entries in order, none larger than a part or a manifest may be; blobs are passed to `onBlob` instead. */
 async function* entriesOf(
   path: string,
-  onRead: (bytes: number) => void,
   onBlob: OnBlob = () => Promise.reject(new ArchiveError('a blob among the tables')),
+  onRead?: (bytes: number) => void,
 ): AsyncGenerator<{ readonly name: string; readonly bytes: Buffer }> {
   const tar = extract();
   const file = createReadStream(path);
-  file.on('data', (chunk) => onRead(chunk.length));
+  file.on('data', (chunk) => onRead?.(chunk.length));
   const reading = pipeline(file, createGunzip(), tar);
   // The loop below also passes a rejection to the caller; without this handler an earlier one would end the process.
   reading.catch(() => undefined);
   for await (const entry of tar) {
     const { name, size, type } = entry.header;
-    if (type === 'file' && name.startsWith(BLOBS) && blobNameIn(name.slice(BLOBS.length)) !== undefined) {
-      await onBlob(name.slice(BLOBS.length), entry as AsyncIterable<Uint8Array>);
+    const blob = type === 'file' && name.startsWith(BLOBS) ? blobNameIn(name.slice(BLOBS.length)) : undefined;
+    if (blob !== undefined) {
+      await onBlob(blob, entry as AsyncIterable<Uint8Array>);
       continue;
     }
     const max = name === MANIFEST ? MANIFEST_BYTES_MAX : 2 * PART_BYTES;
@@ -239,13 +227,13 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   const seenObjects: BlobPart[] = [];
   let objects = 0;
   let manifest: Manifest | undefined;
-  const onBlob: OnBlob = async (name, chunks) => {
+  const onBlob: OnBlob = async (blob, chunks) => {
     if (manifest !== undefined) throw new ArchiveError('there is data after the manifest');
-    seenBlobs.push(await summed(name, chunks));
+    seenBlobs.push(await summed(blob, chunks));
   };
   const onRead = (count: number): void => onProgress((read += count), size);
   try {
-    for await (const { name, bytes } of entriesOf(path, onRead, onBlob)) {
+    for await (const { name, bytes } of entriesOf(path, onBlob, onRead)) {
       if (manifest !== undefined) throw new ArchiveError('there is data after the manifest');
       if (name === MANIFEST) manifest = manifestOf(bytes);
       else (isObjects(name) ? seenObjects : seen).push({ name, bytes: bytes.length, sha256: sha256(bytes) });
@@ -273,7 +261,7 @@ const changed = (): ArchiveError => new ArchiveError('the file changed while it 
 export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
   const said = manifest.objects?.parts ?? [];
   let next = 0;
-  for await (const { name, bytes } of entriesOf(path, () => undefined, summed)) {
+  for await (const { name, bytes } of entriesOf(path, summed)) {
     if (name === MANIFEST) break;
     if (!isObjects(name)) continue;
     if (sha256(bytes) !== said[next++]?.sha256) throw changed();
@@ -294,14 +282,14 @@ function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void
 }
 
 /** Reads a blob to its end and hashes it. */
-async function summed(name: string, chunks: Chunks): Promise<BlobPart> {
+async function summed(blob: BlobName, chunks: Chunks): Promise<BlobPart> {
   const hash = createHash('sha256');
   let bytes = 0;
   for await (const chunk of chunks) {
     hash.update(chunk);
     bytes += chunk.length;
   }
-  return { name, bytes, sha256: hash.digest('hex') };
+  return { name: blobPath(blob), bytes, sha256: hash.digest('hex') };
 }
 
 /**
@@ -319,18 +307,16 @@ export async function restoreBlobs(
   const total = bytesOf(blobs);
   let restored = 0;
   let done = 0;
-  const onBlob: OnBlob = async (name, chunks) => {
-    const [tenantId = '', ref = ''] = name.split('/');
-    const blob = { tenantId, ref };
+  const onBlob: OnBlob = async (blob, chunks) => {
     const draft = await store.create(blob);
     try {
       const written = tapped(chunks, async (bytes) => {
         await draft.write(bytes);
         onProgress((done += bytes.length), total);
       });
-      const { sha256: found } = await summed(name, written);
+      const { name, sha256: found } = await summed(blob, written);
       if (found !== said.get(name)) throw changed();
-      if ((await store.head(blob)) !== undefined && (await summed(name, await store.read(blob))).sha256 !== found)
+      if ((await store.head(blob)) !== undefined && (await summed(blob, await store.read(blob))).sha256 !== found)
         await store.remove(blob);
       await draft.commit();
       restored++;
@@ -338,7 +324,7 @@ export async function restoreBlobs(
       await draft.discard();
     }
   };
-  for await (const { name } of entriesOf(path, () => undefined, onBlob)) if (name === MANIFEST) break;
+  for await (const { name } of entriesOf(path, onBlob)) if (name === MANIFEST) break;
   if (restored !== said.size) throw changed();
   return restored;
 }
@@ -349,7 +335,7 @@ export async function restoreBlobs(
  */
 export async function* readArchive(path: string, manifest: Manifest, onProgress: Progress): AsyncGenerator<Restored> {
   const total = bytesOf(manifest.parts);
-  const entries = entriesOf(path, () => undefined);
+  const entries = entriesOf(path);
   let done = 0;
   let next = 0;
   try {

@@ -1,5 +1,6 @@
 /** Comparison of the list of objects in a backup with the bucket: which objects are missing or have changed since. */
 import type pg from 'pg';
+import { blobPath } from '../../../protocol/ids.js';
 import { byColumn } from '../../storage/query.js';
 import { TemporaryTable } from '../../storage/temporary-table.js';
 import type { ListedObject, Listing } from './manifest.js';
@@ -119,11 +120,11 @@ export async function compareObjects(
   const examples: DifferingObject[] = [];
   let seen = 0;
   for await (const page of bucket) {
-    const there = new Map(page.map((object) => [keyOf(object), object]));
+    const there = new Map(page.map((object) => [blobPath(object), object]));
     const known = await ledger.take(page);
     found.added += there.size - known.length;
     for (const wanted of known) {
-      const object = there.get(keyOf(wanted));
+      const object = there.get(blobPath(wanted));
       if (object === undefined) continue;
       const kind = kindOf(wanted, object);
       if (kind === 'otherSize' || kind === 'otherChecksum') {
@@ -138,8 +139,6 @@ export async function compareObjects(
   examples.unshift(...lost.map((object) => exampleOf(object, 'missing')));
   return { listed, ...found, missing: count, missingNamed: named, examples };
 }
-
-const keyOf = ({ tenantId, ref }: Recorded): string => `${tenantId}/${ref}`;
 
 function kindOf(wanted: Recorded, object: ListedObject): 'same' | 'otherSize' | 'otherChecksum' | 'sizeOnly' {
   if (wanted.size !== object.size) return 'otherSize';

@@ -4,7 +4,7 @@ import { HEAD_COMPARE_MS } from '../../../protocol/limits.js';
 import { counted, show, table, throttledProgress } from '../../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
-import { wholeNumber } from '../progress.js';
+import { titled, wholeNumber } from '../progress.js';
 import type { InstanceRow, OperatorStore } from '../store.js';
 
 const MINUTE_MS = 60_000;
@@ -48,7 +48,7 @@ const stateOf = ({ draining, sockets }: InstanceRow): string =>
 const instanceTable = (terminal: Terminal, rows: readonly InstanceRow[]): string[] =>
   table(
     terminal,
-    ['Instance', 'Machine', 'Process', 'Port', 'Version', 'Sockets', 'State'].map((title) => ({ title })),
+    titled('Instance', 'Machine', 'Process', 'Port', 'Version', 'Sockets', 'State'),
     rows.map((row) => [
       ...[row.id, row.host, String(row.pid), String(row.port), row.version],
       ...[String(row.sockets), stateOf(row)],

@@ -8,6 +8,7 @@ import { Reaper } from '../../blobs/reaper.js';
 import { runJobs, type JobReport } from '../../ops/nightly.js';
 import { nightlyJobs, PostgresJobTurn } from '../../ops/store.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
+import { titled } from '../progress.js';
 
 export function registerPurge(program: AdminCommand): void {
   program
@@ -57,7 +58,7 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
   show(terminal, { jobs: reports, missingBlobs: missing, refusedBlobs }, () => [
     ...table(
       terminal,
-      [{ title: 'Job' }, { title: 'Rows' }, { title: 'ms' }],
+      titled('Job', 'Rows', 'ms'),
       reports.map(({ name, rows, ms }) => [name, String(rows), String(Math.round(ms))]),
     ),
     ...refusedBlobs.map(

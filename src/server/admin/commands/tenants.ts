@@ -9,7 +9,7 @@ import { confirmed } from '../../../terminal/ask.js';
 import { relative, show, table } from '../../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, throwIfInterrupted, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
-import { sized, wholeNumber } from '../progress.js';
+import { sized, titled, wholeNumber } from '../progress.js';
 
 const LIMIT = 1_000;
 const LIMIT_MAX = 100_000;
@@ -82,10 +82,9 @@ async function list(
 
 function lines(terminal: AdminContext['terminal'], rows: readonly TenantRow[]): string[] {
   const now = systemClock.now();
-  const titles = ['Name', 'State', 'Claimed', 'Devices', 'Items', 'Storage', 'Made', 'Address'];
   return table(
     terminal,
-    titles.map((title) => ({ title })),
+    titled('Name', 'State', 'Claimed', 'Devices', 'Items', 'Storage', 'Made', 'Address'),
     rows.map((row) => [
       ...[row.slug ?? '(single)', row.state, row.claimedAt === null ? 'no' : relative(row.claimedAt, now)],
       ...[String(row.devices), String(row.items), sized(row.storageBytes)],

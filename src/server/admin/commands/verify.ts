@@ -8,7 +8,7 @@ import { verifyArchive } from '../backup/archive.js';
 import { aboutBackup } from '../backup/manifest.js';
 import { aboutList, listData } from '../bucket-list.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
-import { countsLine, progressOf, sized } from '../progress.js';
+import { countsLine, progressOf, sized, titled } from '../progress.js';
 import type { Discrepancy } from '../store.js';
 
 export function registerVerify(program: AdminCommand): void {
@@ -70,7 +70,7 @@ async function reported<T>(terminal: Terminal, what: string, step: Promise<T>): 
 
 function figureLines(terminal: Terminal, counts: string, discrepancies: readonly Discrepancy[]): readonly string[] {
   if (discrepancies.length === 0) return [`${counts}: every figure matches its rows.`];
-  const columns = [{ title: 'Tenant' }, { title: 'What' }, { title: 'Stored' }, { title: 'Counted' }];
+  const columns = titled('Tenant', 'What', 'Stored', 'Counted');
   const rows = discrepancies.map((row) => [row.tenantId, row.what, String(row.stored), String(row.counted)]);
   return [`${counts}. These figures do not match their rows:`, ...table(terminal, columns, rows)];
 }
@@ -78,7 +78,7 @@ function figureLines(terminal: Terminal, counts: string, discrepancies: readonly
 function blobLines(terminal: Terminal, found: Comparison): readonly (string | false)[] {
   const { objects, strays, strayBytes, foreign, unremoved, missing, examples, whole } = found;
   if (!whole) return ['The comparison of the blobs was stopped.'];
-  const columns = [{ title: 'Tenant' }, { title: 'Blob' }, { title: 'Bytes' }, { title: 'Item' }];
+  const columns = titled('Tenant', 'Blob', 'Bytes', 'Item');
   const rows = examples.map(({ tenantId, ref, size, itemId }) => [tenantId, ref, String(size), itemId ?? '']);
   const unknown = foreign === 0 ? '' : `, ${foreign} of them from tenants that this database never had`;
   const kept = `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) without an item could not be removed`;

@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream';
 import { systemClock, within } from '../../../protocol/clock.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
-import { blobNameIn, isBlobName } from '../../../protocol/ids.js';
+import { blobNameIn, blobPath, isBlobName } from '../../../protocol/ids.js';
 import type { ObjectName, ObjectStore, OpenUpload, SignedRequest, StoredObject } from '../ports.js';
 import { StoreFault, type StoreLog } from './fault.js';
 
@@ -107,7 +107,7 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
   protected keyOf(name: ObjectName): string {
     // A name without this form could be a key outside its tenant's folder.
     if (!isBlobName(name)) throw new Error('not the name of a blob');
-    return `${this.prefix}${name.tenantId}/${name.ref}`;
+    return this.prefix + blobPath(name);
   }
 
   /** Throws a fault if the bucket is absent: a store then answers 404 for objects, too. */

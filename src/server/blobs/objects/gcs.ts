@@ -142,7 +142,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
     const found = await this.call('offset', (signal) => this.ask('PUT', session, signal, headers));
     if (found === undefined) return undefined;
     if (found.status !== GO_ON) return size;
-    const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? 'bytes=0--1') ?? [];
+    const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? '') ?? [];
     return last === undefined ? 0 : Math.min(Number(last) + 1, size - 1);
   }
 

@@ -13,7 +13,7 @@ import { isAlive } from '../../../files/lock.js';
 import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../../../protocol/errors.js';
-import { BLOB_REF, isBlobName, ULID } from '../../../protocol/ids.js';
+import { BLOB_REF, blobPath, isBlobName, ULID } from '../../../protocol/ids.js';
 import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../../protocol/limits.js';
 import type { BlobFile } from '../../http/streams.js';
 import {
@@ -243,11 +243,11 @@ export class LocalStore implements ObjectStore {
   /** Every blob with its bytes, for a backup. A blob removed meanwhile is left out, or still read to its end. */
   async *contents(): AsyncGenerator<BlobContent> {
     for await (const page of this.list()) {
-      for (const { tenantId, ref } of page) {
-        const file = await this.open({ tenantId, ref });
+      for (const object of page) {
+        const file = await this.open(object);
         if (file === undefined) continue;
         try {
-          yield { name: `${tenantId}/${ref}`, size: file.size, bytes: chunksOf(file) };
+          yield { name: blobPath(object), size: file.size, bytes: chunksOf(file) };
         } finally {
           await file.close();
         }

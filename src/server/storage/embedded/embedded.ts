@@ -160,9 +160,8 @@ export class EmbeddedPostgres {
   /**
    * Stops the database: fast shutdown, immediate if that takes too long. Call it last, when nothing uses it any more.
    */
-  async stop(): Promise<void> {
-    this.stopping ??= this.stopNow();
-    return this.stopping;
+  stop(): Promise<void> {
+    return (this.stopping ??= this.stopNow());
   }
 
   private async firstStart(): Promise<void> {

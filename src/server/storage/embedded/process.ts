@@ -16,7 +16,7 @@ import {
   stat,
   writeFile,
 } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
@@ -29,6 +29,7 @@ import { run, type SystemUser } from './user.js';
 /** Database superuser and owner of everything. */
 export const DATABASE_USER: string = SERVICE_NAME;
 
+/** A cluster, and what runs it. */
 export interface Cluster {
   readonly dataDir: string;
   /** `dataDir`/postgres with links resolved, as the postmaster names it. */
@@ -178,10 +179,10 @@ const PORT_TRIES = 50;
 export async function probePort(host: string, port: number): Promise<number> {
   const probe = createServer().listen({ host, port, exclusive: true });
   await once(probe, 'listening');
-  const address = probe.address();
+  const { port: bound } = probe.address() as AddressInfo;
   probe.close();
   await once(probe, 'close');
-  return address !== null && typeof address === 'object' ? address.port : 0;
+  return bound;
 }
 
 /** A free port of this machine for a postmaster. */
@@ -294,7 +295,7 @@ export async function launch(cluster: Cluster, port: number, settings: Record<st
     await once(child, 'spawn');
     const { pid } = child;
     if (pid === undefined) throw new Error('the system gave PostgreSQL no process id');
-    const isAlive = async (): Promise<boolean> => Promise.resolve(child.exitCode === null && child.signalCode === null);
+    const isAlive = (): Promise<boolean> => Promise.resolve(child.exitCode === null && child.signalCode === null);
     return { pid, port, isAlive, ended: (withinMs) => within(systemClock, withinMs, exited, false) };
   } finally {
     await log.close();

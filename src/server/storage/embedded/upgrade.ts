@@ -23,6 +23,7 @@ import {
   restoreDatabase,
   tableFigures,
   type TableFigures,
+  tapped,
 } from '../dump.js';
 import { EmbeddedPostgres } from './embedded.js';
 import { isCluster, runningPostmaster, upgradedFolder } from './process.js';
@@ -179,13 +180,8 @@ async function* rowsOf(dump: Dump, onProgress: UpgradeOptions['onProgress']): As
   let done = 0;
   for (const table of dump.tables) {
     const { columns, rows } = await dump.read(table);
-    async function* counted(): AsyncGenerator<Buffer> {
-      for await (const chunk of rows) {
-        onProgress((done += (chunk as Buffer).length), dump.bytes);
-        yield chunk as Buffer;
-      }
-    }
-    yield { table, columns, rows: Readable.from(counted(), { objectMode: false }) };
+    const counted = tapped(rows, (chunk) => onProgress((done += chunk.length), dump.bytes));
+    yield { table, columns, rows: Readable.from(counted, { objectMode: false }) };
   }
 }
 
