@@ -18,7 +18,7 @@ import { Problem, useForm } from './screen.js';
 import { Section } from './section.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { PHRASE_WORDS, wordsIn } from './typed.js';
+import { wordsIn } from './typed.js';
 import { saveBlob } from './content.js';
 
 const words = pagesText.settings.archive;
