@@ -134,7 +134,7 @@ function itemIn(mark: string, notes: string): Detected | undefined {
   if (nestedDeeper(PAYLOAD_DEPTH_MAX, mark.length, (at) => mark.charCodeAt(at))) return undefined;
   try {
     const { type, payload, text } = JSON.parse(mark) as Readonly<Record<string, unknown>>;
-    if (typeof type !== 'string' || !isContentType(type) || holdsFile(type)) return undefined;
+    if (!isContentType(type) || holdsFile(type)) return undefined;
     if (!isJsonObject(payload)) return undefined;
     return { type, payload: { ...payload, ...(text === undefined ? {} : { text: notes }) } };
   } catch {

@@ -89,7 +89,7 @@ export const payloadSize = (payload: JsonObject): number => utf8(JSON.stringify(
 
 /** Checks that a type is one of the ten. Throws `PayloadError`. */
 export function expectType(type: unknown): ContentType {
-  if (typeof type === 'string' && isContentType(type)) return type;
+  if (isContentType(type)) return type;
   throw new PayloadError('type', `must be one of ${CONTENT_TYPES.join(', ')}`);
 }
 
