@@ -114,7 +114,7 @@ export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[
     return [about('tls').problem(`${host}, port ${port}, does not speak TLS (${outcome}).`, advice)];
   }
   const now = clock.now();
-  const trusted = doctor.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
+  const trusted = doctor.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
   const faults = faultsOf(outcome, { host, now });
   if (faults.length === 0) return [sound(outcome, now)];
   return faults.map((fault) => faultFinding(fault, host, now, trusted));
@@ -397,9 +397,8 @@ async function upgraded(trial: Trial): Promise<Finding> {
 /** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
 async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
   const { ok, problem } = about('idle');
-  const { idleMs, context, platform } = doctor;
+  const { idleMs, terminal, platform } = doctor;
   const { clock } = platform;
-  const { terminal } = context;
   const caughtUp = trial.next('caught_up');
   trial.send({ type: 'hello', since: headVersion, epoch, acks: true });
   if ((await caughtUp) !== 'here') {
