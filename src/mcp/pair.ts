@@ -102,7 +102,8 @@ async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> 
 /** The words, their checksum verified before anything is sent: a typing error must not use up the code. */
 async function wordsFrom(context: CommandContext, given: string | undefined): Promise<string> {
   if (given !== undefined) return decodeWords(context.platform.sodium, given, PAIR_WORDS).text;
-  if (context.terminal.interactive) return askedWords(context, { count: PAIR_WORDS, question: QUESTION, hidden: false });
+  if (context.terminal.interactive)
+    return askedWords(context, { count: PAIR_WORDS, question: QUESTION, hidden: false });
   const hint = 'Give them with --code "one two three four five six"; at a terminal you are asked for them.';
   throw new McpError('usage', 'the six words are missing', { hint });
 }

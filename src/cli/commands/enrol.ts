@@ -8,7 +8,8 @@ import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { askedWords, COMPARE_DIGITS, digitsText, forgiving, ownName, retried, serverFrom } from '../../device/newcomer.js';
+import { askedWords, COMPARE_DIGITS, digitsText, forgiving } from '../../device/newcomer.js';
+import { ownName, retried, serverFrom } from '../../device/newcomer.js';
 import { delay } from '../../protocol/clock.js';
 import { PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import { backoffMs, RECONNECT } from '../../sdk/platform.js';
@@ -219,7 +220,6 @@ function showDigits(terminal: Terminal, digits: string): void {
 }
 
 type RecoverOptions = NewcomerOptions & { readonly phraseFile?: string };
-
 
 /** `recover [url]`. */
 export function registerRecover(program: DeviceCommand): void {

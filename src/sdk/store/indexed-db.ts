@@ -1,4 +1,7 @@
-/** Databases of IndexedDB with one object store; requests and transactions as promises, which reject with its `DOMException`. */
+/**
+ * Databases of IndexedDB with one object store; requests and transactions as promises, which reject with its
+ * `DOMException`.
+ */
 
 /** Resolves with the result of a request. The transaction can still abort: a write is durable only once `committed`. */
 export const done = <T>(request: IDBRequest<T>): Promise<T> =>
