@@ -1,5 +1,6 @@
 /** Export and import of everything. An export is saved directly to disk, or as a download in browsers without that. */
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { PHRASE_WORDS } from '../../protocol/limits.js';
 import {
   Button,
   Dialog,
