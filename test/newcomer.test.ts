@@ -79,7 +79,7 @@ t.test('CLI-34 DOCTOR-19: a full disk is reported as such, with what to do, also
   });
   t.notMatch(failureFrom(full, () => undefined).hint, /service-device/, 'the other programs do not have this command');
   const context = { withDevice: () => Promise.reject(full) };
-  const [finding, ...more] = await checkVault({ context } as unknown as DoctorContext, undefined);
+  const [finding, ...more] = await checkVault(context as unknown as DoctorContext, undefined);
   t.match(finding, { check: 'store', status: 'problem', what: /the disk is full/, do: /Make room/ });
   t.notMatch(finding?.do, /rebuilt/);
   t.same(more, []);

@@ -20,7 +20,8 @@ const LANGUAGE_OF: ReadonlyMap<string, string> = new Map(
     return extensions.split(' ').map((extension) => [extension, language] as const);
   }),
 );
-const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
+/** Files without an extension, whose name is the language. */
+const NAMES: ReadonlySet<string> = new Set(['dockerfile', 'makefile']);
 
 /** UTF-8 without NUL as text; undefined for other bytes. */
 export function textOf(bytes: Uint8Array): string | undefined {
@@ -52,6 +53,5 @@ export function describeFile(type: ContentType, name: string, size: number): Jso
 export function languageOf(name: string): string | undefined {
   const lower = basename(name).toLowerCase();
   const extension = extname(lower).slice(1);
-  if (Object.hasOwn(NAMES, lower)) return NAMES[lower];
-  return LANGUAGE_OF.get(extension);
+  return NAMES.has(lower) ? lower : LANGUAGE_OF.get(extension);
 }

@@ -29,7 +29,8 @@ export interface ItemsAndList {
   readonly listed: Listed | undefined;
 }
 
-const quoted = (text: string): string => `"${sanitizeText(text).slice(0, 80)}"`;
+/** What the user typed, in a message. */
+export const quoted = (text: string): string => `"${sanitizeText(text).slice(0, 80)}"`;
 
 /** The commands that list what was not found. */
 const LISTS = { item: 'list', bin: 'bins', device: 'devices' } as const;
@@ -118,6 +119,9 @@ export function findDevice(devices: readonly DeviceEntry[], typed: string): Devi
   return only(found, 'device', typed, ({ id, name }) => `${id}  ${sanitizeText(name)}`);
 }
 
+/** The short ids of these items. */
+export const shortIds = (items: readonly ItemView[]): ShortIds => new ShortIds(items.map(({ id }) => id));
+
 /**
  * Short forms of ids: a suffix, since ids made at the same moment have the same prefix; long enough that no other id
  * ends or begins with it.
@@ -136,6 +140,11 @@ export class ShortIds {
     if (alike.includes(id)) return;
     this.byEnd.set(end, [...alike, id]);
     this.beginnings.add(id.slice(0, SHORT_MIN));
+  }
+
+  /** Short id and title of an item, in a message. */
+  named({ id, type, payload }: Pick<ItemView, 'id' | 'type' | 'payload'>): string {
+    return `${this.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
   }
 
   /** The form of an id, added or not; the id itself where no shorter form is unique. */

@@ -8,7 +8,7 @@ import { decodeBase64 } from '../protocol/base64.js';
 import { openLabel, sealLabel, type BinKeys } from '../sdk/bin-label.js';
 import type { BinView } from '../sdk/events.js';
 import { array, boolean, count, nonEmpty, nullable, object } from '../sdk/reader.js';
-import { devicesJson, readDevices, type DeviceEntry } from '../sdk/replies.js';
+import { devicesJson, readDeviceList, type DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
 
@@ -33,7 +33,7 @@ const readBins = array(
   }),
 );
 
-const readParts = object({ devices: nullable((value: unknown) => value), bins: nullable(readBins) });
+const readParts = object({ devices: nullable(readDeviceList), bins: nullable(readBins) });
 
 /**
  * What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and
@@ -43,14 +43,13 @@ export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> 
   const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
   if (stored === undefined) return {};
   try {
-    const value: unknown = JSON.parse(stored.toString('utf8'));
-    const { devices, bins } = readParts(value, KNOWN_FILE);
+    const { devices, bins } = readParts(JSON.parse(stored.toString('utf8')), KNOWN_FILE);
     const named = bins?.map(({ meta, readable, ...bin }) => {
       const label =
         keys === undefined || meta === null ? null : openLabel(keys, bin.id, decodeBase64(meta) ?? NO_BYTES);
       return { ...bin, itemCount: null, label, readable: readable !== false && (meta === null || label !== null) };
     });
-    return { devices: devices === null ? undefined : readDevices(value, KNOWN_FILE), bins: named };
+    return { devices: devices ?? undefined, bins: named };
   } catch {
     // Damaged: the next read from the server replaces it.
     return {};

@@ -2,7 +2,7 @@
 import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
-import { NUMBERS_MAX, ShortIds } from './find.js';
+import { NUMBERS_MAX, shortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
 import { type Column, counted, sanitizeText, paletteOf, relative, show, table } from '../terminal/output.js';
 import { fieldText, titleOf } from '../sdk/payloads/shapes.js';
@@ -68,7 +68,7 @@ export function showItems(
   items: readonly ItemView[],
   around: Surroundings & { readonly all: readonly ItemView[]; readonly empty: string; readonly oneBin: boolean },
 ): void {
-  const short = new ShortIds(around.all.map(({ id }) => id));
+  const short = shortIds(around.all);
   const { dim, accent } = paletteOf(terminal);
   show(terminal, { items: items.map((item) => itemFacts(item, around)) }, () => {
     if (items.length === 0) {

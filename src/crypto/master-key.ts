@@ -1,12 +1,11 @@
 /** The phrase, and the keys derived from it: the master key and the recovery key. */
 import { mnemonicToSeed } from '@scure/bip39';
 import { text } from '../protocol/bytes.js';
-import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
+import { KEY_BYTES, PHRASE_WORDS, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
 import { b32, erasing, expectLength, stretch, type KeyPair, type Sodium } from './sodium.js';
 import { decodeWords, drawWords } from './words.js';
 
-const PHRASE_WORDS = 12;
 const PHRASE_BYTES = 16;
 const MASTER_SALT = text(`${SERVICE_NAME}/v1/master-salt`);
 const RECOVERY_SALT = text(`${SERVICE_NAME}/v1/recovery-salt`);

@@ -7,14 +7,13 @@
  * Both erase `codeKey` and the link's `secret` with `memzero` when the session ends.
  */
 import { concat, lengthPrefixed, text } from '../protocol/bytes.js';
-import { SERVICE_NAME } from '../protocol/limits.js';
+import { PAIR_WORDS, SERVICE_NAME } from '../protocol/limits.js';
 import { certifyDevice, isCertified, type OwnDevice } from './device.js';
 import { unwrapMasterKey, wrapMasterKey } from './master-key.js';
 import { CryptoRefusal } from './refusal.js';
 import { b32, erasing, stretch, type KeyPair, type Sodium } from './sodium.js';
 import { decodeWords, drawWords, encodeWords } from './words.js';
 
-const CODE_WORDS = 6;
 const CODE_BYTES = 8;
 const PRK_BYTES = 64;
 const PRK_SALT = text(`${SERVICE_NAME}-pair-salt-v1`);
@@ -80,7 +79,7 @@ export const drawPairCode = (sodium: Sodium): Promise<PairCode> => codeOf(sodium
 
 /** N: the code as typed. Rejects with `bad_words` before anything is stretched or sent. */
 export async function readPairCode(sodium: Sodium, typed: string): Promise<PairCode> {
-  return codeOf(sodium, decodeWords(sodium, typed, CODE_WORDS).text);
+  return codeOf(sodium, decodeWords(sodium, typed, PAIR_WORDS).text);
 }
 
 /** T: LP("service-pair-v1", wire code, host, epk, npk, deviceId, name, glyph). */

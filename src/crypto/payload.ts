@@ -5,6 +5,10 @@ import { CryptoRefusal } from './refusal.js';
 /** Any JSON object; its values are not checked here. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
+/** True for an object of JSON, as opposed to an array or null. */
+export const isJsonObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
 /**
  * Levels of objects and arrays in a payload, counting itself. `JSON.parse` accepts any number, but recursive code such
  * as `JSON.stringify` overflows the stack at some thousands: one such item would break every listing.
@@ -70,7 +74,6 @@ export function payloadObject(bytes: Uint8Array): JsonObject {
     // The parser's message would quote the plaintext.
     throw new CryptoRefusal('bad_payload', 'the payload is not JSON text in UTF-8');
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new CryptoRefusal('bad_payload', 'the payload is not a JSON object');
-  return value as JsonObject;
+  if (!isJsonObject(value)) throw new CryptoRefusal('bad_payload', 'the payload is not a JSON object');
+  return value;
 }

@@ -61,6 +61,12 @@ export function askedWords(
   );
 }
 
+/** The six digits of a pairing as they are shown: two groups are easier to compare. */
+export const digitsText = (digits: string): string => `${digits.slice(0, 3)} ${digits.slice(3)}`;
+
+/** What the user does with them, on the new device. */
+export const COMPARE_DIGITS = 'The other device must show the same ones. Say yes there; if they differ, say no.';
+
 /**
  * Lets the user retry a wrong account password, which uses up neither words nor phrase. One from a file is not retried:
  * the server counts each attempt.

@@ -7,12 +7,12 @@ import type { Identity } from '../sdk/identity.js';
 import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
 import { isYes } from '../terminal/ask.js';
-import { askedWords, forgiving, ownName, serverFrom } from '../device/newcomer.js';
+import { askedWords, COMPARE_DIGITS, digitsText, forgiving, ownName, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { isDisplayName } from '../protocol/ids.js';
-import { NAME_MAX, PAIR_SESSION_MS } from '../protocol/limits.js';
+import { NAME_MAX, PAIR_SESSION_MS, PAIR_WORDS } from '../protocol/limits.js';
 import { loadIdentity, readConfig, savePairing, type Pairing } from './config-file.js';
 import type { CommandContext } from './context.js';
 import { failureOf, McpError } from './errors.js';
@@ -28,7 +28,6 @@ interface PairOptions {
   readonly passwords?: boolean;
 }
 
-const WORDS = 6;
 const QUESTION = 'The six words that the other device shows: ';
 const NO_SERVER = 'the address of the server is missing';
 const GIVE_SERVER = 'Give its address with --host, or set SERVICE_HOST.';
@@ -102,8 +101,9 @@ async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> 
 
 /** The words, their checksum verified before anything is sent: a typing error must not use up the code. */
 async function wordsFrom(context: CommandContext, given: string | undefined): Promise<string> {
-  if (given !== undefined) return decodeWords(context.platform.sodium, given, WORDS).text;
-  if (context.terminal.interactive) return askedWords(context, { count: WORDS, question: QUESTION, hidden: false });
+  if (given !== undefined) return decodeWords(context.platform.sodium, given, PAIR_WORDS).text;
+  if (context.terminal.interactive)
+    return askedWords(context, { count: PAIR_WORDS, question: QUESTION, hidden: false });
   const hint = 'Give them with --code "one two three four five six"; at a terminal you are asked for them.';
   throw new McpError('usage', 'the six words are missing', { hint });
 }
@@ -171,8 +171,8 @@ class Waiting {
   /** Called for each attempt: one with another password has other keys, and so other digits. */
   shown(digits: string): void {
     const { terminal } = this.context;
-    terminal.note(`Digits: ${digits.slice(0, 3)} ${digits.slice(3)}`);
-    terminal.note('The other device must show the same ones. Say yes there; if they differ, say no.');
+    terminal.note(`Digits: ${digitsText(digits)}`);
+    terminal.note(COMPARE_DIGITS);
     if (!terminal.interactive) terminal.note('Waiting for the other device, five minutes at most ...');
     this.tick();
   }

@@ -6,11 +6,11 @@
  * searches need (bin, type, time, searched text) is kept beside it. A deleted item is a number in a map.
  */
 import type { ItemView } from '../sdk/events.js';
+import { sameSig } from '../sdk/merge-rules.js';
 import { searchedText } from '../sdk/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
 import { MemoryStore, type Batch, type Entry, type QuarantineReason, type Tallied } from '../sdk/store/store.js';
 import { timeOfUlid } from '../sdk/ulid.js';
-import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
 
 /** What is known of an item without opening it. If the item does not verify, these are only claims of the server. */
@@ -165,5 +165,5 @@ const decoded = (slot: Slot): Entry => decodeEntry(entryKey(slot.id), slot.recor
 function sameContent(before: Slot, entry: Entry): boolean {
   if (before.state !== 'live' || entry.state !== 'live' || entry.row.sig === null) return false;
   const known = decoded(before);
-  return known.state === 'live' && known.row.sig !== null && equalBytes(known.row.sig, entry.row.sig);
+  return known.state === 'live' && sameSig(known.row, entry.row);
 }

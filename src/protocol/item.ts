@@ -20,8 +20,8 @@ export const CONTENT_TYPES = [
 /** The kind of an item's content, which the server does not interpret. */
 export type ContentType = (typeof CONTENT_TYPES)[number];
 
-const known: ReadonlySet<string> = new Set(CONTENT_TYPES);
-export const isContentType = (value: string): value is ContentType => known.has(value);
+const known: ReadonlySet<unknown> = new Set(CONTENT_TYPES);
+export const isContentType = (value: unknown): value is ContentType => known.has(value);
 
 /** Device id to the item key sealed to that device. */
 export type SealedKeys = ReadonlyMap<string, Uint8Array>;

@@ -62,8 +62,13 @@ export const BIN_META_MAX = 4 * 1024;
 export const BINS_MAX = 1_000;
 /** The bin that every tenant has and that cannot be deleted. */
 export const DEFAULT_BIN = 'inbox';
-/** Characters of a device name. */
+/** Characters of the name of a device or a bin. */
 export const NAME_MAX = 64;
+/** Characters of a bin's emoji, with its modifiers. */
+export const EMOJI_MAX = 16;
+/** Words of a pairing code, and of a recovery phrase. */
+export const PAIR_WORDS = 6;
+export const PHRASE_WORDS = 12;
 /** Characters of `claimToken` (BootstrapBody), and so of BOOTSTRAP_TOKEN. */
 export const CLAIM_TOKEN_MAX = 256;
 /** Characters of a token or ticket. The longest has 180; anything over the limit is refused unparsed. */

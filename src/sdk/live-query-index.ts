@@ -16,7 +16,7 @@ import { ClientError } from './errors.js';
 import { notify, type ItemView } from './events.js';
 import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
-import type { Seen } from './outbox.js';
+import type { SeenItem } from './outbox.js';
 import { yieldToEventLoop } from './platform.js';
 import { changesBetween, found, Matches, planOf, sameHead, sameTag, searchedText, windowOf } from './query.js';
 import type { QueryFilter, QueryUpdate, QueryWindow } from './query.js';
@@ -248,8 +248,8 @@ export class LiveQueryIndex {
   }
 
   /** The items with these ids, some of them read at once. */
-  private async *looked(ids: readonly string[]): AsyncGenerator<Named> {
-    const look = async (id: string): Promise<Named> => ({ id, ...(await this.options.outbox.look(id)) });
+  private async *looked(ids: readonly string[]): AsyncGenerator<SeenItem> {
+    const look = async (id: string): Promise<SeenItem> => ({ id, ...(await this.options.outbox.look(id)) });
     for (let at = 0; at < ids.length; at += AT_ONCE) yield* await Promise.all(ids.slice(at, at + AT_ONCE).map(look));
   }
 
@@ -364,8 +364,6 @@ export class LiveQueryIndex {
   }
 }
 
-type Named = Seen & { readonly id: string };
-
 /** The changes from one index to another. */
 const differences = (
   before: ReadonlyMap<string, Head> = new Map(),
@@ -373,7 +371,7 @@ const differences = (
 ): readonly Change[] =>
   [...new Set([...before.keys(), ...after.keys()])].flatMap((id) => changed(id, before.get(id), after.get(id)));
 
-const headSeen = (seen: Seen): Head | undefined => {
+const headSeen = (seen: SeenItem): Head | undefined => {
   const row = rowSeen(seen);
   return row === undefined ? undefined : headOf(row, row.pending);
 };

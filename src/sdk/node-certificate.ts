@@ -83,6 +83,7 @@ function shownBy(socket: TLSSocket): Shown {
   return { chain, verdict: socket.authorized ? '' : text };
 }
 
+/** Codes of OpenSSL for an issuer that is unknown here. */
 const NO_AUTHORITY: ReadonlySet<string> = new Set([
   'SELF_SIGNED_CERT_IN_CHAIN',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
@@ -200,17 +201,13 @@ const CERTIFICATE: Readonly<Record<string, string>> = {
   CERT_REVOKED: 'its certificate was revoked',
   DEPTH_ZERO_SELF_SIGNED_CERT:
     'its certificate is self-signed; if it is your own, set NODE_EXTRA_CA_CERTS=/path/cert.pem to it',
-  SELF_SIGNED_CERT_IN_CHAIN: UNKNOWN,
-  UNABLE_TO_GET_ISSUER_CERT: UNKNOWN,
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN,
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN,
   CERT_SIGNATURE_FAILURE: 'its certificate is not signed by the authority that it names',
   CERT_CHAIN_TOO_LONG: 'the chain of its certificate is too long',
   INVALID_CA: 'its certificate is signed by a certificate that is no authority',
   INVALID_PURPOSE: 'its certificate is not for a server',
   PATH_LENGTH_EXCEEDED: 'its certificate is signed by an authority that may not sign it',
-  CERT_UNTRUSTED: UNKNOWN,
   CERT_REJECTED: 'its certificate is rejected by this machine',
+  ...Object.fromEntries([...NO_AUTHORITY].map((code) => [code, UNKNOWN])),
   ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is for another name',
 };
 

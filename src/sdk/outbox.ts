@@ -19,6 +19,11 @@ export interface Seen {
   readonly own: Pending | undefined;
 }
 
+/** The same, with the item's id. */
+export interface SeenItem extends Seen {
+  readonly id: string;
+}
+
 /** How often `look` restarts when the item's pending changes change during the read. More often is a fault. */
 const LOOKS_MAX = 100;
 
@@ -56,7 +61,7 @@ export class Outbox {
    * Every item once, including those that exist as a pending change only. The pending changes are a snapshot taken at
    * the start: combined with an entry read later they are a state that existed, which later changes might not be.
    */
-  async *everything(): AsyncGenerator<Seen & { readonly id: string }, void, undefined> {
+  async *everything(): AsyncGenerator<SeenItem, void, undefined> {
     const left = new Map(this.byId);
     for await (const entry of this.store.entries()) {
       const { id } = entry;

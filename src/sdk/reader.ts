@@ -2,6 +2,7 @@
  * Readers of JSON sent by a server: each turns an unknown value into a typed one, or throws `ProtocolError` with the
  * path. A server is not trusted to follow the protocol. Unknown keys are ignored, because newer servers add some.
  */
+import { isJsonObject } from '../crypto/payload.js';
 import { decodeBase64 } from '../protocol/base64.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
 import { ProtocolError } from './errors.js';
@@ -53,11 +54,11 @@ export const tokenText = matchingText('must be a token', (value) => TOKEN.test(v
 /** True or false. */
 export const boolean = matching('must be true or false', (value) => typeof value === 'boolean');
 
-/** An integer from 0 to 2^53 - 1: a version, a count, a time in ms. */
-export const count = matching(
-  'must be an integer from 0 to 2^53 - 1',
-  (value): value is number => Number.isSafeInteger(value) && Number(value) >= 0,
-);
+/** True for an integer from 0 to 2^53 - 1: a version, a count, a time in ms. */
+export const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
+
+/** As `isCount`. */
+export const count = matching('must be an integer from 0 to 2^53 - 1', isCount);
 
 /** An item, device or challenge id. */
 export const ulidText = matching('must be a ULID', isUlid);
@@ -94,11 +95,7 @@ export const array =
   };
 
 /** Any object, its fields unread. */
-export const record = matching(
-  'must be an object',
-  (value): value is Readonly<Record<string, unknown>> =>
-    typeof value === 'object' && value !== null && !Array.isArray(value),
-);
+export const record = matching('must be an object', isJsonObject);
 
 /** Maximum levels of an object that is passed on unread. */
 const DEPTH_MAX = 8;

@@ -39,6 +39,10 @@ const JITTER_MIN_MS = 1_000;
 const STABLE_AFTER_CAUGHT_UP_MS = 10_000;
 const STABLE_AFTER_OPEN_MS = 60_000;
 
+/** The address of a connection to a server. */
+export const socketUrl = (baseUrl: string, ticket: string): string =>
+  `${baseUrl.replace(/^http/, 'ws')}/ws?shape=a&ticket=${encodeURIComponent(ticket)}`;
+
 /** The parameters of a `ReconnectingSocket`. */
 interface SocketOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
   /** A ticket for one connection, because a token must never be in a URL. */
@@ -159,9 +163,8 @@ export class ReconnectingSocket {
     }
     const ticket = await this.options.ticket();
     if (this.current !== connection) return;
-    const url = `${this.options.baseUrl.replace(/^http/, 'ws')}/ws?shape=a&ticket=${encodeURIComponent(ticket)}`;
     connection.heardAt = this.options.clock.now();
-    connection.socket = this.options.sockets.open(url, {
+    connection.socket = this.options.sockets.open(socketUrl(this.options.baseUrl, ticket), {
       opened: () => this.opened(connection),
       message: (text) => this.message(connection, text),
       closed: (code, reason, retryAfter) => this.closed(connection, code, reason, retryAfter),

@@ -203,7 +203,7 @@ export class Replica {
       return (listed || before.version === change.version) && this.mergeKnown(change, before, draft);
     if (this.burden.cameAlready(before)) this.burden.idled();
     if (change.kind === 'ack') {
-      await this.mergeAck(change, draft);
+      await this.mergeAck(change, before, draft);
       return true;
     }
     // A delete of an unknown item is stored only with a valid tag.
@@ -264,9 +264,11 @@ export class Replica {
    * Applies the `ack` of this device's change, whose content is in the outbox. If it is not, another program with the
    * same identity made the change, and its content is fetched. Throws `ProtocolError` `bad_ack`.
    */
-  private async mergeAck(ack: Change & { kind: 'ack' }, draft: Draft): Promise<void> {
-    const { id, version } = ack;
-    const before = draft.entries.get(id) ?? (await this.options.store.get(id));
+  private async mergeAck(
+    { id, version }: Change & { kind: 'ack' },
+    before: Entry | undefined,
+    draft: Draft,
+  ): Promise<void> {
     const own = await this.options.outbox.confirmed(id, version);
     if (own === undefined) {
       const next = await this.options.fetchNext(version - 1);

@@ -46,12 +46,14 @@ const deviceEntry = object({
   online: boolean,
   current: boolean,
 });
+/** The entries of a device list. */
+export const readDeviceList = array(deviceEntry, DEVICES_MAX);
 /** `GET /devices`. */
-export const readDevices = field('devices', array(deviceEntry, DEVICES_MAX));
+export const readDevices = field('devices', readDeviceList);
 /** An entry of the device list, which is only a claim of the server. */
 export type DeviceEntry = Read<typeof deviceEntry>;
 
-/** The entries in the form that `readDevices` reads. */
+/** The entries in the form that `readDeviceList` reads. */
 export const devicesJson = (devices: readonly DeviceEntry[]) =>
   devices.map((device) => ({
     ...device,

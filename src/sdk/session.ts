@@ -130,8 +130,9 @@ function renewalTime({ expiresAt, issuedAt }: Token): number | null {
 }
 
 /**
- * Re-authenticates once; the token comes without the time of its issue. The tenant id is the one stored when the device joined, never one from the challenge. Throws
- * `CryptoRefusal` `bad_challenge` for anything but a challenge for this device.
+ * Re-authenticates once; the token comes without the time of its issue. The tenant id is the one stored when the device
+ * joined, never one from the challenge. Throws `CryptoRefusal` `bad_challenge` for anything but a challenge for this
+ * device.
  */
 export async function reauthenticate(
   api: PublicApi,

@@ -2,7 +2,7 @@
 import { toBase64Url } from '../protocol/base64.js';
 import { parsedJson } from '../protocol/bytes.js';
 import type { CaughtUpFrame } from '../protocol/frames.js';
-import { isContentType, type ContentType, type Item, type ItemWrite, type LiveItem } from '../protocol/item.js';
+import { isContentType, type Item, type ItemWrite, type LiveItem } from '../protocol/item.js';
 import type { MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
 import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX, MASTER_WRAP_BYTES, NONCE_BYTES } from '../protocol/limits.js';
 import { SEALED_KEY_MAX, SEALED_KEY_MIN, SEALED_KEYS_PER_ITEM, SIG_BYTES } from '../protocol/limits.js';
@@ -67,10 +67,7 @@ const itemHead = object({
   ts: nullable(count),
 });
 
-const contentType = matching(
-  'must be one of the ten content types',
-  (value): value is ContentType => typeof value === 'string' && isContentType(value),
-);
+const contentType = matching('must be one of the ten content types', isContentType);
 
 const nonce = bytes(NONCE_BYTES);
 const ciphertext = bytes(AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX);

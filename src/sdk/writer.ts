@@ -24,6 +24,7 @@ import {
   holdsFile,
   PAYLOAD_INLINE_MAX,
 } from './payloads/shapes.js';
+import { isCount } from './reader.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import type { Sender, Submitted } from './sender.js';
@@ -388,8 +389,6 @@ function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached):
  * the latest possible time a server could make an item unchangeable.
  */
 const AHEAD_MAX_MS = 24 * 3_600_000;
-
-const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
 
 /** The state that a conflict named, if it is plausible; a deleted item cannot be overwritten. */
 function newerThan(error: unknown, now: number): Obstacle | null {

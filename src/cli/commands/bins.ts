@@ -1,6 +1,7 @@
 /** `bins`: list, add, rename and remove them. */
 import type { BinLabel, BinView } from '../../sdk/events.js';
 import { BIN_SLUG, isEmoji } from '../../protocol/ids.js';
+import { EMOJI_MAX } from '../../protocol/limits.js';
 import { expectRemovable } from '../../sdk/bins.js';
 import { ulid } from '../../sdk/ulid.js';
 import { confirmed } from '../../terminal/ask.js';
@@ -11,8 +12,6 @@ import { counted, sanitizeText, show, table } from '../../terminal/output.js';
 import { type Terminal, usageError } from '../../terminal/terminal.js';
 import { checkedName } from '../newcomer.js';
 import { binName } from '../views.js';
-
-const EMOJI_MAX = 16;
 
 /** `bins`, `bins list`, `bins add`, `bins rename`, `bins rm`. */
 export function registerBins(program: DeviceCommand): void {

@@ -75,7 +75,7 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
     const fingerprint = fingerprintOfMaster(platform.sodium, identity.masterKey);
     const same = `The vault's key has the fingerprint ${fingerprint}. It must be the same on all your devices.`;
     add(about('fingerprint').ok(same));
-    await examine({ context, platform, identity, idleMs: idle * 1_000 }, checks, add);
+    await examine({ ...context, identity, idleMs: idle * 1_000 }, checks, add);
   }
   const notChecked = CHECKS.filter((name) => !OPTIONAL_CHECKS.has(name) && checks.every(({ check }) => check !== name));
   const problems = checks.filter(isProblem).length;

@@ -8,8 +8,10 @@ import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { askedWords, forgiving, ownName, retried, serverFrom } from '../../device/newcomer.js';
+import { askedWords, COMPARE_DIGITS, digitsText, forgiving } from '../../device/newcomer.js';
+import { ownName, retried, serverFrom } from '../../device/newcomer.js';
 import { delay } from '../../protocol/clock.js';
+import { PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import { backoffMs, RECONNECT } from '../../sdk/platform.js';
 import { failureOf } from '../failure.js';
 import { checkedName, newcomerOptions, type NewcomerOptions, passwordOption, secretFrom } from '../newcomer.js';
@@ -156,7 +158,6 @@ async function askBack({ terminal, platform }: Context, words: readonly string[]
   }
 }
 
-const WORDS = 6;
 const WORDS_INPUT_MAX = 1_024;
 
 /** `join [url] [words...]`. */
@@ -207,20 +208,18 @@ export async function joinCommand(
 
 const wordsOf = async (context: Context): Promise<string> =>
   context.terminal.interactive
-    ? askedWords(context, { count: WORDS, question: 'The six words: ', hidden: false })
+    ? askedWords(context, { count: PAIR_WORDS, question: 'The six words: ', hidden: false })
     : normalizeWords((await context.terminal.readInput(WORDS_INPUT_MAX)).toString('utf8'));
 
 function showDigits(terminal: Terminal, digits: string): void {
   if (terminal.json) return terminal.data({ event: 'digits', digits });
   const { bold } = paletteOf(terminal);
-  terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
-  terminal.note('The other device must show the same ones. Say yes there; if they differ, say no.');
+  terminal.print(`Digits: ${bold(digitsText(digits))}`);
+  terminal.note(COMPARE_DIGITS);
   terminal.progress('Waiting for the other device ...');
 }
 
 type RecoverOptions = NewcomerOptions & { readonly phraseFile?: string };
-
-const PHRASE_WORDS = 12;
 
 /** `recover [url]`. */
 export function registerRecover(program: DeviceCommand): void {

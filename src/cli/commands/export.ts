@@ -1,6 +1,5 @@
 /** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on request. */
 import { Option } from 'commander';
-import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
@@ -100,15 +99,13 @@ function expectAllowed({ terminal }: Context, options: ExportOptions): void {
 
 async function outputOf(context: Context, options: ExportOptions, open: OpenDevice): Promise<Output> {
   const { sodium, clock } = context.platform;
-  const { tenantId, masterKey } = open.identity;
-  const masterFingerprint = fingerprintOfMaster(sodium, masterKey);
-  const manifest = { record: 'manifest', format: 1, createdAt: clock.now(), tenantId, masterFingerprint } as const;
+  const manifest = records.manifestOf(sodium, open.identity, clock.now());
   if (options.to === 'folder') return folderOutput(options.file, manifest);
   if (isReadable(options)) return documentOutput(context.terminal, options, formOf(options, manifest));
   const seed = await askSeed(sodium, context.terminal, {
     question: 'The twelve words of this vault: ',
     fromInput: options.phraseStdin === true,
-    masterKey,
+    masterKey: open.identity.masterKey,
   });
   const file = await NewFile.create(options.file, options.force === true).catch((error: unknown) => {
     sodium.memzero(seed);

@@ -68,7 +68,7 @@ const wantsFile = (terminal: Terminal, { blob }: ItemView, { output, field }: Op
 async function save(context: Context, open: OpenDevice, saving: Saving): Promise<void> {
   const { terminal } = context;
   const { item, output } = saving;
-  const text = item.blob?.holds === 'file' ? undefined : textIn(item);
+  const text = textIn(item);
   if (text === undefined && item.blob?.holds !== 'file')
     throw usageError(`this ${item.type} has no file`, 'Omit --output.', 'no_blob');
   if (output === '-' && terminal.json)

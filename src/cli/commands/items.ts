@@ -1,11 +1,10 @@
 /** `list`, `search`, `move`, `rm` and `restore`. */
 import { InvalidArgumentError } from 'commander';
 import type { ItemView } from '../../sdk/events.js';
-import { titleOf } from '../../sdk/payloads/shapes.js';
 import { found, searchedText, wordsOf } from '../../sdk/query.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
-import { findAnyId, findBin, findItem, type Listed, numbered, ShortIds } from '../find.js';
+import { findAnyId, findBin, findItem, type Listed, numbered, quoted, shortIds } from '../find.js';
 import { binsOf } from '../known.js';
 import { itemsAndList, rememberListed } from '../listed.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';
@@ -139,16 +138,10 @@ async function move(context: Context, typed: string, bin: string): Promise<void>
         ? { id: item.id, version: item.version, queued: item.pending }
         : await written(open.device.move(item.id, binId));
     show(terminal, { ...outcome, binId }, () => [
-      `Moved to ${sanitizeText(binName(bins, binId))}: ${namedShort(items)(item)}`,
+      `Moved to ${sanitizeText(binName(bins, binId))}: ${shortIds(items).named(item)}`,
     ]);
     noteQueued(terminal, [outcome]);
   });
-}
-
-/** Short id and title of an item among these. */
-function namedShort(items: readonly ItemView[]): (item: Pick<ItemView, 'id' | 'type' | 'payload'>) => string {
-  const short = new ShortIds(items.map(({ id }) => id));
-  return ({ id, type, payload }) => `${short.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
 }
 
 /** Numbers of a list older than this need a confirmation, even with `--yes`: the user may mean another list. */
@@ -166,10 +159,10 @@ async function rm(
     const { items, listed } = await itemsAndList(context, open);
     const ids = new Set<string>();
     for (const text of typed) ids.add(await findAnyId(open, { items, listed }, text));
-    const named = namedShort(items);
+    const short = shortIds(items);
     const said = (id: string): string => {
       const item = items.find((one) => one.id === id);
-      return item === undefined ? `${id}  (not shown)` : named(item);
+      return item === undefined ? `${id}  (not shown)` : short.named(item);
     };
     const byNumber = typed.some((text) => numbered(listed, text) !== undefined);
     const age = platform.clock.now() - (listed?.at ?? 0);
@@ -218,14 +211,14 @@ async function restore(
     const current = await open.catchUp();
     const here = new Set((await open.device.list()).map(({ id }) => id));
     const restored = chosen.filter(({ id }) => here.has(id));
-    const named = namedShort([...items, ...chosen]);
+    const short = shortIds([...items, ...chosen]);
     show(terminal, { restored: restored.map(({ id }) => id) }, () =>
-      restored.map((item) => `Restored: ${named(item)}`),
+      restored.map((item) => `Restored: ${short.named(item)}`),
     );
     if (!current) terminal.note('If the deletion did reach the server, the next command that gets through says so.');
     const [gone] = chosen.filter(({ id }) => !here.has(id));
     if (gone === undefined) return;
-    const late = `too late: the server has deleted ${named(gone)}`;
+    const late = `too late: the server has deleted ${short.named(gone)}`;
     throw new CommandError(EXIT.refused, late, undefined, { code: 'sent' });
   }, 'later');
 }
@@ -236,7 +229,7 @@ function waitingOf(waiting: readonly ItemView[], typed: string, listed: Listed |
     return findItem(waiting, typed, listed);
   } catch (error) {
     if (!(error instanceof CommandError) || error.exitCode !== EXIT.notFound) throw error;
-    const message = `no deletion of "${sanitizeText(typed).slice(0, 80)}" waits to be sent`;
+    const message = `no deletion of ${quoted(typed)} waits to be sent`;
     throw new CommandError(EXIT.notFound, message, FINAL, { cause: error });
   }
 }

@@ -1,5 +1,6 @@
 /** `pair`: shows six words for another device, and asks the user whether the device that knows them may join. */
 import { encode } from 'uqr';
+import { digitsText } from '../../device/newcomer.js';
 import { isLocalHost } from '../../protocol/local-host.js';
 import { offerText } from '../../sdk/address.js';
 import type { Device } from '../../sdk/device.js';
@@ -90,7 +91,7 @@ async function refusalOf(
   const { bold } = paletteOf(terminal);
   show(terminal, { event: 'request', deviceId, name, glyph, digits }, () => [
     `\nA ${sanitizeText(glyph)} called ${bold(`"${sanitizeText(name)}"`)} knows the words.`,
-    `Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`,
+    `Digits: ${bold(digitsText(digits))}`,
   ]);
   if (expected !== undefined) {
     const given = expected === '-' ? (await terminal.readInput(DIGITS_INPUT_MAX)).toString('utf8') : expected;

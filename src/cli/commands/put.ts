@@ -3,7 +3,7 @@ import { basename } from 'node:path';
 import type { BegunUpload } from '../../sdk/blobs/begun.js';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
 import type { PutRequest } from '../../sdk/writer.js';
-import type { JsonObject } from '../../crypto/payload.js';
+import { isJsonObject, type JsonObject } from '../../crypto/payload.js';
 import { parsedJson } from '../../protocol/bytes.js';
 import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
@@ -319,6 +319,6 @@ async function jsonPayload({ terminal }: Context, given: string): Promise<JsonOb
   const bad = usageError('--payload is not a JSON object', undefined, 'bad_payload');
   // Without a cause: the message of the parser quotes the payload.
   const value = parsedJson(text, () => bad);
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw bad;
-  return value as JsonObject;
+  if (!isJsonObject(value)) throw bad;
+  return value;
 }

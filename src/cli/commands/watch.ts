@@ -32,7 +32,7 @@ interface Options {
 }
 
 const BIN_WIDTH = 10;
-/** `password`, `location`. */
+/** The longest types are `password` and `location`. */
 const TYPE_WIDTH = 8;
 const TITLE_MIN = 12;
 /** Screens narrower than this have no column for the bin. */
@@ -107,11 +107,6 @@ class Watcher {
   private remember({ id, type, ts, payload }: ItemView): void {
     this.short.add(id);
     this.items.set(id, { type, ts, title: titleOf(type, payload) });
-  }
-
-  /** An item in a message. */
-  private named({ id, type, payload }: ItemView): string {
-    return `${this.short.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
   }
 
   /** Prints events until `--count` is reached; rejects when the user interrupts, or the device is revoked or halted. */
@@ -233,7 +228,7 @@ class Watcher {
         if (!ended()) await work();
       })
       .catch((error: unknown) => {
-        if (!ended()) terminal.note(`${otherwise}: ${this.named(item)}: ${failureOf(error).message}`);
+        if (!ended()) terminal.note(`${otherwise}: ${this.short.named(item)}: ${failureOf(error).message}`);
       });
   }
 
@@ -261,10 +256,9 @@ class Watcher {
 
   /** Saves a file or a text under a free name; items of other types are skipped. */
   private async save(folder: string, given: ItemView): Promise<void> {
-    const isFile = given.blob?.holds === 'file';
-    const item = isFile ? given : await whole({ device: this.device }, given);
-    const text = isFile ? undefined : textIn(item);
-    if (!isFile && text === undefined) return;
+    const item = await whole({ device: this.device }, given);
+    const text = textIn(item);
+    if (text === undefined && item.blob?.holds !== 'file') return;
     const output = await freePath(folder, fileNameOf(item));
     const { size } = await saveItem(this.context, { device: this.device }, { item, output, force: false, text });
     show(this.context.terminal, { event: 'saved', id: item.id, file: output, size }, () => [

@@ -1,7 +1,6 @@
 /** Findings of `doctor`: a sentence about the state, and one about what to do. */
 import type { Call } from '../../sdk/http.js';
 import type { Identity } from '../../sdk/identity.js';
-import type { Platform } from '../../sdk/platform.js';
 import type { Me } from '../../sdk/replies.js';
 import { type Context, PROGRAM_NAME } from '../context.js';
 
@@ -29,9 +28,7 @@ export interface Finding {
 export type Figures = Me['server'];
 
 /** Input of a device's checks, and results of earlier checks for later ones. */
-export interface DoctorContext {
-  readonly context: Context;
-  readonly platform: Platform;
+export interface DoctorContext extends Context {
   readonly identity: Identity;
   /** How long an idle connection is observed, ms. */
   readonly idleMs: number;

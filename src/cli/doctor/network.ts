@@ -12,6 +12,7 @@ import { isLocalHost } from '../../protocol/local-host.js';
 import { faultsOf, handshake, targetOf, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
 import type { OpenSocket } from '../../sdk/platform.js';
 import { count, nullable, object, record, string } from '../../sdk/reader.js';
+import { socketUrl } from '../../sdk/reconnecting-socket.js';
 import { within } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { errorCode } from '../../protocol/error-code.js';
@@ -113,7 +114,7 @@ export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[
     return [about('tls').problem(`${host}, port ${port}, does not speak TLS (${outcome}).`, advice)];
   }
   const now = clock.now();
-  const trusted = doctor.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
+  const trusted = doctor.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
   const faults = faultsOf(outcome, { host, now });
   if (faults.length === 0) return [sound(outcome, now)];
   return faults.map((fault) => faultFinding(fault, host, now, trusted));
@@ -323,6 +324,13 @@ class Trial {
     return within(this.doctor.platform.clock, withinMs, Promise.race([here, this.closed]), 'late');
   }
 
+  /** Sends a ping; true where it is answered. */
+  async answers(): Promise<boolean> {
+    const answered = this.next('pong');
+    this.send({ type: 'ping' });
+    return (await answered) === 'here';
+  }
+
   end(): void {
     this.socket.close(1000, 'looked enough');
   }
@@ -361,8 +369,7 @@ export async function checkSocket(doctor: DoctorContext): Promise<readonly Findi
     doctor.time = { serverTime, resolutionMs: 0, sentAt, receivedAt: platform.clock.now() };
     clock.push(...checkClock(doctor));
   }
-  const url = `${identity.serverUrl.replace(/^http/, 'ws')}/ws?shape=a&ticket=${encodeURIComponent(ticket)}`;
-  const trial = new Trial(doctor, url);
+  const trial = new Trial(doctor, socketUrl(identity.serverUrl, ticket));
   try {
     const upgrade = await upgraded(trial);
     const idle = upgrade.status === 'ok' ? [await idled(doctor, trial, session.figures)] : [];
@@ -383,18 +390,15 @@ async function upgraded(trial: Trial): Promise<Finding> {
     const how = status === undefined ? 'it was cut' : `the answer was ${status}`;
     return problem(`The connection for live changes is refused on the way (${how}).`, PROXY_HINT);
   }
-  const answered = trial.next('pong');
-  trial.send({ type: 'ping' });
-  if ((await answered) === 'here') return ok('The connection for live changes opens and works.');
+  if (await trial.answers()) return ok('The connection for live changes opens and works.');
   return problem('The connection for live changes opens, but nothing comes through it.', PROXY_HINT);
 }
 
 /** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
 async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
   const { ok, problem } = about('idle');
-  const { idleMs, context, platform } = doctor;
+  const { idleMs, terminal, platform } = doctor;
   const { clock } = platform;
-  const { terminal } = context;
   const caughtUp = trial.next('caught_up');
   trial.send({ type: 'hello', since: headVersion, epoch, acks: true });
   if ((await caughtUp) !== 'here') {
@@ -407,9 +411,7 @@ async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }
   const outcome = await within(clock, idleMs, Promise.race([trial.closed, interrupted]), 'enough' as const);
   terminal.progress('');
   if (outcome !== 'enough') return cut(outcome, trial, began);
-  const answered = trial.next('pong');
-  trial.send({ type: 'ping' });
-  const alive = (await answered) === 'here';
+  const alive = await trial.answers();
   const lasted = clock.now() - began;
   if (!alive) return cut({ code: 1006, reason: '', at: clock.now() }, trial, began);
   const longer = lasted < PING_EVERY_MS ? ' (--idle 120 watches longer)' : '';

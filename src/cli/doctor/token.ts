@@ -37,9 +37,9 @@ export async function checkToken(doctor: DoctorContext): Promise<readonly Findin
 }
 
 /** Stores the renewed token; a finding only where that fails. The token then works until the command ends. */
-async function saved({ context }: DoctorContext, identity: Identity): Promise<readonly Finding[]> {
+async function saved({ profile }: DoctorContext, identity: Identity): Promise<readonly Finding[]> {
   try {
-    await context.profile.renew(identity);
+    await profile.renew(identity);
     return [];
   } catch (error) {
     const { message, hint } = failureOf(error);

@@ -18,7 +18,7 @@ const SEND_WITHIN_MS = 15_000;
 export async function checkVault(doctor: DoctorContext, figures: Figures | undefined): Promise<readonly Finding[]> {
   const { problem } = about('store');
   try {
-    return await doctor.context.withDevice(async (open) => {
+    return await doctor.withDevice(async (open) => {
       const store = await checkStore(open.store);
       const live = figures === undefined ? [] : await checkLive(doctor, open, figures);
       return [store, ...live, ...unverifiable(await open.device.hidden())];

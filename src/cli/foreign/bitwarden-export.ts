@@ -4,7 +4,7 @@
  * holds what an import needs to restore the item.
  */
 import { createHash } from 'node:crypto';
-import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
+import { isJsonObject, type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
 import { isContentType } from '../../protocol/item.js';
 import { DEFAULT_BIN, SERVICE_NAME } from '../../protocol/limits.js';
 import type { ArchivedBin, ArchivedItem } from '../../sdk/archive/records.js';
@@ -134,8 +134,8 @@ function itemIn(mark: string, notes: string): Detected | undefined {
   if (nestedDeeper(PAYLOAD_DEPTH_MAX, mark.length, (at) => mark.charCodeAt(at))) return undefined;
   try {
     const { type, payload, text } = JSON.parse(mark) as Readonly<Record<string, unknown>>;
-    if (typeof type !== 'string' || !isContentType(type) || holdsFile(type)) return undefined;
-    if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) return undefined;
+    if (!isContentType(type) || holdsFile(type)) return undefined;
+    if (!isJsonObject(payload)) return undefined;
     return { type, payload: { ...payload, ...(text === undefined ? {} : { text: notes }) } };
   } catch {
     // Not ours.

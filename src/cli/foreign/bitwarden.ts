@@ -1,5 +1,5 @@
 /** The JSON export of Bitwarden, of one person or of an organisation, plain or under a password. */
-import { type JsonObject, nestedDeeper } from '../../crypto/payload.js';
+import { isJsonObject, type JsonObject, nestedDeeper } from '../../crypto/payload.js';
 import { parsedJson } from '../../protocol/bytes.js';
 import { ProtocolError } from '../../sdk/errors.js';
 import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
@@ -32,9 +32,8 @@ function parsed(json: string): JsonObject {
     throw new foreign.ForeignError('', `it has more than ${DEPTH_MAX} levels`);
   // Without a cause: the parser's own message would quote the content.
   const value = parsedJson(json, () => new foreign.ForeignError('', 'it is not JSON, or is cut short'));
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new foreign.ForeignError('', 'it is not an export of Bitwarden');
-  return value as JsonObject;
+  if (!isJsonObject(value)) throw new foreign.ForeignError('', 'it is not an export of Bitwarden');
+  return value;
 }
 
 /** Turns a `ProtocolError` into a `ForeignError` that names the path: `items[3].login.password: must be a string`. */

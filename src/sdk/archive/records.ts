@@ -1,11 +1,14 @@
 /** The records of an export: in an archive one line of JSON each, in a plain export one JSON document. */
+import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
+import type { Sodium } from '../../crypto/sodium.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import { parsedJson, text, utf8Text } from '../../protocol/bytes.js';
 import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
 import { CodedError, ProtocolError } from '../errors.js';
 import type { BinLabel } from '../events.js';
+import type { Identity } from '../identity.js';
 import { PAYLOAD_MAX, PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
 import {
   array,
@@ -54,6 +57,16 @@ export interface ArchiveManifest {
   /** See `fingerprintOfMaster`: identifies the vault of an archive. */
   readonly masterFingerprint: string;
 }
+
+/** The manifest of an export of this device's vault. */
+export const manifestOf = (
+  sodium: Sodium,
+  { tenantId, masterKey }: Pick<Identity, 'tenantId' | 'masterKey'>,
+  createdAt: number,
+): ArchiveManifest => ({
+  ...{ record: 'manifest', format: 1, createdAt, tenantId },
+  masterFingerprint: fingerprintOfMaster(sodium, masterKey),
+});
 
 /** A bin. `label` null: it has none, or it was not available. */
 export interface ArchivedBin {

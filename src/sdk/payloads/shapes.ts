@@ -2,7 +2,7 @@
  * The ten content types (the reference, Content types): fields and checks of their payloads, short forms of large
  * ones, and detection of a type. Pure.
  */
-import { type JsonObject, payloadBytes, payloadObject } from '../../crypto/payload.js';
+import { isJsonObject, type JsonObject, payloadBytes, payloadObject } from '../../crypto/payload.js';
 import { text as utf8 } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js';
@@ -89,7 +89,7 @@ export const payloadSize = (payload: JsonObject): number => utf8(JSON.stringify(
 
 /** Checks that a type is one of the ten. Throws `PayloadError`. */
 export function expectType(type: unknown): ContentType {
-  if (typeof type === 'string' && isContentType(type)) return type;
+  if (isContentType(type)) return type;
   throw new PayloadError('type', `must be one of ${CONTENT_TYPES.join(', ')}`);
 }
 
@@ -99,8 +99,7 @@ export function expectType(type: unknown): ContentType {
  * `PayloadError`.
  */
 export function checkedPayload(type: ContentType, given: unknown, others: readonly string[] = []): JsonObject {
-  if (typeof given !== 'object' || given === null || Array.isArray(given))
-    throw new PayloadError('', 'must be an object', known(type));
+  if (!isJsonObject(given)) throw new PayloadError('', 'must be an object', known(type));
   const payload = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
   for (const [name, value] of Object.entries(payload)) {
     const kind = kindOf(type, name);
@@ -176,7 +175,7 @@ export function titleOf(type: ContentType, payload: JsonObject | null): string {
   if (type === 'password')
     return parts.length === 2 ? `${parts[0] ?? ''} (${parts[1] ?? ''})` : (parts[0] ?? '(no name)');
   const first = parts[0] ?? `${fieldText(payload, 'lat') ?? ''} ${fieldText(payload, 'lng') ?? ''}`;
-  return (first.split('\n').find((line) => line.trim() !== '') ?? '(empty)').trim().slice(0, TITLE_MAX) || '(empty)';
+  return (first.split('\n').find((line) => line.trim() !== '') ?? '(empty)').trim().slice(0, TITLE_MAX);
 }
 
 /** Largest payload in a blob, as JSON, in bytes: it is read into memory as a whole. */

@@ -3,7 +3,7 @@
  * `buffer` in every page, and acknowledges a write before it is on disk.
  */
 import { storeError, storeErrorOf } from './error.js';
-import { committed, done } from './indexed-db.js';
+import { committed, done, openRecords, recordsOf } from './indexed-db.js';
 import type { Level, LevelRange, Operation } from './level-store.js';
 import { openStore, SET_ASIDE_MAX, type OpenedStore, type StorePlace } from './open.js';
 import type { StoreOwner } from './records.js';
@@ -113,8 +113,6 @@ class Origin implements StorePlace {
   }
 }
 
-const RECORDS = 'records';
-
 const bytesOf = (value: unknown): Uint8Array => {
   if (!(value instanceof Uint8Array)) throw storeError('damaged', 'a record is not bytes');
   return value;
@@ -139,13 +137,7 @@ class IndexedLevel implements Level {
   constructor(private readonly name: string) {}
 
   async open(): Promise<void> {
-    const request = indexedDB.open(this.name, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(RECORDS);
-    const db = await done(request);
-    // Another page removes the database, which would wait until this connection is closed. Later calls fail with
-    // `closed`.
-    db.onversionchange = () => db.close();
-    this.db = db;
+    this.db = await openRecords(this.name);
   }
 
   close(): Promise<void> {
@@ -160,7 +152,7 @@ class IndexedLevel implements Level {
   }
 
   async getMany(keys: string[]): Promise<(Uint8Array | undefined)[]> {
-    const records = this.begin('readonly').objectStore(RECORDS);
+    const records = this.records('readonly');
     const values = await Promise.all(keys.map((key) => done<unknown>(records.get(key))));
     return values.map((value) => (value === undefined ? undefined : bytesOf(value)));
   }
@@ -170,9 +162,8 @@ class IndexedLevel implements Level {
   }
 
   async batch(operations: Operation[]): Promise<void> {
-    const transaction = this.begin('readwrite');
-    const over = committed(transaction);
-    const records = transaction.objectStore(RECORDS);
+    const records = this.records('readwrite');
+    const over = committed(records.transaction);
     for (const operation of operations) {
       // A failed request aborts the transaction, which is awaited below.
       if (operation.type === 'del') records.delete(operation.key);
@@ -184,7 +175,7 @@ class IndexedLevel implements Level {
   iterator(range: LevelRange): ReturnType<Level['iterator']> {
     let after: string | undefined;
     const nextv = async (size: number): Promise<[string, Uint8Array][]> => {
-      const records = this.begin('readonly').objectStore(RECORDS);
+      const records = this.records('readonly');
       const span = rangeOf(range, after);
       const [keys, values] = await Promise.all([
         done(records.getAllKeys(span, size)),
@@ -197,10 +188,9 @@ class IndexedLevel implements Level {
     return { nextv, close: () => Promise.resolve() };
   }
 
-  private begin(mode: IDBTransactionMode): IDBTransaction {
+  private records(mode: IDBTransactionMode): IDBObjectStore {
     if (this.db === undefined) throw storeError('closed');
-    // Strict: on disk before it is acknowledged.
-    return this.db.transaction([RECORDS], mode, { durability: 'strict' });
+    return recordsOf(this.db, mode);
   }
 }
 

@@ -1,14 +1,13 @@
 /** Export and import of the encrypted archive (the reference, Archive), as in the command line. */
-import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
-import type { Sodium } from '../../crypto/sodium.js';
+import { erasing, type Sodium } from '../../crypto/sodium.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter, readArchive, type ByteSource } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
 import { Importer, type Spooled, surveyOf } from '../../sdk/archive/importer.js';
-import { ArchiveError, binRecord, type ArchiveRecord } from '../../sdk/archive/records.js';
+import { ArchiveError, binRecord, manifestOf, type ArchiveRecord } from '../../sdk/archive/records.js';
 import { SpoolCipher } from '../../sdk/archive/spool-cipher.js';
-import { portionsOf } from '../../sdk/blobs/source.js';
+import { fileSource, portionsOf } from '../../sdk/blobs/source.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { Imported } from '../link/messages.js';
 import type { Session } from './session.js';
@@ -22,7 +21,7 @@ async function spooled(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promis
   const sealed = new Blob(parts);
   return {
     size,
-    open: () => cipher.open(portionsOf({ size: sealed.size, open: () => sealed.stream() })),
+    open: () => cipher.open(portionsOf(fileSource(sealed))),
     close: () => Promise.resolve(cipher.end()),
   };
 }
@@ -38,22 +37,14 @@ export async function* archiveOf(
   const seed = await phraseSeed(sodium, phrase);
   let writer: ArchiveWriter;
   try {
-    const own = await masterKeyOfSeed(sodium, seed);
-    const isOwn = sodium.equal(own, identity.masterKey);
-    sodium.memzero(own);
-    if (!isOwn) throw new ArchiveError('wrong_words', 'these are not the twelve words of this vault');
+    const masterKey = await masterKeyOfSeed(sodium, seed);
+    if (!erasing(sodium, masterKey, (key) => sodium.equal(key, identity.masterKey)))
+      throw new ArchiveError('wrong_words', 'these are not the twelve words of this vault');
     writer = await ArchiveWriter.create(sodium, seed, sink);
   } finally {
     sodium.memzero(seed);
   }
-  const masterFingerprint = fingerprintOfMaster(sodium, identity.masterKey);
-  await writer.add({
-    record: 'manifest',
-    format: 1,
-    createdAt: Date.now(),
-    tenantId: identity.tenantId,
-    masterFingerprint,
-  });
+  await writer.add(manifestOf(sodium, identity, Date.now()));
   for (const { id, slug, label } of labelledBins.slice(0, BINS_MAX)) await writer.add(binRecord(id, slug, label));
   for (const { id, binId, type, ts, payload, blob } of [...(await device.list())].reverse()) {
     if (signal.aborted) return;

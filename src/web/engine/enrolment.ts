@@ -47,7 +47,7 @@ export class Enrolment {
   /** Generates the keys and shows the twelve words; `retry` registers the keys. */
   claim(name: string, claimToken: string | null): void {
     this.begin(async ({ show }) => {
-      const claim = await prepareClaim({ ...this.device(name), ...(claimToken === null ? {} : { claimToken }) });
+      const claim = await prepareClaim({ ...this.device(name), claimToken: claimToken ?? undefined });
       show({ step: 'phrase', words: claim.phrase.split(' ') });
       this.register = () => claim.register();
       return undefined;

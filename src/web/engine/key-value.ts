@@ -3,31 +3,24 @@
  * notices, and in a database of their own the shares (`shared.ts`).
  * Values are structured clones, so WebCrypto keys and files are stored unchanged.
  */
-import { committed, done } from '../../sdk/store/indexed-db.js';
-
-const RECORDS = 'records';
+import { committed, done, openRecords, recordsOf } from '../../sdk/store/indexed-db.js';
 
 /** A database of records by key. Rejects with the `DOMException` of IndexedDB (`QuotaExceededError` for a full disk). */
 export class KeyValue {
-  private constructor(private readonly db: IDBDatabase) {
-    // An open connection would block another page that deletes or upgrades the database.
-    db.onversionchange = () => db.close();
-  }
+  private constructor(private readonly db: IDBDatabase) {}
 
   static async open(name: string): Promise<KeyValue> {
-    const request = indexedDB.open(name, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(RECORDS);
-    return new KeyValue(await done(request));
+    return new KeyValue(await openRecords(name));
   }
 
   async get(key: string): Promise<unknown> {
-    return done<unknown>(this.records('readonly').get(key));
+    return done<unknown>(recordsOf(this.db, 'readonly').get(key));
   }
 
   /** The records whose keys begin with `prefix`, by key. */
   async all(prefix: string): Promise<readonly (readonly [key: string, value: unknown])[]> {
     const span = IDBKeyRange.bound(prefix, `${prefix}\uffff`);
-    const records = this.records('readonly');
+    const records = recordsOf(this.db, 'readonly');
     const [keys, values] = await Promise.all([done(records.getAllKeys(span)), done<unknown[]>(records.getAll(span))]);
     return keys.map((key, at) => [typeof key === 'string' ? key : '', values[at]] as const);
   }
@@ -49,12 +42,8 @@ export class KeyValue {
     this.db.close();
   }
 
-  private records(mode: IDBTransactionMode): IDBObjectStore {
-    return this.db.transaction([RECORDS], mode, { durability: 'strict' }).objectStore(RECORDS);
-  }
-
   private write(change: (records: IDBObjectStore) => IDBRequest): Promise<void> {
-    const records = this.records('readwrite');
+    const records = recordsOf(this.db, 'readwrite');
     change(records);
     return committed(records.transaction);
   }

@@ -4,7 +4,7 @@
  */
 import type { BinView } from '../../sdk/events.js';
 import { array, count, nonEmpty, nullable, object, string } from '../../sdk/reader.js';
-import { devicesJson, readDevices, type DeviceEntry } from '../../sdk/replies.js';
+import { devicesJson, readDeviceList, type DeviceEntry } from '../../sdk/replies.js';
 import type { Vault } from './vault.js';
 
 /** `devices` undefined: never read from the server. */
@@ -14,19 +14,20 @@ export interface Remembered {
 }
 
 const label = object({ name: string, emoji: nullable(string) });
-const readBins = object({
+const readParts = object({
+  devices: readDeviceList,
   bins: array(object({ id: nonEmpty, slug: nonEmpty, createdAt: count, updatedAt: count, label: nullable(label) })),
 });
 
 /** Empty if nothing was kept, or another version wrote it in another format: the server has all of it. */
 export async function readRemembered(vault: Vault): Promise<Remembered> {
   try {
-    const value = await vault.remembered();
-    const bins = readBins(value, '').bins.map((bin): BinView => {
-      const named = bin.label === null ? null : { name: bin.label.name, emoji: bin.label.emoji ?? '' };
-      return { ...bin, label: named, itemCount: null, readable: true };
+    const { devices, bins } = readParts(await vault.remembered(), '');
+    const named = bins.map((bin): BinView => {
+      const label = bin.label && { name: bin.label.name, emoji: bin.label.emoji ?? '' };
+      return { ...bin, label, itemCount: null, readable: true };
     });
-    return { devices: readDevices(value, ''), bins };
+    return { devices, bins: named };
   } catch {
     return { bins: [] };
   }
@@ -38,6 +39,6 @@ export const writeRemembered = (vault: Vault, { devices, bins }: Remembered): Pr
     devices: devicesJson(devices ?? []),
     bins: bins.map(({ id, slug, createdAt, updatedAt, label: named }) => ({
       ...{ id, slug, createdAt, updatedAt },
-      label: named === null ? null : { name: named.name, emoji: named.emoji ?? null },
+      label: named && { name: named.name, emoji: named.emoji ?? null },
     })),
   });

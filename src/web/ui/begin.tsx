@@ -2,23 +2,14 @@
 import type { TargetedKeyboardEvent } from 'preact';
 import { signal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useMemo, useState } from 'preact/hooks';
-import { NAME_MAX } from '../../protocol/limits.js';
+import { NAME_MAX, PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
 import { Button, Field, Notice, useTyped, type FieldProps } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
 import { Problem, Screen, useForm, useTask, Waiting } from './screen.js';
 import { text } from './strings.js';
-import {
-  browserOf,
-  PAIR_WORDS,
-  PHRASE_WORDS,
-  placesToAsk,
-  readFragment,
-  readJoin,
-  wordsIn,
-  type Fragment,
-} from './typed.js';
+import { browserOf, placesToAsk, readFragment, readJoin, wordsIn, type Fragment } from './typed.js';
 
 const { begin } = text;
 

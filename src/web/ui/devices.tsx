@@ -242,7 +242,7 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
         </Dialog>
       );
     case 'words':
-      return <Words step={step} task={task} onClose={onClose} />;
+      return <Words step={step} onClose={onClose} />;
     case 'compare':
       return <Decide step={step} task={task} onClose={onClose} />;
     case 'joined':
@@ -269,7 +269,7 @@ function Failed({ problem, task, onClose }: Closable & { problem: Failure; task:
   );
 }
 
-function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) {
+function Words({ step, onClose }: Closable & { step: Extract<Offer, { step: 'words' }> }) {
   // A phone that scans `localhost` opens itself.
   const local = isLocalHost(location.hostname);
   return (

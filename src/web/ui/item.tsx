@@ -392,7 +392,7 @@ interface MediaProps {
   readonly id: string;
   readonly mime: string;
   readonly name: string;
-  readonly kind: 'image' | 'audio' | 'video' | 'pdf';
+  readonly kind: Exclude<Kind, 'text' | null>;
 }
 
 function MediaPreview({ id, mime, name, kind }: MediaProps) {

@@ -1,4 +1,4 @@
-/** The components of the screens. Their styles are in `style.css`. */
+/** The components of the screens. Their styles are in `base.css`. */
 import { signal } from '@preact/signals';
 import type { ComponentChildren, ComponentType, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';

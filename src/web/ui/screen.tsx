@@ -218,14 +218,11 @@ interface Question {
 interface ConfirmProps extends Question, Closable {
   /** Shown instead of `children` while it is done. */
   readonly meanwhile?: ComponentChildren;
-  /** Shared with other actions, of which one runs at a time. */
-  readonly task?: Task;
 }
 
 /** Asks for confirmation. The focus is on the cancel button. */
-export function Confirm({ title, action, onYes, onClose, children, meanwhile = children, task }: ConfirmProps) {
-  const own = useTask();
-  const { busy, problem, button } = task ?? own;
+export function Confirm({ title, action, onYes, onClose, children, meanwhile = children }: ConfirmProps) {
+  const { busy, problem, button } = useTask();
   return (
     <Dialog
       title={title}

@@ -1,5 +1,6 @@
 /** Export and import of everything. An export is saved directly to disk, or as a download in browsers without that. */
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { PHRASE_WORDS } from '../../protocol/limits.js';
 import {
   Button,
   Dialog,
@@ -18,7 +19,7 @@ import { Problem, useForm } from './screen.js';
 import { Section } from './section.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { PHRASE_WORDS, wordsIn } from './typed.js';
+import { wordsIn } from './typed.js';
 import { saveBlob } from './content.js';
 
 const words = pagesText.settings.archive;

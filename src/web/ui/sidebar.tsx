@@ -18,7 +18,7 @@ import {
 import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { isEmoji } from '../../protocol/ids.js';
-import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
+import { DEFAULT_BIN, EMOJI_MAX, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow, DeviceInfo } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
 import { BinSign, Button, closeDialogs, Field, openDialog, useModal, useTyped, type Closable } from './kit.js';
@@ -154,9 +154,6 @@ export function Drawer({ onClose }: Closable) {
     </dialog>
   );
 }
-
-/** Characters of an emoji with its modifiers. */
-const EMOJI_MAX = 16;
 
 /** Makes a bin, or edits the one that is given. */
 function BinDialog({ bin, onClose }: Closable & { bin?: BinRow }) {

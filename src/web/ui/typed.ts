@@ -1,9 +1,8 @@
 /** Words as typed, pasted or given by a link. The engine checks whether they are valid. */
+import { PHRASE_WORDS } from '../../protocol/limits.js';
 
 const PAIR = '#pair=';
 const CLAIM = '#claim=';
-export const PAIR_WORDS = 6;
-export const PHRASE_WORDS = 12;
 
 /** Words in lower case. Everything between them is dropped: hyphens, numbers of a list, line ends. */
 export const wordsIn = (text: string): readonly string[] =>
