@@ -488,7 +488,7 @@ t.test('sightings: close() during a write leaves no timer, and the later of two 
   t.equal(clock.waiting, 0);
 });
 
-t.test('sightings are written at most once a minute and together; a failed write is only reported', async (t) => {
+t.test('DEV-16: sightings are written once a minute at most, together; a failed write is only reported', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId, clock } = world;
   const [first] = await claimedWorld(world);

@@ -287,13 +287,25 @@ t.test('ARCH-08: only the edge, and the code that turns frames into text, knows 
   t.end();
 });
 
+t.test('CFG-08: the server reads its environment in one place; two others pass it on to processes', (t) => {
+  t.same(
+    files
+      .filter((file) => readFileSync(file, 'utf8').includes('process.env'))
+      .map((file) => relative(SRC, file))
+      .filter((file) => /^(server|files|protocol|crypto)\//.test(file))
+      .sort(),
+    ['server/app/instances.ts', 'server/main.ts', 'server/storage/embedded/process.ts'],
+  );
+  t.end();
+});
+
 /** The store orders its readers and writers: a queue of another kind. */
 const OWN_CHAINS: ReadonlySet<string> = new Set(['sdk/store/level-store.ts']);
 
 t.test('WORK-07: no file chains promises by hand to do one thing at a time', (t) => {
   // `this.x = this.x.then(`, also through a variable, and `x ??= work().finally(`: what Serial and SingleFlight do.
   const chain =
-    /(\w+) = (this\.\w+)\.then\([^;]*;\s*\2 = \1\b|(this\.\w+) = \3\.(?:then|finally)\(|\?\?=[^;]*\.finally\(/;
+    /(\w+) = (this\.\w+)\.then\([^;]*;\s*\2 = \1\b|\b((?:this\.)?\w+) = \3\.(?:then|finally)\(|\?\?=[^;]*\.finally\(/;
   const strays = files
     .map((file) => relative(SRC, file))
     .filter((file) => !OWN_CHAINS.has(file) && chain.test(readFileSync(join(SRC, file), 'utf8')));

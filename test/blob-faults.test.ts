@@ -111,6 +111,9 @@ t.test(
     await rm(own, { recursive: true });
     await writeFile(own, 'not a folder');
     t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200, 'a retry needs no store');
+    const sent = await send('PUT', reserved.url, { headers: reserved.headers, body: randomBytes(10) });
+    t.equal(sent.outcome, '503 storage_unavailable');
+    t.strictSame(await filesIn(join(blobs, 'uploads')), [], 'an upload leaves no partial file');
     const asked = await scene.wire.post('/items', blobItem('a', scene.ids, reserved.blobRef), scene.as('a'));
     t.equal(asked.outcome, '503 storage_unavailable');
     const batch = await scene.wire.post(

@@ -147,9 +147,12 @@ t.test(
     const { desk, options, held, password, due } = await scene(t);
     const id = await password();
     const { env = {} } = options;
+    const before = Date.now();
     const copying = spawnCli(t, ['copy', id], { home: desk.home, env });
     t.match(await copying.ended, { code: EXIT.ok, stdout: /cleared after 45 s/ }, 'the command does not wait for it');
     t.equal(held(), SECRET);
+    const { until: at } = JSON.parse(textOf(join(desk.folder, 'clipboard.json'))) as { until: number };
+    t.ok(at >= before + 45_000 && at <= Date.now() + 45_000, 'due after 45 s');
     const readable = (path: string): string => {
       try {
         return textOf(path);
@@ -169,7 +172,11 @@ t.test(
     t.equal(children.length, 1);
     for (const { line, of } of children) t.notMatch(line + of, SECRET);
     const [child] = children;
-    if (child !== undefined) process.kill(Number(child.pid), 0);
+    const session = readable(join('/proc', child?.pid ?? '', 'stat'))
+      .split(') ')
+      .at(-1)
+      ?.split(' ')[3];
+    t.equal(session, child?.pid, 'it has a session of its own, so that the end of the terminal does not end it');
     due();
     await until('cleared', () => held() === '');
   },

@@ -7,7 +7,7 @@ import { sealBinMeta } from '../src/crypto/bin-meta.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { joinedDesk, type Json, type Machine } from './support/cli.js';
-import { note } from './support/client-world.js';
+import { note, wiretap } from './support/client-world.js';
 
 const SECRET = 'tr0ub4dor-and-3';
 
@@ -214,7 +214,8 @@ t.test('CLI-10 CLI-11: search finds every word, regardless of case and accents, 
 });
 
 t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', async (t) => {
-  const { desk, first, url } = await joinedDesk(t);
+  const tap = wiretap();
+  const { desk, first, url } = await joinedDesk(t, tap);
   const hostile = 'ha\u001b[2J\u202ercode\u0007 \u009b31m';
   const { id } = await first.device.put({
     binId: 'inbox',
@@ -237,10 +238,18 @@ t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', a
   });
   t.ok(created.ok);
   await first.device.put({ ...note(hostile), binId: 'evil' });
+  // Nor would a server accept such names of devices or such a slug.
+  tap.lie = ({ path, method }, answer) => {
+    if (path === '/devices')
+      return { devices: (answer['devices'] as Json[]).map((one) => ({ ...one, name: hostile, glyph: hostile })) };
+    return path === '/bins' && method === 'POST' ? { bin: { ...(answer['bin'] as Json), slug: hostile } } : undefined;
+  };
   const screen = { answers: [] };
   for (const argv of [
     ['list'],
+    ['devices'],
     ['bins'],
+    ['bins', 'add', 'Work'],
     ['get', id],
     ['search', 'ha'],
     ['get', id, '--field', 'label'],

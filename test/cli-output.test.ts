@@ -7,7 +7,7 @@ import t from 'tap';
 import { CommanderError } from 'commander';
 import { encode } from 'uqr';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/sdk/errors.js';
-import type { ItemView } from '../src/sdk/events.js';
+import type { BinView, ItemView } from '../src/sdk/events.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
@@ -40,6 +40,11 @@ t.test('CLI-14: text from others cannot control the terminal', async (t) => {
   const line = jsonLine({ text: HOSTILE });
   t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'JSON has no control characters either');
   t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'the JSON has the same value');
+  const bins = ['b1', 'b2'].map((id) => ({ id, slug: HOSTILE, label: { name: 'x' } })) as never as readonly BinView[];
+  t.throws(() => findBin(bins, 'x'), {
+    code: 'ambiguous',
+    hint: `Type more of it, or the id:\n  b1  ${shown}  x\n  b2  ${shown}  x`,
+  });
   const hidden = jsonLine('a\u{e0041}b\u{e0101}\u3164');
   t.equal(hidden, '"a\\udb40\\udc41b\\udb40\\udd01\\u3164"', 'so are tags, variation selectors and fillers');
   t.equal(JSON.parse(hidden), 'a\u{e0041}b\u{e0101}\u3164');

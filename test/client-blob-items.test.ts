@@ -5,6 +5,7 @@ import { buffer } from 'node:stream/consumers';
 import t from 'tap';
 import { bytesSource, type BlobSource } from '../src/sdk/blobs/source.js';
 import type { Device } from '../src/sdk/device.js';
+import { wholePayload } from '../src/sdk/payloads/shapes.js';
 import { BLOB_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
 import { next, note, refusal, shows, wiretap, world, writes, type World } from './support/client-world.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
@@ -99,7 +100,9 @@ t.test(
     await first.device.put({ ...note('short'), id });
     await shows(second, id, ({ blob }) => blob === null);
     t.same(await second.device.payload(id), { text: 'short' }, 'an inline payload is complete');
-    const large = { ...note('x'.repeat(17 * 1024 * 1024)) };
+    const most = 16 * 1024 * 1024;
+    t.equal(wholePayload({ text: 'x'.repeat(most - '{"text":""}'.length) }).length, most, 'up to 16 MiB');
+    const large = { ...note('x'.repeat(most - '{"text":""}'.length + 1)) };
     t.match(await refusal(first.device.put(large)), { name: 'CryptoRefusal', reason: 'too_large' });
     t.match(await refusal(first.device.put({ ...note('x'), content: bytesSource(CONTENT) })), { name: 'RangeError' });
   },

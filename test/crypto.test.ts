@@ -429,7 +429,7 @@ async function runAll(t: Test, sodium: Sodium, valid: boolean): Promise<void> {
 }
 
 void t.test(
-  'CRYPTO-01: every vector file is checked, and the Node binding gives what its valid vectors expect',
+  'CRYPTO-01 CRYPTO-05: every vector file is checked, and the Node binding gives what its valid vectors expect',
   async (t) => {
     t.same(Object.keys(checks).sort(), vectorFiles(), 'one check for each file');
     const odd = vectorFiles()

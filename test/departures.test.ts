@@ -179,7 +179,7 @@ t.test('DRAIN-06: the time in a close frame is a whole number of seconds, from 1
 });
 
 t.test(
-  'DRAIN-01 DRAIN-07: a server that is drained is not ready, accepts no sockets, and answers requests',
+  'DRAIN-01 DRAIN-02 DRAIN-07: a server that is drained is not ready, accepts no sockets, and answers requests',
   async (t) => {
     const { port, front, clock, actor } = await frontOf(t, { services: { ready: () => !front.draining } });
     const ready = async (): Promise<string> => {
@@ -195,8 +195,13 @@ t.test(
     t.equal((await ask(port, '/api/devices')).status, 200, 'requests are answered');
     await until('the first one', () => sockets.filter(({ closeCode }) => closeCode !== undefined).length === 1);
     const [open] = sockets.filter(({ closeCode }) => closeCode === undefined);
+    for (const { port: socket } of actor.sessions) socket.send(['{"type":"pushed"}']);
     await open?.say({ type: 'ping' });
     t.equal(open?.closeCode, undefined, 'the remaining sockets work');
+    t.ok(
+      open?.frames.some(({ type }) => type === 'pushed'),
+      'and get what is pushed',
+    );
     const late = await openSocket(t, port);
     if (!(late instanceof TestSocket)) throw new Error('refused by status');
     t.equal(await late.closed(), 1012);
@@ -399,7 +404,14 @@ t.test('INST-25 WS-20: one of two instances that gets SIGTERM answers every requ
   await elsewhere.until(100);
   // The kernel takes connections before the server does: one that was never accepted ends without an answer.
   await until('an answer to every client', () => begun.size === CLIENTS);
+  // Timed by the server's own log, because frames may arrive here late.
+  const closedAt = (): number[] =>
+    one.output.flatMap((line) =>
+      line.includes('"socket closed"') ? [(JSON.parse(line) as { time: number }).time] : [],
+    );
   const ended = one.end('SIGTERM');
+  await until('the first socket to be closed', () => closedAt().length > 0);
+  await t.rejects(KeepAlive.open(one.port), 'no new connection is accepted while the others end');
   await soon(Promise.all(clients), 'every connection closed by an answer');
   t.same(wrong, [], 'every request was answered');
   t.equal(await ended, 0, 'the exit code is 0');
@@ -407,11 +419,6 @@ t.test('INST-25 WS-20: one of two instances that gets SIGTERM answers every requ
     (await Promise.all(sockets.map(async (socket) => socket.closed))).map(({ code }) => code),
     sockets.map(() => 1012),
   );
-  // Timed by the server's own log, because frames may arrive here late.
-  const closedAt = (): number[] =>
-    one.output.flatMap((line) =>
-      line.includes('"socket closed"') ? [(JSON.parse(line) as { time: number }).time] : [],
-    );
   await until('the end of the log', () => closedAt().length >= SOCKETS);
   const tenths = new Set(closedAt().map((at) => Math.floor(at / 100)));
   t.ok(tenths.size >= TENTHS_MIN, `the sockets were closed in ${tenths.size} different tenths of a second`);

@@ -49,6 +49,12 @@ t.test('FAIR-02: a caller that holds nothing may hold one thing, however large',
   t.equal(budget.set(holding('a', 'a1'), 1), 'share');
   t.equal(budget.set(holding('b', 'b1'), 1_001), 'bound', 'not beyond the bound');
   t.equal(budget.set(holding('b', 'b1'), 600), 'held');
+  const tenant = stage();
+  tenant.budget.set(tenant.holding('a', 'a1'), 50);
+  t.equal(tenant.budget.set(tenant.holding('a', 'a2'), 351), 'share', 'not beyond what is left of its tenant');
+  t.equal(tenant.budget.set(tenant.holding('a', 'a2'), 350), 'held');
+  const empty = stage();
+  t.equal(empty.budget.set(empty.holding('a', 'a1'), 5_000), 'held', 'beyond the bound where nothing is held');
 });
 
 t.test('FAIR-03: at the bound the largest holders give way, what stood still first; small ones stay', async (t) => {

@@ -98,7 +98,11 @@ t.test('FAIR-27: sockets that send junk as fast as they can are closed, and no o
     const seen = await judge.end();
     await flood.end();
     t.same(seen.refusals, []);
-    t.ok(flood.codes.length >= 1 && flood.codes.every((code) => code === 4429 || code === 1006), String(flood.codes));
+    // A client that still sends when the connection ends may lose the close frame.
+    t.ok(
+      flood.codes.includes(4429) && flood.codes.every((code) => code === 4429 || code === 1006),
+      String(flood.codes),
+    );
     t.ok(flood.refused > 0, 'a device that reconnects at once is refused');
     t.comment(JSON.stringify(seen), flood.codes, flood.refused);
   }

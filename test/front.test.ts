@@ -458,11 +458,13 @@ t.test('DEV-16: a device counts as seen when it calls or opens a socket, and not
   t.same(seen, [DEVICE], 'by a call');
   await socketOf(t, port);
   t.same(seen, [DEVICE, DEVICE], 'by a socket');
+  t.equal((await ask(port, '/api/items', { body: {} })).status, 400);
+  t.equal(seen.length, 3, 'by a call whose body is refused');
   actor.admit(DEVICE, 2, true);
   t.equal((await ask(port, '/api/devices')).status, 403);
   t.equal((await refusedSocket(t, port)).status, 403);
   t.equal((await ask(port, '/api/health', { token: null })).status, 200);
-  t.equal(seen.length, 2);
+  t.equal(seen.length, 3);
 });
 
 t.test(

@@ -199,6 +199,8 @@ t.test('IMPORT-07 IMPORT-11: KeePassXC databases open with each key derivation f
     const bins = (document['each'] as { name: string; bin: string }[]).map(({ name, bin }) => `${bin}>${name}`);
     t.ok(bins.includes('Internet/Mail>Mail') && bins.includes('>Third'), bins.join());
   }
+  const file = await at.file('password', `${PASSWORD}\n`);
+  t.match(await at.dry(keepass('aes-3.1'), ['--password-file', file]), { entries: 4 }, 'with a password from a file');
   t.match((await at.refused(keepass('aes-3.1'), ['--password-file', '-'], { input: 'wrong' })).error, {
     message: /does not open/,
   });

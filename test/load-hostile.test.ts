@@ -143,7 +143,7 @@ t.test('LOAD-12: an agent that reports on the part of another is lost', async (t
   t.same(told, [tick(0), tick(1), tick(2)]);
 });
 
-t.test('LOAD-22: blobs are sent only to addresses, and with headers, that clients accept too', async (t) => {
+t.test('LOAD-22: blobs are sent to and read from addresses, and with headers, that clients accept too', async (t) => {
   const bucket: unknown[] = [];
   const store = await answering(t, (request, reply) => {
     bucket.push([request.headers['x-amz-acl'], request.headers.cookie]);
@@ -156,26 +156,33 @@ t.test('LOAD-22: blobs are sent only to addresses, and with headers, that client
   const tenant = fleetTenant({ host: undefined, slug: undefined, binId: 'load-mine' });
   const pool = new SealedPool([tenant], PLAN, 1);
   t.teardown(() => pool.end());
-  const put = async (named: object): Promise<unknown> => {
+  const perform = async (kind: 'blob-put' | 'blob-get', named: object): Promise<unknown> => {
     room = named;
     const meter = new Meter();
     const stopped = new AbortController().signal;
-    const plan = { ...PLAN, url, mix: { 'blob-put': 1 } };
-    const places = [{ tenant, ledger: new Ledger(0) }];
+    const plan = { ...PLAN, url, mix: { [kind]: 1 } };
+    const ledger = new Ledger(0);
+    const entry = ledger.begin(newId(), 1, nowUs());
+    entry.blob = { ref: 'R.bin', hash: '' };
+    ledger.acknowledge(entry, 7, { device: 0, deletes: false });
+    const places = [{ tenant, ledger }];
     const writer = new Writer({ plan, sodium: nodeSodium, target, meter, places, pool, measured: () => true, stopped });
     writer.begin(nowUs());
     await writer.done();
     return meter.totals.errors;
   };
-  t.same(await put({ url: `${store.url}/b`, headers: { 'x-amz-acl': 'private' } }), {});
+  t.same(await perform('blob-put', { url: `${store.url}/b`, headers: { 'x-amz-acl': 'private' } }), {});
   t.same(bucket.splice(0), [['private', undefined]]);
+  await perform('blob-get', { url: `${store.url}/b` });
+  t.same(bucket.splice(0), [[undefined, undefined]], 'a blob is read there');
   const refused = [
     { url: `${store.url}/b`, headers: { cookie: 'session=1' } },
     { url: `${store.url}/b`, headers: { 'x-amz-acl': 7 } },
     { url: store.url.replace('//', '//user:word@'), headers: {} },
     { url: 'data:text/plain,x', headers: {} },
   ];
-  for (const one of refused) t.same(await put(one), { client_fault: 1 }, JSON.stringify(one));
+  for (const one of refused) t.same(await perform('blob-put', one), { client_fault: 1 }, JSON.stringify(one));
+  for (const one of refused.slice(2)) t.same(await perform('blob-get', one), { client_fault: 1 }, JSON.stringify(one));
   t.same(bucket, []);
 });
 

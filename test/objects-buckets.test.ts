@@ -242,5 +242,10 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     const body = randomBytes(10);
     const { url, headers } = await store.signUpload(newName(), grantFor(body, Date.now() - 901_000), '');
     t.match(await exchange(url, { method: 'PUT', headers, body }), { status: 403 });
+    const whole = { size: 6 * 1024 * 1024, contentType: 'a/b' };
+    const at = newName();
+    const open = { ...at, ...whole, session: (await store.begin(at, whole)) ?? null, kept: 0 };
+    const part = await store.signPart(open, { from: 0, size: 10, ...fiveMinutes(Date.now() - 301_000) }, '');
+    t.match(await exchange(part.url, { method: 'PUT', headers: part.headers, body }), { status: 403 }, 'of a part too');
   });
 });

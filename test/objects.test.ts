@@ -138,19 +138,25 @@ function buckets(t: Test, newBucket: NewBucket): void {
     const name = newName();
     const body = randomBytes(10);
     await upload(store, name, body);
-    const before = calls();
-    const signed: SignedRequest[] = [
-      await store.signUpload(newName(), grantFor(body), ''),
-      await store.signDownload(name, fiveMinutes(), ''),
-    ];
-    t.equal(calls(), before, 'signing sends no request');
-    for (const { url } of signed) t.match(url, /[?&]X-(Amz|Goog)-Expires=(900|300)(&|$)/);
+    const whole = { size: 6 * 1024 * 1024, contentType: 'a/b' };
+    const at = newName();
+    const open = { ...at, ...whole, session: (await store.begin(at, whole)) ?? null, kept: 0 };
+    const part = { from: 0, size: 5 * 1024 * 1024, ...fiveMinutes() };
+    const expires = /[?&]X-(Amz|Goog)-Expires=(900|300)(&|$)/;
+    const signed = async (): Promise<void> => {
+      const before = calls();
+      const urls: SignedRequest[] = [
+        await store.signUpload(newName(), grantFor(body), ''),
+        await store.signDownload(name, fiveMinutes(), ''),
+        // At Google a part has the URL of its upload, which is not signed.
+        ...(store.kind === 's3' ? [await store.signPart(open, part, '')] : []),
+      ];
+      t.equal(calls(), before, 'signing sends no request');
+      for (const { url } of urls) t.match(url, expires);
+    };
+    await signed();
     await down();
-    t.match(
-      await store.signDownload(name, fiveMinutes(), ''),
-      { url: /Signature=/ },
-      'URLs are signed while the store is down',
-    );
+    await signed();
   });
 
   t.test(

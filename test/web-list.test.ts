@@ -2,9 +2,12 @@
  * What the web app's pages compute (src/web/ui): the long list and its items, the item that a typed text becomes, words as
  * people type them, the picture of the digits, what a browser must have.
  */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { encode } from 'uqr';
 import t, { type Test } from 'tap';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
+import { PROJECT_ROOT } from '../src/root.js';
 import { PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
 import { deviceIcon } from '../src/web/ui/devices.js';
 import { draftOf, payloadOf } from '../src/web/ui/fields.js';
@@ -81,6 +84,16 @@ t.test('WEB-72: an error code or icon that a server names is looked up only amon
     t.equal(problem({ name: 'ApiError', code, message: 'as the server says' }), 'as the server says');
     t.equal(deviceIcon(code), deviceIcon('globe'));
   }
+  t.end();
+});
+
+t.test('WEB-29: no screen turns text into markup', (t) => {
+  const folder = join(PROJECT_ROOT, 'src/web/ui');
+  const markup = /innerHTML|outerHTML|insertAdjacentHTML|srcdoc|createContextualFragment|document\.write/i;
+  t.same(
+    readdirSync(folder).filter((name) => markup.test(readFileSync(join(folder, name), 'utf8'))),
+    [],
+  );
   t.end();
 });
 

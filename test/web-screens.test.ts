@@ -320,18 +320,42 @@ t.test(
   },
 );
 
-t.test('WEB-89: what was typed and not put is gone once the browser is locked', { skip }, async (t) => {
-  const app = await claimedApp(t);
+t.test('WEB-89: what was typed and not put is gone once the browser is locked or signed out', { skip }, async (t) => {
+  const server = await runServer(t);
+  const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+  const phrase = (await app.claim()).join(' ');
   const { page } = app;
-  await app.reload();
-  await page.waitForSelector('.composer textarea');
-  await page.type('.composer textarea', 'hunter2 and more');
+  await page.setViewport({ width: 390, height: 844 }); // with its side bar in a dialog
   await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
+  const click = (selector: string): Promise<void> => page.$eval(selector, (button) => (button as HTMLElement).click());
+  const typing = async (): Promise<void> => {
+    await page.waitForSelector('.composer textarea');
+    await page.type('.composer textarea', 'hunter2 and more');
+    await click('.search-button button');
+    await page.waitForSelector('.search.shown');
+    await page.type('.search input', 'hunter2');
+    await click('.drawer-button button');
+    await page.waitForSelector('dialog.drawer');
+  };
+  const nothingIsLeft = async (why: string): Promise<void> => {
+    await page.waitForSelector('.composer textarea');
+    const fields = ['.composer textarea', '.search input'];
+    for (const field of fields) t.equal(await page.$eval(field, (one) => (one as HTMLInputElement).value), '', why);
+    t.same([await page.$('dialog'), await page.$('.search.shown')], [null, null], 'neither side bar nor search');
+  };
+  await typing();
   await app.call('lock');
   await page.waitForFunction(() => document.querySelector('.composer') === null);
   await app.call('unlock', { passphrase: 'correct horse' });
-  await page.waitForSelector('.composer textarea');
-  t.equal(await page.$eval('.composer textarea', (field) => field.value), '');
+  await nothingIsLeft('locked');
+
+  await typing();
+  await app.call('forget');
+  await app.shows('phase', ({ phase }) => phase === 'empty');
+  await page.waitForFunction(() => document.querySelector('.composer') === null);
+  await app.call('recover', { name: 'Browser', phrase });
+  await app.ready();
+  await nothingIsLeft('signed out');
   t.same(app.faults, []);
 });
 

@@ -107,7 +107,7 @@ export function findBin(bins: readonly BinView[], typed: string): BinView {
   const folded = fold(wanted);
   const named = bins.filter((bin) => fold(bin.label?.name ?? bin.slug) === folded);
   return only(named, 'bin', typed, ({ id, slug, label }) =>
-    [id, ...(slug === id ? [] : [slug]), sanitizeText(label?.name ?? '')].join('  '),
+    [id, ...(slug === id ? [] : [slug]), label?.name ?? ''].map(sanitizeText).join('  '),
   );
 }
 

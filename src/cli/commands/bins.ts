@@ -90,7 +90,9 @@ async function add(
 }
 
 const showChanged = (terminal: Terminal, what: string, bin: BinView): void =>
-  show(terminal, { bin: binFacts(bin) }, () => [`${what}: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
+  show(terminal, { bin: binFacts(bin) }, () => [
+    `${what}: ${sanitizeText(bin.slug)}  ${sanitizeText(binName([bin], bin.id))}`,
+  ]);
 
 async function rename(
   { terminal, withDevice }: Context,

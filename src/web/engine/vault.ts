@@ -140,8 +140,9 @@ export class Vault {
     return typeof minutes === 'number' ? minutes : null;
   }
 
-  setLockAfter(minutes: number | null): Promise<void> {
-    return this.records.put(LOCK_AFTER, minutes);
+  async setLockAfter(minutes: number | null): Promise<void> {
+    if (this.raw === undefined) throw wrong();
+    await this.records.put(LOCK_AFTER, minutes);
   }
 
   private async lock(): Promise<Lock | undefined> {
