@@ -12,6 +12,7 @@ import { TenantAudit, type Received } from '../src/load/audit.js';
 import { Histogram } from '../src/load/histogram.js';
 import { Ledger, nowUs } from '../src/load/ledger.js';
 import { Meter } from '../src/load/meter.js';
+import { confirmedUrl } from '../src/load/options.js';
 import { loadProgramOf } from '../src/load/program.js';
 import { Receiver } from '../src/load/receiver.js';
 import type { Report } from '../src/load/report.js';
@@ -27,6 +28,7 @@ import { deviceBody, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { load, PROGRAM, SECRET } from './support/load-program.js';
 import { openFor } from './support/loopback-server.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
+import { fakeTerminal } from './support/vault-context.js';
 
 const SMALL = ['--tenants', '2', '--devices', '3', '--hold', '0', '--warm-up', '0.5', '--seconds', '2', '--rate', '40'];
 
@@ -92,7 +94,7 @@ t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes 
     );
 });
 
-t.test('LOAD-01 LOAD-10: a run in two processes, with a storm, reports and leaves nothing behind', async (t) => {
+t.test('LOAD-01 LOAD-10 LOAD-15: a run in two processes, with a storm, reports and leaves nothing behind', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
   const mix = 'insert=50,replace=15,delete=10,list=10,blob-put=10,blob-get=5';
@@ -103,6 +105,8 @@ t.test('LOAD-01 LOAD-10: a run in two processes, with a storm, reports and leave
     // Longer than an answer takes on a busy machine: only an acknowledged item can be replaced.
     '--seconds',
     '4',
+    '--tenants',
+    '3',
     '--mix',
     mix,
     '--storm',
@@ -116,11 +120,16 @@ t.test('LOAD-01 LOAD-10: a run in two processes, with a storm, reports and leave
   t.equal(code, 0, stdout);
   t.same(report.audit.examples, []);
   t.equal(report.audit.faults, 0);
-  t.equal(report.sockets, 6);
+  t.equal(report.sockets, 9);
+  t.same(
+    report.client.map(({ rate }) => Math.round(rate)),
+    [27, 13],
+    'the process that has two of the three tenants has two thirds of the rate',
+  );
   t.ok(report.audit.acknowledged > 40, `${report.audit.acknowledged} acknowledged`);
   t.ok(report.audit.received >= report.audit.acknowledged, 'other devices receive each change');
   t.ok(report.latency.push.count > 0 && report.latency.push.p50 <= report.latency.push.p99);
-  t.equal(report.latency.connect.count, 6);
+  t.equal(report.latency.connect.count, 9);
   for (const kind of ['insert', 'replace', 'list', 'blob-put'] as const) t.ok(report.counts.done[kind] > 0, kind);
   t.equal(report.storms[0]?.cut, report.storms[0]?.back);
   t.equal(report.server?.version, report.load.version);
@@ -197,6 +206,11 @@ t.test('LOAD-04: another machine is loaded only if its host’s name is given a 
   }
   const { error } = await program.call('--json', 'clean', '--url', 'http://127.0.0.1.example.org');
   t.match(error, { code: 'not_confirmed' });
+  const [url, host] = ['https://sync.example.org', 'sync.example.org'];
+  t.equal(await confirmedUrl(fakeTerminal(), url, host), url);
+  t.equal(await confirmedUrl(fakeTerminal({ answers: [host] }), url, undefined), url, 'or typed where it is asked for');
+  for (const answer of ['yes', 'example.org', ''])
+    await t.rejects(confirmedUrl(fakeTerminal({ answers: [answer] }), url, undefined), { code: 'not_confirmed' });
   t.match(await program.call('run', '--url', 'http://user:word@localhost'), { code: 2, stderr: /an origin/ });
   for (const wrong of [
     ['--rate', '-1'],

@@ -259,7 +259,7 @@ t.test('REF-21: every word of a query must occur, case and accents do not matter
   t.end();
 });
 
-t.test('REF-21: the index A-Z has each heading, endpoint, error, variable, command and option, without a script', (t) => {
+t.test('REF-21: the index A-Z has each heading, endpoint, error, variable, command, option, without a script', (t) => {
   const none = () => async () => undefined;
   const html = textOf('index-a-z.html').replaceAll('<wbr>', '');
   const has = (term: string): void => {
