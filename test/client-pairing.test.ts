@@ -329,8 +329,7 @@ t.test('CLIENT-21: pairing needs the password where one is set, and the typed te
   await all.first.device.setPassword('copper kettle', typed);
   await all.first.device.removePassword('copper kettle');
   // `correct` and `horse` alone may occur in the wire code.
-  for (const sent of [tap.sent(), all.first.tap.sent()])
-    t.notMatch(sent, /correct horse|battery|staple|copper kettle/);
+  for (const sent of [tap.sent(), all.first.tap.sent()]) t.notMatch(sent, /correct horse|battery|staple|copper kettle/);
 });
 
 t.test('CLIENT-22: a device is recovered by the phrase, which is neither sent nor kept', async (t) => {

@@ -94,7 +94,7 @@ t.test('HOST-24 HOST-25: only the operator’s token creates, lists and removes 
     );
 });
 
-t.test('LOAD-01 LOAD-10 LOAD-15: a run in two processes, with a storm, reports and leaves nothing behind', async (t) => {
+t.test('LOAD-01 LOAD-10: a run in two processes, with a storm, reports and leaves nothing behind', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
   const mix = 'insert=50,replace=15,delete=10,list=10,blob-put=10,blob-get=5';
@@ -105,8 +105,6 @@ t.test('LOAD-01 LOAD-10 LOAD-15: a run in two processes, with a storm, reports a
     // Longer than an answer takes on a busy machine: only an acknowledged item can be replaced.
     '--seconds',
     '4',
-    '--tenants',
-    '3',
     '--mix',
     mix,
     '--storm',
@@ -120,16 +118,11 @@ t.test('LOAD-01 LOAD-10 LOAD-15: a run in two processes, with a storm, reports a
   t.equal(code, 0, stdout);
   t.same(report.audit.examples, []);
   t.equal(report.audit.faults, 0);
-  t.equal(report.sockets, 9);
-  t.same(
-    report.client.map(({ rate }) => Math.round(rate)),
-    [27, 13],
-    'the process that has two of the three tenants has two thirds of the rate',
-  );
+  t.equal(report.sockets, 6);
   t.ok(report.audit.acknowledged > 40, `${report.audit.acknowledged} acknowledged`);
   t.ok(report.audit.received >= report.audit.acknowledged, 'other devices receive each change');
   t.ok(report.latency.push.count > 0 && report.latency.push.p50 <= report.latency.push.p99);
-  t.equal(report.latency.connect.count, 9);
+  t.equal(report.latency.connect.count, 6);
   for (const kind of ['insert', 'replace', 'list', 'blob-put'] as const) t.ok(report.counts.done[kind] > 0, kind);
   t.equal(report.storms[0]?.cut, report.storms[0]?.back);
   t.equal(report.server?.version, report.load.version);
