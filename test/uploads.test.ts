@@ -251,7 +251,7 @@ t.test('BLOB-60: bytes that the disk did not make durable do not count', async (
   const handle = await open(import.meta.filename);
   await handle.close();
   const files = Object.getPrototypeOf(handle) as FileHandle;
-  const sync = Reflect.get(files, 'sync') as FileHandle['sync'];
+  const sync = Reflect.get(files, 'sync');
   files.sync = async function (this: FileHandle) {
     // Folders are synced as ever.
     if ((await this.stat()).isFile()) throw Object.assign(new Error('the disk fails'), { code: 'EIO' });
