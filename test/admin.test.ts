@@ -1,4 +1,6 @@
 /** `service-admin` on real databases and servers: tenants, epoch, password, jobs, schema. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { openClient } from '../src/server/storage/database.js';
@@ -7,7 +9,7 @@ import { admin, builtAdmin, type Admin } from './support/admin.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
 import { untilIs } from './support/events.js';
 import { hosted, MULTI, signUp, type Hosted } from './support/hosted.js';
-import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runSql } from './support/server.js';
 
@@ -41,8 +43,10 @@ t.test(
     const down = await (await admin(t, { DATABASE_URL: away.href })).json('tenants', 'list');
     t.match(down, { code: EXIT.unavailable, error: { code: 'unavailable', hint: /DATABASE_URL/ } });
     t.notMatch(down.stderr, /do-not-show-this|\n {4}at /, 'neither password nor stack is shown');
-    const nowhere = await (await admin(t, {})).json('tenants', 'list');
-    t.match(nowhere, { code: EXIT.notFound, error: { code: 'no_database' } }, 'no new database is made');
+    const dataDir = join(await temporaryFolder(t), 'data');
+    const nowhere = await (await admin(t, { DATA_DIR: dataDir })).json('tenants', 'list');
+    t.match(nowhere, { code: EXIT.notFound, error: { code: 'no_database' } });
+    t.notOk(existsSync(dataDir), 'no new database is made');
   },
 );
 

@@ -70,7 +70,7 @@ const textOf = (path: string): string => (existsSync(path) ? readFileSync(path, 
  */
 const marked = (desk: Machine): boolean => existsSync(join(desk.folder, 'clipboard.json'));
 
-t.test('CLI-57: only the content is copied, by a pipe, and a secret is printed nowhere', async (t) => {
+t.test('CLI-51 CLI-57: only the content is copied, by a pipe, and a secret is printed nowhere', async (t) => {
   const { desk, options, held, seen, put, password } = await scene(t);
   const text = await put('two\nlines\n');
   await put('https://example.org/a');

@@ -50,7 +50,7 @@ t.test('CLI-61: `watch` names what was deleted', async (t) => {
 t.test('CLI-62: each new item is passed to a command, one after the other; one that fails ends nothing', async (t) => {
   const { desk, first } = await scene(t);
   const [log, busy] = [join(desk.home, 'log'), join(desk.home, 'busy')];
-  const command = `test -e '${busy}' && echo twice >> '${log}'; touch '${busy}'; read -r item; echo "$item" >> '${log}'; echo "$SERVICE_ITEM_TYPE $SERVICE_ITEM_ID $SERVICE_ITEM_BIN" >> '${log}'; rm '${busy}'; test "$SERVICE_ITEM_TYPE" = text`;
+  const command = `test -e '${busy}' && echo twice >> '${log}'; touch '${busy}'; read -r item; echo "$item" >> '${log}'; echo "$SERVICE_ITEM_TYPE $SERVICE_ITEM_ID $SERVICE_ITEM_BIN$SERVICE_CLAIM_TOKEN" >> '${log}'; rm '${busy}'; test "$SERVICE_ITEM_TYPE" = text`;
   await first.device.put(note('before'));
   const run = desk.start(['watch', '--count', '5', '--last', '1', '--exec', command], {
     env: { SERVICE_CLAIM_TOKEN: 'do not pass this on', PATH: process.env['PATH'] ?? '' },

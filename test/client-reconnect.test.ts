@@ -3,9 +3,10 @@ import t from 'tap';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTcpServer } from 'node:net';
-import { WebSocketServer, type WebSocket } from 'ws';
+import { WebSocket, WebSocketServer } from 'ws';
 import { Device } from '../src/sdk/device.js';
 import { Http } from '../src/sdk/http.js';
+import { browserPlatform } from '../src/sdk/browser-platform.js';
 import { nodeSockets } from '../src/sdk/node-platform.js';
 import type { Platform, SocketPort } from '../src/sdk/platform.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -301,6 +302,26 @@ t.test(
     t.same(world.times('/ws-ticket'), [0, 8, 24, 56, 116], 'from the first wait on as for an overloaded server');
   },
 );
+
+t.test('CLIENT-54: a frame of 1 MiB is read, and a longer one ends the connection', async (t) => {
+  const most = 1024 * 1024;
+  const url = await server(t, {
+    socket: (client) => {
+      for (const length of [most, most + 1]) client.send('x'.repeat(length));
+    },
+  });
+  // The interface is that of browsers; Node has none of its own before version 22.
+  globalThis.WebSocket ??= WebSocket as unknown as typeof globalThis.WebSocket;
+  const { sockets: browserSockets } = await browserPlatform();
+  for (const sockets of [nodeSockets, browserSockets]) {
+    const lengths: number[] = [];
+    await new Promise<void>((resolve) => {
+      const message = (text: string): void => void lengths.push(text.length);
+      sockets.open(url.replace('http', 'ws'), { opened: () => undefined, message, closed: () => resolve() });
+    });
+    t.same(lengths, [most]);
+  }
+});
 
 t.test('CLIENT-49: after a connection that proved good the waits are short again', async (t) => {
   /** Whether the third connection delivers everything, how long it lives after that, and the wait after its end, s. */

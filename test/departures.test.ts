@@ -168,7 +168,10 @@ t.test('DRAIN-06: the time in a close frame is a whole number of seconds, from 1
     ...['retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=2'],
     ...['retry-after=600', 'retry-after=600'],
   ]);
-  t.same(['retry-after=1', 'retry-after=600', 'retry-after=601'].map(retryAfterOf), [1, 600, 601]);
+  t.same(
+    ['retry-after=1', 'retry-after=600', 'retry-after=601', 'retry-after=999999999'].map(retryAfterOf),
+    [1, 600, 601, 999_999_999],
+  );
   for (const other of [
     ...['', 'restart', '7', 'retry-after=', 'retry-after=x', 'retry-after=0', 'retry-after=01', 'retry-after=-1'],
     ...['retry-after=1.5', 'retry-after=1e3', 'retry-after=1 ', ' retry-after=1', 'x retry-after=1', 'Retry-After=1'],

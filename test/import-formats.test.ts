@@ -107,6 +107,7 @@ t.test(
       shown.out,
       /8 entries, which become 13 items in 2 bins[\s\S]*password \+ note \+ original[\s\S]*Nothing was written/,
     );
+    t.notMatch(shown.out + shown.notes, /fake|4000000000000002|737/i, 'no secret is shown');
   },
 );
 

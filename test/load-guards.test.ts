@@ -296,6 +296,19 @@ t.test('LOAD-15: a run that was due to do less than planned is not trusted', (t)
   t.end();
 });
 
+t.test('LOAD-15: the rate is divided among processes by the tenants that they have', async (t) => {
+  const plan = { ...PLAN, url: urlOf(await hosted(t)), tenants: 3, rate: 60 };
+  const rates: number[] = [];
+  for (const part of [0, 1]) {
+    const share = { part, parts: 2 };
+    const worker = await LoadWorker.open({ plan, share, access: { adminToken: ADMIN_TOKEN }, onTick: NOTHING });
+    await worker.prepare();
+    rates.push(worker['rate']);
+    t.same(await worker.remove(), []);
+  }
+  t.same(rates, [20, 40]);
+});
+
 t.test('LOAD-16: requests are repeated a bounded number of times', async (t) => {
   let removals = 0;
   const { target } = await answering(t, (request, reply) => {

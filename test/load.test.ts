@@ -12,6 +12,7 @@ import { TenantAudit, type Received } from '../src/load/audit.js';
 import { Histogram } from '../src/load/histogram.js';
 import { Ledger, nowUs } from '../src/load/ledger.js';
 import { Meter } from '../src/load/meter.js';
+import { confirmedUrl } from '../src/load/options.js';
 import { loadProgramOf } from '../src/load/program.js';
 import { Receiver } from '../src/load/receiver.js';
 import type { Report } from '../src/load/report.js';
@@ -27,6 +28,7 @@ import { deviceBody, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { load, PROGRAM, SECRET } from './support/load-program.js';
 import { openFor } from './support/loopback-server.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
+import { fakeTerminal } from './support/vault-context.js';
 
 const SMALL = ['--tenants', '2', '--devices', '3', '--hold', '0', '--warm-up', '0.5', '--seconds', '2', '--rate', '40'];
 
@@ -197,6 +199,11 @@ t.test('LOAD-04: another machine is loaded only if its host’s name is given a 
   }
   const { error } = await program.call('--json', 'clean', '--url', 'http://127.0.0.1.example.org');
   t.match(error, { code: 'not_confirmed' });
+  const [url, host] = ['https://sync.example.org', 'sync.example.org'];
+  t.equal(await confirmedUrl(fakeTerminal(), url, host), url);
+  t.equal(await confirmedUrl(fakeTerminal({ answers: [host] }), url, undefined), url, 'or typed where it is asked for');
+  for (const answer of ['yes', 'example.org', ''])
+    await t.rejects(confirmedUrl(fakeTerminal({ answers: [answer] }), url, undefined), { code: 'not_confirmed' });
   t.match(await program.call('run', '--url', 'http://user:word@localhost'), { code: 2, stderr: /an origin/ });
   for (const wrong of [
     ['--rate', '-1'],

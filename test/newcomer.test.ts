@@ -78,11 +78,16 @@ t.test('CLI-34 DOCTOR-19: a full disk is reported as such, with what to do, also
     message: /no room left.*works again when there is room/,
   });
   t.notMatch(failureFrom(full, () => undefined).hint, /service-device/, 'the other programs do not have this command');
-  const context = { withDevice: () => Promise.reject(full) };
-  const [finding, ...more] = await checkVault(context as unknown as DoctorContext, undefined);
-  t.match(finding, { check: 'store', status: 'problem', what: /the disk is full/, do: /Make room/ });
-  t.notMatch(finding?.do, /rebuilt/);
-  t.same(more, []);
+  for (const [error, what, advice] of [
+    [full, /the disk is full/, /Make room/],
+    [storeError('full'), /no room left/, /Fix that/],
+  ] as const) {
+    const context = { withDevice: () => Promise.reject(error) };
+    const [finding, ...more] = await checkVault(context as unknown as DoctorContext, undefined);
+    t.match(finding, { check: 'store', status: 'problem', what, do: advice });
+    t.notMatch(`${finding?.what ?? ''} ${finding?.do ?? ''}`, /damaged|rebuilt/);
+    t.same(more, []);
+  }
 });
 
 t.test('CLI-36: a file that is too large and a full account are reported with what to do', (t) => {

@@ -162,7 +162,7 @@ async function story(t: Test, folder: string, step: Step): Promise<void> {
     t.match(await readFile(join(folder, 'server/data.log'), 'utf8'), `service-device claim http://localhost:`);
   });
 
-  await t.test('PKG-05 PKG-06 SDK-30: the client: its README, its types, and its bundle for browsers', async (t) => {
+  await t.test('PKG-05 PKG-06 SDK-30 STORE-19: the client: README, types, and bundle for browsers', async (t) => {
     await at.types(
       `mkdir client && cd client && ${FRESH} && npm pkg set type=module && npm install ${QUIET} ../service-client-*.tgz`,
     );

@@ -30,12 +30,16 @@ import { WIRE_CODES } from '../src/docs/errors-page.js';
 import { CONFIG_VARIABLES } from '../src/server/config/config.js';
 import { readSources } from '../src/docs/site.js';
 import { ERROR_NOTES, OPERATOR_NOTES } from '../src/docs/error-notes.js';
+import { programOf } from '../src/cli/program.js';
+import { loadProgramOf } from '../src/load/program.js';
+import { adminProgramOf } from '../src/server/admin/program.js';
 import { ALL_ROWS } from '../src/server/app/route-table.js';
 import { openApi } from '../src/docs/openapi.js';
 import { runServer } from './support/server.js';
 import { BODY_A, FIRST, ITEM_SECTION } from './vectors/example.js';
 import { transcripts, withSection } from './vectors/transcripts.js';
 import { newCode, npkBody, sealedFor, wrapBody, writeBody } from './support/devices.js';
+import { flagsOf, leaves } from './support/commands.js';
 import { Documented } from './support/documented.js';
 import { Scene } from './support/scene.js';
 import { SHAPES, type Json, type Shape, type Socket } from './support/wire.js';
@@ -255,7 +259,8 @@ t.test('REF-21: every word of a query must occur, case and accents do not matter
   t.end();
 });
 
-t.test('REF-21: the index A-Z has every heading, endpoint, error, variable and command, without a script', (t) => {
+t.test('REF-21: the index A-Z has each heading, endpoint, error, variable, command, option, without a script', (t) => {
+  const none = () => async () => undefined;
   const html = textOf('index-a-z.html').replaceAll('<wbr>', '');
   const has = (term: string): void => {
     t.ok(
@@ -268,8 +273,14 @@ t.test('REF-21: the index A-Z has every heading, endpoint, error, variable and c
   for (const [, , sections] of index) for (const [, heading] of sections) if (heading !== '') has(heading);
   for (const code of WIRE_CODES) has(code);
   for (const { name } of CONFIG_VARIABLES) has(name);
+  for (const key of Object.keys(EXAMPLES)) has(key.replaceAll(/:([a-z]+)/g, '{$1}'));
   for (const command of ['backup <file>', 'verify [file]', 'check-storage', 'claim [url]']) has(command);
-  for (const option of ['-h', '--json']) has(option);
+  for (const program of [adminProgramOf(none), programOf(none), loadProgramOf(none)]) {
+    const commands = leaves(program);
+    for (const { path } of commands) t.match(html, new RegExp(`>${path}(?:</a>| [[&])`), path);
+    for (const command of [program, ...commands.map((leaf) => leaf.command)])
+      for (const flag of flagsOf(command)) t.match(html, new RegExp(`>${flag}(?:</a>| )`), `${command.name()} ${flag}`);
+  }
   t.match(textOf('http.html'), '<a class="az-link" href="index-a-z.html">');
   t.end();
 });

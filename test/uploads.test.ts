@@ -1,6 +1,6 @@
 /** Uploads that continue where they stopped, through the local store. */
 import { createHash, randomBytes } from 'node:crypto';
-import { readdir, stat, truncate } from 'node:fs/promises';
+import { open, readdir, stat, truncate, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { blobItem, downloadUrl, openRequest, send, uploaded } from './support/blobs.js';
@@ -241,6 +241,29 @@ t.test('BLOB-60 BLOB-09: bytes that the disk no longer has do not count', async 
   t.equal(two && (await put(two, whole)).outcome, '409 upload_offset', 'no hole is left before it');
   const now = await standing(wire, first, at.blobRef);
   t.equal(now.offset, MIB);
+  await sendRest(wire, first, now, whole);
+  t.equal(await fetched(at.blobRef), sha(whole));
+});
+
+t.test('BLOB-60: bytes that the disk did not make durable do not count', async (t) => {
+  const whole = randomBytes(6 * MIB);
+  const at = await begun(wire, first, whole.length);
+  const handle = await open(import.meta.filename);
+  await handle.close();
+  const files = Object.getPrototypeOf(handle) as FileHandle;
+  const sync = Reflect.get(files, 'sync');
+  files.sync = async function (this: FileHandle) {
+    // Folders are synced as ever.
+    if ((await this.stat()).isFile()) throw Object.assign(new Error('the disk fails'), { code: 'EIO' });
+    return sync.call(this);
+  };
+  try {
+    t.equal((await put(firstPart(at), whole)).outcome, '503 storage_unavailable');
+  } finally {
+    files.sync = sync;
+  }
+  const now = await standing(wire, first, at.blobRef);
+  t.equal(now.offset, 0);
   await sendRest(wire, first, now, whole);
   t.equal(await fetched(at.blobRef), sha(whole));
 });

@@ -215,7 +215,12 @@ const CONTACTS: readonly Case[] = [
     { name: 'Anna Example', role: 'Tester', email: 'anna@example.com', phone: '+4930123' },
   ],
   ['4111 1111 1111 1111', 'text'],
+  ['01.02.03.04.05', 'contact', { phone: '01.02.03.04.05' }],
   ['2026-11-23', 'text'],
+  ['(2026-11-23)', 'text'],
+  ['01.02.2026', 'text'],
+  ['03/04/2026', 'text'],
+  ['01-02-2026', 'text'],
   ['1234567', 'text'],
 ];
 

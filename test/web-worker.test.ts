@@ -135,7 +135,7 @@ t.test('WEB-43: a name is sent in both forms, without characters that disguise i
   );
   t.equal(disposition('inline', '../a\\b/c'), `inline; filename=".._a_b_c"; filename*=UTF-8''.._a_b_c`);
   t.equal(
-    disposition('inline', 'photo\u202egnp.exe'),
+    disposition('inline', 'photo\u202e\u061c\u200bgnp.exe'),
     `inline; filename="photognp.exe"; filename*=UTF-8''photognp.exe`,
   );
   for (const none of ['', '  ', '\n', '\ud800']) t.match(disposition('inline', none), /filename="file"/);
@@ -150,9 +150,15 @@ t.test('WEB-44: only types that run nothing are shown in the page', (t) => {
     'image/avif',
     'audio/ogg; codecs=opus',
     'video/x-matroska',
+    'application/pdf',
     'text/plain',
-  ])
+  ]) {
     t.ok(shownAs(mime), mime);
+    t.match(contentHeaders({ mime, name: 'a', download: false }), {
+      'content-disposition': /^inline/,
+      'content-security-policy': mime === 'application/pdf' ? /^default-src 'none'; frame-anc/ : /sandbox/,
+    });
+  }
   const never = [
     'text/html',
     'image/svg+xml',

@@ -7,7 +7,7 @@ interface Section {
   readonly anchor: string;
   readonly heading: string;
   readonly text: string;
-  /** Names in the first column of its tables: variables, options, commands, codes. */
+  /** Names in the first column of its tables (variables, commands, codes), and options, wherever they stand. */
   readonly names: readonly string[];
 }
 
@@ -29,13 +29,16 @@ const textOf = (html: string): string =>
     .replace(/\s+/g, ' ')
     .trim();
 
+const codesIn = (html: string): string[] =>
+  [...html.matchAll(/<code[^>]*>([\s\S]*?)<\/code>/g)].map(([, code = '']) => textOf(code));
+
+/** An option, alone or with one argument. Commands' tables have it in the description. */
+const OPTION = /^(?:-[A-Za-z]|--[a-z][a-z-]*)(?: (?:<\S+>|\[\S+\]|[A-Z]+))?$/;
+
 function namesIn(html: string): string[] {
   const cells = [...html.matchAll(/<tr><t[dh][^>]*>([\s\S]*?)<\/t[dh]>/g)].map(([, cell = '']) => cell);
-  return cells.flatMap((cell) =>
-    cell.startsWith('<code') || cell.startsWith('<a ')
-      ? [...cell.matchAll(/<code[^>]*>([\s\S]*?)<\/code>/g)].map(([, code = '']) => textOf(code))
-      : [],
-  );
+  const named = cells.filter((cell) => cell.startsWith('<code') || cell.startsWith('<a ')).flatMap(codesIn);
+  return [...named, ...codesIn(html).filter((code) => OPTION.test(code))];
 }
 
 /** The parts of a page's HTML. */
@@ -75,7 +78,8 @@ function entriesOf(pages: readonly IndexedPage[]): Entry[] {
   for (const page of pages) {
     for (const { anchor, heading, names } of page.sections) {
       for (const term of [heading, ...names]) {
-        const key = `${term}\0${page.name}`;
+        // An option is listed once for a page, with or without its argument.
+        const key = `${term.startsWith('-') ? term.split(' ', 1)[0] : term}\0${page.name}`;
         if (term !== '' && !found.has(key)) found.set(key, { term, page, anchor });
       }
     }

@@ -54,10 +54,18 @@ const browserSockets: SocketPort = {
       clearTimeout(timer);
       if (!reported) events.opened();
     };
+    /** Reports the end after a while too: a server may leave the closing handshake unanswered. */
+    const close = (code: number, reason: string): void => {
+      if (reported) return;
+      // Browsers accept codes 1000 and 3000 to 4999 only, and throw for any other.
+      const allowed = code === 1000 || (code >= 3000 && code <= 4999);
+      socket.close(allowed ? code : 1000, reason);
+      giveUp(CLOSE_WITHIN_MS, 'the closing handshake was not answered');
+    };
     socket.onmessage = ({ data }: MessageEvent<unknown>) => {
       if (reported || typeof data !== 'string') return;
       if (data.length <= SERVER_FRAME_MAX) events.message(data);
-      else socket.close();
+      else close(1000, 'a frame of more than 1 MiB');
     };
     // `close` follows every `error`, and browsers do not say what the error was.
     socket.onclose = ({ code, reason }) => closed(code, reason);
@@ -65,13 +73,7 @@ const browserSockets: SocketPort = {
       send: (text) => {
         if (socket.readyState === WebSocket.OPEN) socket.send(text);
       },
-      close: (code, reason) => {
-        if (reported) return;
-        // Browsers accept codes 1000 and 3000 to 4999 only, and throw for any other.
-        const allowed = code === 1000 || (code >= 3000 && code <= 4999);
-        socket.close(allowed ? code : 1000, reason);
-        giveUp(CLOSE_WITHIN_MS, 'the closing handshake was not answered');
-      },
+      close,
     };
   },
 };

@@ -146,11 +146,13 @@ function placeOfLink(address: URL): Detection | undefined {
 // Contacts.
 
 const MAIL = /^[^\s@<>"(),:;]{1,64}@[a-z\d-]+(\.[a-z\d-]+)*\.[a-z]{2,24}$/i;
-/** Begins like a phone number, so that ids, dates and card numbers do not match. */
+/** Begins like a phone number, so that ids and card numbers do not match. */
 const PHONE = /^(\+|0|\()[\d\s()./-]{5,24}$/;
+/** Begins with a day, a month and a year of now, in either order. */
+const DATE = /^\(?(?:\d{1,2}([./-]) ?\d{1,2}\1 ?(?:19|20)\d\d|(?:19|20)\d\d([./-])\d{1,2}\2\d{1,2})(?!\d)/;
 const isPhone = (text: string): boolean => {
   const digits = text.replace(/\D/g, '').length;
-  return PHONE.test(text) && digits >= 7 && digits <= 15;
+  return PHONE.test(text) && digits >= 7 && digits <= 15 && !DATE.test(text);
 };
 const isName = (line: string): boolean => /^\p{L}[\p{L}\p{M}'’. -]{1,59}$/u.test(line) && line.split(/\s+/).length <= 5;
 

@@ -2,7 +2,7 @@
  * `/web/content/<id>`: the plaintext of a file as a stream, for `<img>`, `<video>`, a frame or a download. It comes
  * from the engine chunk by chunk, on demand; nothing of it is stored.
  */
-import { isUlid } from '../../protocol/ids.js';
+import { isUlid, UNSAFE } from '../../protocol/ids.js';
 import { LinkError, type Link } from '../link/client.js';
 import type { ItemDetail, Phase } from '../link/messages.js';
 
@@ -195,8 +195,8 @@ export function shownAs(mime: string): string | null {
 }
 
 const NAME_MAX = 200;
-/** Control characters, direction marks (a name must not look like another one), lone surrogates. */
-const UNSEEN = /[\p{Cc}\p{Cs}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+/** A name must not look like another one. */
+const UNSEEN = new RegExp(UNSAFE, 'gu');
 
 /** `Content-Disposition` with the name in both forms (RFC 6266). */
 export function disposition(how: 'inline' | 'attachment', name: string): string {
