@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { HttpResponse } from 'uWebSockets.js';
 import t, { type Test } from 'tap';
+import type { ServiceError } from '../src/protocol/errors.js';
 import type { ObjectName } from '../src/server/blobs/ports.js';
 import type { BlobStore } from '../src/server/blobs/store.js';
 import { DownloadStream } from '../src/server/http/streams.js';
@@ -156,6 +157,36 @@ t.test(
     download.sent.destroy();
   },
 );
+
+t.test('FAIR-49: the last quarter of the transfers is for tenants that have none', async (t) => {
+  const clock = new TestClock();
+  const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
+  const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
+  const files = {} as unknown as BlobFiles;
+  const transfers = new Transfers({ files, rows, clock, secret: SECRET, bounds: { all: 8, perTenant: 4 } });
+  const upload = (tenantId: string): Promise<string> =>
+    Promise.race([
+      transfers.upload({ tenantId, ref: `${newId()}.bin`, size: 1 }, body).then(
+        () => 'done',
+        (error: unknown) => (error as ServiceError).error,
+      ),
+      nextTurn().then(() => 'under way'),
+    ]);
+  const outcomes: string[] = [];
+  for (const tenantId of 'a a a a b b b c d d a e'.split(' ')) outcomes.push(await upload(tenantId));
+  const [places, full] = ['under way', 'unavailable'];
+  t.same(
+    outcomes.slice(0, 6),
+    Array.from({ length: 6 }, () => places),
+    'four of one tenant and two of another',
+  );
+  t.same(
+    outcomes.slice(6),
+    [full, places, places, full, 'rate_limited', full],
+    'then one each of others, as many as fit',
+  );
+  t.equal(transfers.tooSlow('b', 1024), true, 'a slow transfer gives way to those that were refused');
+});
 
 t.test('BLOB-18 BLOB-48: each refusal lets one slow transfer be cut, and an old refusal counts no more', async (t) => {
   const clock = new TestClock();

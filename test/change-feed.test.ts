@@ -386,6 +386,25 @@ t.test('INST-46: what could not be announced is reported with the next heartbeat
   t.equal(b.gaps.all.length, before + 1, 'the heartbeat after that has nothing to report');
 });
 
+t.test(
+  'INST-46: notifications whose connection ended are sent again, and no heads are compared for them',
+  async (t) => {
+    const { a, b } = await pair(t);
+    await beatBack(a);
+    await beatBack(b);
+    const before = b.gaps.all.length;
+    a.refuse(Object.assign(new Error('ended by the administrator'), { code: '57P01' }), 2);
+    tell(a, ['tenant', 1, 1]);
+    await b.hints.until(1);
+    t.strictSame(b.hints.all, [['tenant', 1, 1]]);
+    await beatBack(a);
+    tell(a, ['sync', 2, 1]);
+    await b.hints.until(2);
+    t.equal(b.gaps.all.length, before, 'its heartbeat had nothing to report');
+    t.same(a.faults.all, []);
+  },
+);
+
 t.test('INST-46: announcements before an instance was known, or beyond the bound, are reported too', async (t) => {
   const { a, instance } = await pair(t);
   const c = instance('c');

@@ -230,6 +230,18 @@ t.test('CLI-50: ids that others chose lengthen only their own short ids', async 
   for (const { id } of items) t.equal(findItem(items, short.of(id)).id, id);
 });
 
+t.test('CLI-50: a hundred thousand ids that others chose with one ending take no time', (t) => {
+  const own = '01JAAAAAAAAAAAAAAAAAAWXYZ7';
+  const ids = Array.from({ length: 100_000 }, (_, n) => `${String(n).padStart(16, '0')}AAAAAWXYZ7`);
+  const short = new ShortIds(ids);
+  short.add(own);
+  for (const id of [own, ...ids]) if (!id.endsWith(short.of(id))) throw new Error(id);
+  t.equal(short.of(own), 'AAAAAAWXYZ7', 'its form is as long as theirs need it to be');
+  t.equal(short.of(ids[7] ?? ''), ids[7]?.slice(-15));
+  t.equal(short.of('01JBBBBBBBBBBBBBBBBBBWXYZ7'), 'BWXYZ7', 'one that was not added');
+  t.end();
+});
+
 t.test('CLI-49: a number means the item that the last list showed under it, or nothing', async (t) => {
   const [one = '', two = '', three = ''] = ['A', 'B', 'C'].map((end) => `01JAAAAAAAAAAAAAAAAAAAAAA${end}`);
   const items = [three, one].map((id) => ({ id, type: 'text', payload: {} })) as never as readonly ItemView[];
@@ -308,6 +320,9 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
     [new CryptoRefusal('bad_words', 'x'), EXIT.usage, 'bad_words'],
     [new CryptoRefusal('bad_challenge', 'x'), EXIT.untrusted, 'bad_challenge'],
     [Object.assign(new Error('x'), { code: 'ENOSPC', path: '/a' }), EXIT.failure, 'enospc'],
+    // As Node gives it.
+    [Object.assign(new Error('x'), { code: 'Unknown system error -122', path: '/a' }), EXIT.failure, 'edquot'],
+    [Object.assign(new Error('x'), { code: 'EFBIG', path: '/a' }), EXIT.failure, 'efbig'],
     [new TypeError('boom'), EXIT.failure, 'failure'],
   ];
   for (const [error, exitCode, code] of cases) {

@@ -25,6 +25,8 @@ t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read differently is r
     ['two lengths', head('/api/items', 'Content-Length: 3\r\nContent-Length: 3\r\n') + 'abc'],
     ['an empty length', head('/api/items', 'Content-Length: \r\n')],
     ['a signed length', head('/api/items', 'Content-Length: +3\r\n') + 'abc'],
+    ['a length of zeros', head('/api/items', 'Content-Length: 00\r\n')],
+    ['a length with leading zeros', head('/api/items', 'Content-Length: 03\r\n') + 'abc'],
     ['a list of lengths', head('/api/items', 'Content-Length: 3, 3\r\n') + 'abc'],
     ['another encoding', head('/api/items', 'Transfer-Encoding: xchunked\r\n') + '0\r\n\r\n'],
     [

@@ -296,6 +296,8 @@ t.test(
     const at = await place(t);
     const { device } = at.client;
     await device.bins.create('garden', { name: '../Garden: plans' });
+    await device.bins.create('sums', { name: '=HYPERLINK("http:evil")' });
+    await device.put({ type: 'password', payload: { service: 'x', user: '', secret: '=1' }, binId: 'sums' });
     for (const { type, payload } of VARIED)
       await device.put({ binId: 'inbox', type: type as 'text', payload, asIs: true });
     await device.put({ ...note('same title'), binId: 'garden' });
@@ -304,7 +306,13 @@ t.test(
     await device.put({ type: 'file', payload: evil, content: bytesSource(Buffer.from('abc')), binId: 'garden' });
     const folder = join(at.folder, 'vault');
     t.equal(await exportVault(at.context(fakeTerminal()), { file: folder, to: 'folder' }), EXIT.ok);
-    t.same((await readdir(folder)).sort(), ['Garden_ plans', 'inbox', 'manifest.json', 'passwords.csv']);
+    const sums = '_HYPERLINK(_http_evil_)';
+    t.same((await readdir(folder)).sort(), ['Garden_ plans', sums, 'inbox', 'manifest.json', 'passwords.csv']);
+    t.match(
+      await readFile(join(folder, 'passwords.csv'), 'utf8'),
+      `\r\n${sums},,login,x,,,,,,=1,\r\n`,
+      'a folder is no formula, and a secret is what it was',
+    );
     t.same((await readdir(join(folder, 'Garden_ plans'))).sort(), ['Same title (2).md', '_con.txt', 'same title.md']);
     t.equal(await readFile(join(folder, 'Garden_ plans', '_con.txt'), 'utf8'), 'abc');
     t.match((await readdir(join(folder, 'inbox'))).sort(), [
@@ -318,7 +326,7 @@ t.test(
     t.equal((await stat(folder)).mode & 0o777, 0o700);
     t.equal((await stat(join(folder, 'passwords.csv'))).mode & 0o777, 0o600);
     const manifest = JSON.parse(await readFile(join(folder, 'manifest.json'), 'utf8')) as { items: { file: string }[] };
-    t.equal(manifest.items.length, VARIED.length + 3);
+    t.equal(manifest.items.length, VARIED.length + 4);
     for (const { file } of manifest.items) t.ok((await stat(join(folder, file))).isFile(), file);
 
     const again = await refusal(exportVault(at.context(fakeTerminal()), { file: folder, to: 'folder' }));
@@ -327,7 +335,7 @@ t.test(
       message: /export --to folder/,
     });
     const to = await place(t);
-    t.match(await taken(to, join(folder, 'passwords.csv')), { written: 4, account: { from: 'Bitwarden CSV' } });
+    t.match(await taken(to, join(folder, 'passwords.csv')), { written: 5, account: { from: 'Bitwarden CSV' } });
     t.match(await taken(to, join(folder, 'inbox', 'Ada.vcf')), { written: 1 });
 
     const stop = new AbortController();

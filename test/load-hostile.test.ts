@@ -6,6 +6,7 @@ import { checkDeleteTag } from '../src/crypto/item-tag.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { decodeBase64 } from '../src/protocol/base64.js';
 import { writeBody } from '../src/sdk/wire.js';
+import { sumOf } from '../src/load/audit.js';
 import { Channel } from '../src/load/channel.js';
 import { Cleaner } from '../src/load/cleaning.js';
 import { Coordinator } from '../src/load/coordinator.js';
@@ -198,6 +199,27 @@ t.test('LOAD-23: what an agent reports is kept within bounds', async (t) => {
   const counts = { second: 0, sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors };
   coordinator.onNews({ news: 'tick', part: 0, tick: { ...counts, timed: { connect: [], push: [] } } });
   t.strictSame(coordinator.timeline.seconds[0]?.errors, { ['e'.repeat(100)]: 1 });
+  const junk = 'x'.repeat(1_000_000);
+  const buckets = Array.from({ length: 100_000 }, (_, n) => n);
+  const { totals } = new Meter();
+  const storm = { at: 1, cut: 1, back: 1, seconds: 1, junk };
+  const result = {
+    ...{ part: 0, tenants: 1, sockets: 1, junk },
+    totals: { ...totals, junk, errors, timed: { ...totals.timed, push: buckets } },
+    storms: Array.from({ length: 10 }, () => storm),
+    client: { rate: 1, cpu: 1, loopDelayP99Ms: 1, starved: 0, junk },
+    audit: { ...sumOf([]), faults: 1_000, examples: Array.from({ length: 1_000 }, () => junk), junk },
+  };
+  coordinator.onNews({ news: 'result', result });
+  const [kept] = [...coordinator['results'].values()];
+  t.match(kept, {
+    part: 0,
+    tenants: 1,
+    audit: { faults: 1_000 },
+    client: { rate: 1 },
+    totals: { errors: { ['e'.repeat(100)]: 1 } },
+  });
+  t.ok(JSON.stringify(kept).length < 100_000, `${JSON.stringify(kept).length} characters of a result`);
   const notes: string[] = [];
   const onNote = (text: string): void => void notes.push(text);
   const listener = new AgentListener({ secret: SECRET, wanted: 1, onNews: NOTHING, onNote });
@@ -211,4 +233,22 @@ t.test('LOAD-23: what an agent reports is kept within bounds', async (t) => {
   });
   await ended;
   await until('the note', () => notes.some((text) => text.includes('a line that is too long')));
+});
+
+t.test('LOAD-23: a line that is too long is refused also where its end is there already', async (t) => {
+  const server = createServer();
+  const accepted = new Promise<Socket>((resolve) => server.once('connection', resolve));
+  const other = connect({ host: '127.0.0.1', port: await openFor(t, server) });
+  t.teardown(() => other.destroy());
+  const one = await accepted;
+  const got: unknown[] = [];
+  const ended = new Promise<string>((resolve) => {
+    const onMessage = (message: unknown): undefined => void got.push(message);
+    const channel = new Channel(one, { role: 'c', secret: SECRET, onMessage, onEnd: resolve });
+    t.teardown(() => channel.end());
+  });
+  // The whole line in one piece, before its sender has shown the secret.
+  other.write(`${'0'.repeat(32)}\n${'x'.repeat(5_000)}\n`);
+  t.equal(await ended, 'a line that is too long');
+  t.same(got, []);
 });

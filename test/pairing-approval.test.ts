@@ -69,6 +69,38 @@ t.test('PAIR-18 PAIR-19: a reject ends the session', async (t) => {
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 1);
 });
 
+t.test('PAIR-26: a device that rejects again and again leaves no rejected sessions behind', async (t) => {
+  let world = await open(t);
+  const { a, tenantId, existing } = world;
+  for (let times = 0; times < 3; times++) {
+    await request(world, newDevice());
+    await a.pairing.wrap(tenantId, existing.id, { code: world.code, reject: true });
+    const { code } = world;
+    world = await openIn(world, existing);
+    t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid', 'its code stays invalid');
+  }
+  t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM pair_sessions'), 1, 'the open one is left');
+});
+
+t.test('DEV-21: devices do not join and leave without end', async (t) => {
+  const { a, tenantId } = await open(t);
+  const now = 1_700_000_000_000;
+  await a.pool.query(
+    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, revoked_at)
+     SELECT $1, 'old' || n, 'old', 'phone', '', $2, $2 FROM generate_series(1, 200) n`,
+    [tenantId, now],
+  );
+  const joining = (id: string, max: number, at: number): Promise<unknown> =>
+    valueOf(
+      a.pool,
+      `SELECT verdict AS value FROM add_device('${tenantId}', '${id}', 'n', 'phone', '', NULL, ${max}, ${at})`,
+    );
+  t.equal(await joining('A', 20, now + 1), 'device_limit');
+  t.equal(await joining('B', 21, now + 1), 'ok', 'ten times as many as may stand');
+  t.equal(await joining('C', 5, now + 1), 'device_limit', 'a hundred are always admitted, but here are more');
+  t.equal(await joining('D', 20, now + 86_400_001), 'ok', 'the next day');
+});
+
 t.test('the same wrap again succeeds, another one is a conflict', async (t) => {
   const world = await open(t);
   const { a, b, tenantId, existing, code } = world;

@@ -13,10 +13,10 @@ import {
   versionsOf,
 } from './support/stream.js';
 import { world } from './support/two-devices.js';
-import { SHAPES, Wire, type Json, type Socket, UpgradeRefused } from './support/wire.js';
+import { named, SHAPES, Wire, type Json, type Socket, UpgradeRefused } from './support/wire.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-import { frontOf, tokenOf } from './support/front.js';
+import { DEVICE, frontOf, OTHER_DEVICE, StubActor, TENANT, tokenOf } from './support/front.js';
 import { databaseDown } from './support/server.js';
 
 t.setTimeout(300_000);
@@ -438,6 +438,53 @@ t.test(
     wire.close();
   },
 );
+
+t.test('FAIR-48: where a process has its maximum of sockets, a tenant with many gives way to others', async (t) => {
+  const other = new StubActor('01JTENANT00000000000000001');
+  other.admit(DEVICE);
+  const actors = new Map<string, StubActor>([[other.tenantId, other]]);
+  const front = await frontOf(t, {
+    socketsMax: 20,
+    services: {
+      resolveTenant: (host) => (host === 'other' ? other.tenantId : TENANT),
+      tenants: {
+        actors,
+        get: (tenantId) => Promise.resolve(actors.get(tenantId)),
+        hurry: () => undefined,
+        changed: () => Promise.resolve(),
+      },
+    },
+  });
+  actors.set(TENANT, front.actor);
+  front.actor.admit(OTHER_DEVICE);
+  const many = new Wire(front.port);
+  const few = new Wire(front.port, named('other'));
+  t.teardown(() => [many, few].forEach((wire) => wire.close()));
+  const opened = async (deviceId: string): Promise<Socket> => many.connect({ token: tokenOf({ deviceId }) });
+  for (let n = 0; n < 16; n++) await opened(DEVICE);
+  const last: Socket[] = [];
+  for (let n = 0; n < 4; n++) last.push(await opened(OTHER_DEVICE));
+  t.match(await last[3]?.closed, { code: 1013, reason: /^retry-after=/ }, 'a sixteenth is kept for other tenants');
+  t.equal(front.actor.sessions.length, 19);
+  const token = tokenOf({ tenantId: other.tenantId });
+  for (const sockets of [1, 2]) {
+    await few.connect({ token });
+    await until('it is open', () => other.sessions.length === sockets);
+  }
+  t.equal(front.actor.sessions.length, 18, 'one of the other tenant was closed for it');
+  t.match(await (await few.connect({ token })).closed, { code: 1013 }, 'but not at any rate');
+  front.clock.advance(5_000);
+  await few.connect({ token });
+  await until('it is open', () => other.sessions.length === 3);
+  t.equal(front.actor.sessions.length, 17);
+  front.clock.advance(5_000);
+  await few.connect({ token });
+  await until('it is open', () => other.sessions.length === 4);
+  t.equal(front.actor.sessions.length, 16);
+  front.clock.advance(5_000);
+  t.match(await (await few.connect({ token })).closed, { code: 1013 });
+  t.equal(front.actor.sessions.length, 16, 'sixteen are kept, whatever others want');
+});
 
 t.test('WS-30: sockets that wait for admission count too, because their connections hold descriptors', async (t) => {
   const loads: (() => void)[] = [];

@@ -32,6 +32,46 @@ t.test('FAIR-43: calls that wait for the lock of their tenant leave connections 
   for (const refusal of refused) t.match(refusal, { reason: { error: 'unavailable' } }, 'only for a late turn');
 });
 
+t.test('FAIR-43: several tenants whose calls wait for locks leave a connection to others', async (t) => {
+  const { pool, url, newTenant } = await postgresLogs(t);
+  takeTurns(pool);
+  const busy = await Promise.all(Array.from({ length: 3 }, async () => newTenant()));
+  const other = await newTenant();
+  const store = new AccountStore(pool);
+  const holder = await openClient({ url, name: 'holder', onLost: () => undefined });
+  t.teardown(async () => holder.end());
+  await holder.query('BEGIN');
+  await holder.query('SELECT 1 FROM tenants WHERE id = ANY ($1) FOR UPDATE', [busy]);
+  const waiting = Promise.allSettled(
+    Array.from({ length: 60 }, async (_, n) => store.restart(busy[n % busy.length] ?? '')),
+  );
+  t.equal(await store.restart(other), true);
+  await holder.query('COMMIT');
+  const refused = (await waiting).filter(({ status }) => status === 'rejected');
+  for (const refusal of refused) t.match(refusal, { reason: { error: 'unavailable' } }, 'only for a late turn');
+});
+
+t.test('FAIR-50: calls that need no token do not keep those of the tenant’s devices waiting', async (t) => {
+  const { pool, url, newTenant } = await postgresLogs(t);
+  takeTurns(pool);
+  const tenantId = await newTenant();
+  const holder = await openClient({ url, name: 'holder', onLost: () => undefined });
+  t.teardown(async () => holder.end());
+  await holder.query('BEGIN');
+  await holder.query('SELECT 1 FROM tenants WHERE id = $1 FOR UPDATE', [tenantId]);
+  const answered: string[] = [];
+  const call = async (line: string): Promise<void> => {
+    await new AccountStore(pool, line).restart(tenantId);
+    answered.push(line);
+  };
+  const waiting = Array.from({ length: 100 }, async () => call('strangers'));
+  waiting.push(call('devices'));
+  await holder.query('COMMIT');
+  await Promise.all(waiting);
+  const before = answered.indexOf('devices');
+  t.ok(before <= 2 * STATEMENTS_OF_TENANT_MAX, `${before} of a hundred that came earlier were answered before`);
+});
+
 t.test('FAIR-43: a hosted server answers one tenant while calls of another wait for a lock', async (t) => {
   const server = await hosted(t);
   const busy = await neighbour(t, server.port, 'busy');

@@ -7,6 +7,7 @@ import { PostgresTenantLoader } from '../src/server/storage/tenant-loader.js';
 import { nextTurn } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { binsOf, devicesOf } from '../src/server/tenant/state.js';
+import { valueOf } from '../src/server/storage/database.js';
 import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from './support/accounts.js';
 import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -142,6 +143,60 @@ t.test('reads in quick succession share statements, and a single one does not wa
   clock.advance(25);
   await next;
   t.equal(statements, 44, 'a clock that was set back makes no read wait longer');
+});
+
+t.test('FAIR-45: counting the items of one tenant delays no change of another', async (t) => {
+  const logs = await postgresLogs(t);
+  const [busy, other] = [await tenantWith(logs, 1), await tenantWith(logs, 1)];
+  const loader = new PostgresTenantLoader(logs.pool, new TestClock(7));
+  await logs.pool.query('SELECT create_bin($1, $2, $3, $2, NULL, 1000, 7)', [busy, 'one', deviceId(1)]);
+  const { generation = 0 } = (await loader.load(other)) ?? {};
+  const holder = await logs.pool.connect();
+  try {
+    await holder.query('BEGIN');
+    // No count ends before this does.
+    await holder.query('LOCK TABLE items');
+    const counted = loader.reload(busy, 0);
+    t.equal((await loader.reload(other, generation))?.tenantId, other);
+    await holder.query('ROLLBACK');
+    t.match((await counted)?.bins.find(({ id }) => id === 'one')?.view, { itemCount: 0 });
+  } finally {
+    holder.release(true);
+  }
+});
+
+t.test('FAIR-45: bins that a tenant has deleted are not read when tenants are read', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await tenantWith(logs, 1);
+  await logs.pool.query(
+    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation, closed_at, deleted_at)
+     SELECT $1, 'old' || n, 'old', 1, 1, n, 1, 1 FROM generate_series(1, 5000) n`,
+    [tenantId],
+  );
+  await logs.pool.query('ANALYZE bins');
+  const client = await logs.pool.connect();
+  try {
+    const loader = new PostgresTenantLoader(client as unknown as typeof logs.pool, new TestClock(7));
+    await client.query('BEGIN');
+    const read = async (): Promise<number> =>
+      valueOf(
+        client,
+        `SELECT (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::integer AS value
+         FROM pg_stat_xact_user_tables WHERE relname = 'bins'`,
+      );
+    const before = await read();
+    t.equal((await loader.load(tenantId))?.bins.length, 2);
+    t.ok((await read()) - before <= 10, `${await read()} rows are read of a tenant`);
+    await client.query("UPDATE bins SET meta = '\\x07' WHERE deleted_at IS NULL");
+    const again = await loader.reload(tenantId, 10_000);
+    const metas = again?.bins.flatMap(({ view }) => (view === null ? [] : [view.meta]));
+    t.same(metas, [null, null], 'what the reader knows is not read again');
+    t.equal(again?.bins.filter(({ deletedAt }) => deletedAt !== null).length, 100, 'the latest are told');
+    t.equal(again?.bins.find(({ deletedAt }) => deletedAt !== null)?.changedAtGeneration, 4_901);
+    t.ok((await read()) - before <= 300, `${await read()} rows are read of one that has changed`);
+  } finally {
+    client.release(true);
+  }
 });
 
 t.test('INST-02: a comparison returns the tenants with news and those that are gone', async (t) => {

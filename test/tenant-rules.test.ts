@@ -299,10 +299,35 @@ t.test('WS-24: all tenants share one bound of memory: the oldest frames go first
   t.notOk(quiet.covers(1));
   t.ok(quiet.covers(2));
   t.strictSame(quiet.above(0), []);
-  t.ok(shared['segments'].length <= 3, 'memory stays within the bound');
+  t.ok(shared['segments'].size <= 3, 'memory stays within the bound');
   t.equal(others.at(-1)?.above(0).length, 3, 'the newest frames are kept');
   add(quiet, rows(3, 3));
   t.ok(quiet.covers(2), 'new frames are kept again');
+  t.end();
+});
+
+t.test('FAIR-47: a tenant that changes much takes the place of at most half of the frames of others', (t) => {
+  const shared = new FrameRing(16 * 1024 * 1024);
+  const first = new RecentFrames('a', 0, shared);
+  add(first, rows(1, 2));
+  const changesMuch = (): RecentFrames => {
+    const busy = new RecentFrames('a', 0, shared);
+    add(busy, rows(1, 200, 60_000));
+    return busy;
+  };
+  t.ok(changesMuch().covers(198), 'its own newest frames are kept');
+  t.ok(first.covers(0), 'and there was room for the others');
+  // 13 of these frames fit into a segment of 1 MiB: they take up more than half of the memory.
+  const others = Array.from({ length: 60 }, () => new RecentFrames('a', 0, shared));
+  for (const other of others) add(other, rows(1, 3, 60_000));
+  t.notOk(first.covers(1), 'many tenants with a little each replace the oldest');
+  for (let tenants = 0; tenants < 3; tenants++) changesMuch();
+  t.same(
+    others.slice(-20).map((other) => other.covers(0)),
+    Array.from({ length: 20 }, () => true),
+    'the newest half is kept, however many change much',
+  );
+  t.ok(shared['segments'].size <= 16, 'memory stays within the bound');
   t.end();
 });
 

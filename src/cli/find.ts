@@ -127,7 +127,8 @@ export const shortIds = (items: readonly ItemView[]): ShortIds => new ShortIds(i
  * ends or begins with it.
  */
 export class ShortIds {
-  private readonly byEnd = new Map<string, string[]>();
+  /** The one id that ends so; null: several do, and are found by longer suffixes. Each id is found by one suffix only. */
+  private readonly byEnd = new Map<string, string | null>();
   private readonly beginnings = new Set<string>();
 
   constructor(ids: Iterable<string>) {
@@ -135,11 +136,16 @@ export class ShortIds {
   }
 
   add(id: string): void {
-    const end = id.slice(-SHORT_MIN);
-    const alike = this.byEnd.get(end) ?? [];
-    if (alike.includes(id)) return;
-    this.byEnd.set(end, [...alike, id]);
     this.beginnings.add(id.slice(0, SHORT_MIN));
+    for (let length = SHORT_MIN; ; length++) {
+      const end = id.slice(-length);
+      const other = this.byEnd.get(end);
+      if (other === undefined) this.byEnd.set(end, id);
+      if (other === undefined || other === id) return;
+      if (other === null) continue;
+      this.byEnd.set(end, null);
+      this.byEnd.set(other.slice(-length - 1), other);
+    }
   }
 
   /** Short id and title of an item, in a message. */
@@ -149,11 +155,13 @@ export class ShortIds {
 
   /** The form of an id, added or not; the id itself where no shorter form is unique. */
   of(id: string): string {
-    const alike = (this.byEnd.get(id.slice(-SHORT_MIN)) ?? []).filter((other) => other !== id);
+    let alike: string | undefined;
     for (let length = SHORT_MIN; length < id.length; length++) {
       const form = id.slice(-length);
-      const begins = this.beginnings.has(form.slice(0, SHORT_MIN));
-      if (!begins && !alike.some((other) => other.endsWith(form))) return form;
+      const found = this.byEnd.get(form);
+      if (found !== null && found !== undefined && found !== id) alike = found;
+      const taken = found === null || alike?.endsWith(form) === true || this.beginnings.has(form.slice(0, SHORT_MIN));
+      if (!taken) return form;
     }
     return id;
   }

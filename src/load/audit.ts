@@ -40,7 +40,9 @@ export interface Audited {
   readonly examples: readonly string[];
 }
 
+/** Examples, and their length: agents send them. */
 const EXAMPLES_MAX = 20;
+const EXAMPLE_CHARS = 500;
 const PAGE = 1_000;
 
 const page = object({ items: array((value) => value), nextSince: count, hasMore: boolean });
@@ -74,7 +76,10 @@ const SUMMED = ['acknowledged', 'stored', 'received', 'unanswered', 'foreign', '
 /** The sum of the audits of several tenants or processes. */
 export const sumOf = (parts: readonly Audited[]): Audited => ({
   ...byName(SUMMED, (name) => sum(parts, (part) => part[name])),
-  examples: parts.flatMap((part) => part.examples).slice(0, EXAMPLES_MAX),
+  examples: parts
+    .flatMap((part) => part.examples)
+    .slice(0, EXAMPLES_MAX)
+    .map((text) => text.slice(0, EXAMPLE_CHARS)),
 });
 
 /** The audit of one tenant, after everything has arrived. Throws `Refused` if the tenant cannot be read. */

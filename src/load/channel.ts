@@ -102,10 +102,17 @@ export class Channel {
       const fault = this.line(line);
       if (fault !== undefined) return fault;
     }
-    return this.buffer.length > (this.received === 0 ? FIRST_MAX : LINE_MAX) ? 'a line that is too long' : undefined;
+    return this.tooLong(this.buffer);
+  }
+
+  private tooLong({ length }: string): string | undefined {
+    return length > (this.received === 0 ? FIRST_MAX : LINE_MAX) ? 'a line that is too long' : undefined;
   }
 
   private line(line: string): string | undefined {
+    // Its end may arrive together with so much of it that the check of what is incomplete never sees it.
+    const fault = this.tooLong(line);
+    if (fault !== undefined) return fault;
     if (this.other === undefined) {
       if (!NONCE.test(line)) return 'it is not part of a load test';
       this.other = line;

@@ -7,7 +7,7 @@ import { usageError } from '../terminal/terminal.js';
 import { removeTenant, testTenants } from './fleet.js';
 import type { Crew, Phase, Progress } from './orders.js';
 import { BOUNDS, sum, type Plan } from './plan.js';
-import { reportOf, Timeline, type Report, type Second } from './report.js';
+import { keptOf, reportOf, Timeline, type Report, type Second } from './report.js';
 import { withTarget, type Target } from './target.js';
 import type { PartResult } from './worker.js';
 
@@ -32,7 +32,8 @@ export class Coordinator {
   /** Receives the progress of each crew: pass it to all of them. */
   readonly onNews = (news: Progress): void => {
     if (news.news === 'tick') this.timeline.add(news.part, news.tick);
-    else if (news.news === 'result') this.results.set(news.result.part, news.result);
+    else if (news.news === 'result')
+      this.results.set(news.result.part, keptOf(news.result, this.options.plan.storms.length));
     else this.leave(news.left);
   };
 

@@ -102,6 +102,25 @@ function percentilesOf(histogram: Histogram): SecondLatency | null {
 const merged = (results: readonly PartResult[], of: (result: PartResult) => Buckets): Latency =>
   Histogram.of(...results.map(of)).latency;
 
+/** What is kept of a result with so many storms: an agent sends it, and may send anything else along with it. */
+export function keptOf(result: PartResult, storms: number): PartResult {
+  const { part, tenants, sockets, totals, client, audit } = result;
+  const counts = new Counts(SERIES);
+  counts.merge({ ...totals, done: 0 });
+  const { opened, lost, pushed, errors } = counts.counted;
+  const { rate, cpu, loopDelayP99Ms, starved } = client;
+  return {
+    ...{ part, tenants, sockets, audit: sumOf([audit]) },
+    totals: {
+      ...{ opened, lost, pushed, errors, timed: counts.buckets },
+      done: byName(KINDS, (kind) => totals.done[kind]),
+      answers: byName(KINDS, (kind) => Histogram.of(totals.answers[kind]).buckets),
+    },
+    storms: result.storms.slice(0, storms).map(({ at, cut, back, seconds }) => ({ at, cut, back, seconds })),
+    client: { rate, cpu, loopDelayP99Ms, starved },
+  };
+}
+
 /** What a report is made of. */
 interface Sources extends Pick<Report, 'plan' | 'at' | 'load' | 'server' | 'lostParts' | 'left'> {
   readonly results: readonly PartResult[];

@@ -1,8 +1,13 @@
 /** Reads errors that the system or a library threw. */
 
+/** Node has no name for a disk quota that is used up: 122 on Linux, 69 on macOS. */
+const QUOTA = /^Unknown system error -(?:122|69)$/;
+
 /** The code: `ENOENT`, `23505`, `LEVEL_LOCKED`; empty if there is none. */
-export const errorCode = (error: unknown): string =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
+export function errorCode(error: unknown): string {
+  if (!(error instanceof Error && 'code' in error && typeof error.code === 'string')) return '';
+  return QUOTA.test(error.code) ? 'EDQUOT' : error.code;
+}
 
 /** The thrown value as an Error. */
 export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));

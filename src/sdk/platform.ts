@@ -123,6 +123,20 @@ export function backoffMs(attempt: number, limits: BackoffLimits, random: Random
   return Math.round(longest * (0.5 + random() / 2));
 }
 
+/**
+ * Random addition to a wait that the server named: up to a quarter of the wait, or up to a second if that is more,
+ * because a server names whole seconds and so gives many devices the same time.
+ */
+const JITTER_PARTS = 4;
+const JITTER_MIN_MS = 1_000;
+
+/** A wait that the server named, `askedMs`, as background work observes it: with jitter, and bounded. 0: it named none. */
+export function namedWaitMs(askedMs: number, random: Random): number {
+  if (askedMs === 0) return 0;
+  const jitter = Math.round(random() * Math.max(JITTER_MIN_MS, askedMs / JITTER_PARTS));
+  return Math.min(askedMs + jitter, RETRY_AFTER_MAX_MS);
+}
+
 /** Replaces a function of the other platform in an entry, so that a program for both compiles with either entry. */
 export const unavailable = (name: string, needs: 'Node' | 'browsers', instead: string) => (): never => {
   throw new ClientError('wrong_platform', `${name} works in ${needs} only: use ${instead} here`);

@@ -7,7 +7,7 @@ import { asError } from '../protocol/error-code.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { retryAfterOf } from '../protocol/retry-after.js';
-import { backoffMs, OPEN_WITHIN_MS, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
+import { backoffMs, namedWaitMs, OPEN_WITHIN_MS, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
@@ -26,12 +26,6 @@ const HURRY_EVERY_MS = 2_000;
 const OVERLOADED_ATTEMPTS = 3;
 /** After a restart of the server without a named time, its devices spread their reconnects over this time, ms. */
 const RESTART_SPREAD_MS = 3_000;
-/**
- * Random addition to a wait that the server named: up to a quarter of the wait, or up to a second if that is more,
- * because a server names whole seconds and so gives many devices the same time.
- */
-const JITTER_PARTS = 4;
-const JITTER_MIN_MS = 1_000;
 /**
  * When a connection counts as stable, so that it resets the backoff: this long after it caught up, or after it opened,
  * ms. A server that accepts every connection and closes it immediately must not reset the backoff.
@@ -240,8 +234,7 @@ export class ReconnectingSocket {
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
     const askedMs = (named ?? retryAfter) * 1_000;
-    const unnamedSpreadMs = code === CLOSE.restart ? RESTART_SPREAD_MS : 0;
-    const spreadMs = named === undefined ? unnamedSpreadMs : Math.max(JITTER_MIN_MS, askedMs / JITTER_PARTS);
+    const spreadMs = code === CLOSE.restart && askedMs === 0 ? RESTART_SPREAD_MS : 0;
     this.reconnectLater(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, askedMs, spreadMs);
   }
 
@@ -261,18 +254,17 @@ export class ReconnectingSocket {
   }
 
   /**
-   * Waits for `askedMs` plus a random time up to `spreadMs`, together at most RETRY_AFTER_MAX_MS, but at least for the
-   * backoff, so that a server that always names one second does not get a request every second.
+   * Waits as long as the server asked (`namedWaitMs`) or a random time up to `spreadMs`, but at least for the backoff, so
+   * that a server that always names one second does not get a request every second.
    */
   private reconnectLater(reason: string, askedMs = 0, spreadMs = 0): void {
     if (!this.running) return;
     const { clock, random } = this.options;
     const backoff = backoffMs(this.attempt++, RECONNECT, random);
-    const asked = Math.min(askedMs, RETRY_AFTER_MAX_MS);
-    this.allowedAt = clock.now() + asked;
+    this.allowedAt = clock.now() + Math.min(askedMs, RETRY_AFTER_MAX_MS);
     this.reason = reason;
     const spread = spreadMs === 0 ? 0 : Math.round(random() * spreadMs);
-    this.retryIn(Math.max(backoff, Math.min(asked + spread, RETRY_AFTER_MAX_MS)));
+    this.retryIn(Math.max(backoff, spread, namedWaitMs(askedMs, random)));
   }
 
   private retryIn(retryInMs: number): void {

@@ -9,7 +9,7 @@ import { asError, errorCode } from '../protocol/error-code.js';
 import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
-import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
+import { backoffMs, namedWaitMs, RECONNECT } from './platform.js';
 import {
   ApiError,
   ClientError,
@@ -366,8 +366,9 @@ export class Sender {
       tracked.waiter = undefined;
     }
     if (!isTransient(error)) this.options.emit('problem', { error });
-    const asked = Math.min(retryAfterMs(error), RETRY_AFTER_MAX_MS);
-    this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, this.options.random)));
+    const { random } = this.options;
+    const asked = namedWaitMs(retryAfterMs(error), random);
+    this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, random)));
   }
 
   /** Wakes when the first postponed change is due. */

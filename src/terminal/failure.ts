@@ -2,6 +2,7 @@
 import { CommanderError } from 'commander';
 import { asError, errorCode } from '../protocol/error-code.js';
 import { sanitizeLines, sanitizeText } from '../protocol/sanitize.js';
+import { FULL } from './new-file.js';
 import { CommandError, EXIT, type ExitCode } from './terminal.js';
 
 /** How a command failed. `code` is for scripts (the reference, Command line). */
@@ -18,6 +19,8 @@ export const HELP = 'Add --help to see what it takes.';
 /** Codes of the file system in plain words. */
 const SYSTEM_ERRORS: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',
+  EDQUOT: 'your share of the disk is used up',
+  EFBIG: 'the file is too large for the disk',
   EACCES: 'access is denied',
   EPERM: 'access is denied',
   EROFS: 'the disk is read-only',
@@ -50,7 +53,7 @@ function ofSystem(error: Error, whichFolder: string): Failure | undefined {
   const reason = SYSTEM_ERRORS[code];
   if (reason === undefined) return undefined;
   const path = 'path' in error && typeof error.path === 'string' ? `${sanitizeText(error.path)}: ` : '';
-  const hint = code === 'ENOSPC' ? `Nothing was changed. Make room, and run it again${whichFolder}.` : undefined;
+  const hint = FULL.has(code) ? `Nothing was changed. Make room, and run it again${whichFolder}.` : undefined;
   return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${reason}`, hint };
 }
 

@@ -5,7 +5,8 @@ import { tempSibling, FILE_MODE, placeFile, syncFolder } from '../files/durable.
 import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT, usageError } from './terminal.js';
 
-const FULL: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
+/** Codes of the file system where there is no room for what is written. */
+export const FULL: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
 
 const taken = (path: string): CommandError =>
   usageError(`${path} already exists.`, 'Give another name, or --force to replace it.');

@@ -86,8 +86,8 @@ export interface Instance {
   /** Statements that came back, with their values. */
   readonly statements: Events<string>;
   readonly orders: Events<DrainOrder>;
-  /** Its statements fail with this error. */
-  readonly refuse: (error: Error | undefined) => void;
+  /** Its statements, or the next so many of them, fail with this error. */
+  readonly refuse: (error: Error | undefined, times?: number) => void;
   /** Turns the clock to the next heartbeat and waits until it is sent. */
   readonly beat: () => Promise<void>;
 }
@@ -121,8 +121,8 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
   const pool = poolOf(t, url);
   const instance = (id: string, listenUrl = url): Instance => {
     const clock = new TestClock();
-    let refusal: Error | undefined;
-    const refuse = (error: Error | undefined): void => void (refusal = error);
+    let refusals: { readonly error: Error | undefined; left: number } = { error: undefined, left: 0 };
+    const refuse = (error: Error | undefined, left = Infinity): void => void (refusals = { error, left });
     const made = {
       hints: new Events<Hint>(),
       gaps: new Events<null>(),
@@ -136,7 +136,7 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
     };
     const feed = new ChangeFeed({
       ...{ instanceId: id, noticeKey: NOTICE_KEY, linkFolder },
-      pool: watched(pool, made.statements, () => refusal),
+      pool: watched(pool, made.statements, () => (refusals.left-- > 0 ? refusals.error : undefined)),
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
       epoch: () => made.epoch.now,

@@ -27,7 +27,8 @@ export const ITEM = '01ARZ3NDEKTSV4RRFFQ69G5FAV';
 
 /** A stand-in for the tenant's actor: it notes what it is asked and answers what the test tells it. */
 export class StubActor implements TenantActor {
-  readonly tenantId = TENANT;
+  constructor(readonly tenantId = TENANT) {}
+
   state = 'active';
   readonly devices = new Map<string, DeviceState>();
   readonly arena = arena;
@@ -55,6 +56,10 @@ export class StubActor implements TenantActor {
 
   device(id: string): DeviceState | undefined {
     return this.devices.get(id);
+  }
+
+  get sessionCount(): number {
+    return this.sessions.length;
   }
 
   socketsOf(deviceId: string): number {

@@ -20,7 +20,7 @@ import { Witness, type HelloFrame } from './witness.js';
 
 export const TENANT = 'tenant';
 export const EPOCH = 'epoch';
-const RING_BYTES = 4 * 1024 * 1024;
+const RING_BYTES = 8 * 1024 * 1024;
 /** `hello` may come once in 5 s. */
 const HELLO_MS = 5_000;
 /** More rounds than this to come to rest means that the actor runs in circles. */
@@ -121,9 +121,13 @@ export class World {
 
   /** Other tenants' changes take the place of whatever memory holds, or of nothing yet. */
   crowdOut(): void {
-    const frame = Buffer.alloc(1_000_000);
-    for (let bytes = 0; bytes <= RING_BYTES; bytes += frame.length)
-      this.ring.add(frame, { id: '', version: 0, changedBy: null, floor: 0, before: NOWHERE });
+    const frame = Buffer.alloc(200_000);
+    const head = { id: '', version: 0, changedBy: null, floor: 0, before: NOWHERE };
+    for (let bytes = 0; bytes <= 2 * RING_BYTES; bytes += frame.length) {
+      // Of many tenants, and of one that has used up its share.
+      this.ring.add(frame, head, { since: NOWHERE, bytes: 0 });
+      this.ring.add(frame, head, { since: Infinity, bytes: Infinity });
+    }
   }
 
   get head(): number {

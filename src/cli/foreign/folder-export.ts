@@ -136,7 +136,9 @@ class FolderWriter {
   }
 
   private async folderOf(bin: string, name: string): Promise<string> {
-    const folder = this.names.free('', safeFileName(name, TITLE_BYTES) || bin);
+    // The table has it as a cell, which a spreadsheet would take for a formula: another device may have chosen the name.
+    const safe = safeFileName(name, TITLE_BYTES).replace(/^[=+@]/, '_');
+    const folder = this.names.free('', safe || bin);
     this.folders.set(bin, folder);
     await mkdir(join(this.root, folder), { mode: FOLDER_MODE });
     return folder;

@@ -337,6 +337,9 @@ async function listenConfig({ sessionUrl: url, link }: Database): Promise<Return
   return clientConfig({ url, name: CONNECTION_NAMES.listen, link });
 }
 
+/** The line of statements for callers without a token (storage/query.ts). */
+const STRANGERS = 'strangers';
+
 /**
  * The services of a tenant other than its items: devices, bins, password, pairing and recovery. A change of a device, bin
  * or pairing notifies the tenant's actor and `hooks.onChange`.
@@ -346,6 +349,8 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   const { registry, presence, hooks } = tenants;
   const { maxDevices, bootstrapToken } = config;
   const store = new AccountStore(pool);
+  // Most of these calls need no token: anybody can send any number of them, which a tenant's own calls must not wait for.
+  const strangers = { store: new AccountStore(pool, STRANGERS), clock };
   const changed = async (tenant: string): Promise<void> => {
     await registry.changed(tenant);
     hooks.onChange(tenant);
@@ -360,7 +365,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   stops.push(() => devices.close());
   const bins = new Bins({ store: new BinStore(pool), clock, changed, onFault });
   stops.push(() => bins.close());
-  const joins = { store, clock, issueToken, tickets, maxDevices, changed, onFault };
+  const joins = { ...strangers, issueToken, tickets, maxDevices, changed, onFault };
   const onForeignHost = (mismatch: ForeignHost): void =>
     log.warn(mismatch, 'recovery refused: it was signed for a host that is not this server');
   return {
@@ -368,10 +373,10 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
     tickets,
     devices,
     bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
-    reauth: new Reauthentication({ store, clock, sodium: nodeSodium, issueToken }),
+    reauth: new Reauthentication({ ...strangers, sodium: nodeSodium, issueToken }),
     recovery: new Recovery({ ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost }),
-    passwords: new Passwords({ store, clock, hasher: nodePasswordHasher, tickets }),
-    pairing: new Pairing({ ...joins, store: new PairingStore(pool) }),
+    passwords: new Passwords({ ...strangers, hasher: nodePasswordHasher, tickets }),
+    pairing: new Pairing({ ...joins, store: new PairingStore(pool, STRANGERS) }),
     bins,
     addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
     identities: store,

@@ -36,6 +36,8 @@ interface TransfersOptions {
 }
 
 const BOUNDS = { all: 256, perTenant: 16 };
+/** The part of all slots that is for tenants that have none: else a few tenants could keep all others out. */
+const KEPT_PARTS = 4;
 /** The slowest pace of any transfer, bytes a second. */
 const PACE_MIN = 1024;
 /** The slowest pace while others are refused for want of a slot: 128 kbit/s. */
@@ -135,9 +137,14 @@ export class Transfers {
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
     if (bytesPerS >= PACE_MIN_CROWDED) return false;
-    const { all, perTenant } = this.options.bounds ?? BOUNDS;
+    const { shared, perTenant } = this.bounds;
     const own = this.perTenant.get(tenantId);
-    return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, all);
+    return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, shared);
+  }
+
+  private get bounds() {
+    const { all, perTenant } = this.options.bounds ?? BOUNDS;
+    return { all, perTenant, shared: all - Math.floor(all / KEPT_PARTS) };
   }
 
   private isCrowded(slots: Slots, max: number): boolean {
@@ -149,14 +156,14 @@ export class Transfers {
   /** Takes a slot; the returned function releases it once. Throws `rate_limited`, `unavailable`. */
   private enter(tenantId: string): () => void {
     const { all } = this;
-    const { all: most, perTenant } = this.options.bounds ?? BOUNDS;
+    const { all: most, shared, perTenant } = this.bounds;
     const now = this.options.clock.now();
     const own = this.perTenant.get(tenantId) ?? { taken: 0, refusedAt: -Infinity };
     if (own.taken >= perTenant) {
       own.refusedAt = now;
       throw rateLimited(`at most ${perTenant} transfers of blobs at once`, 1);
     }
-    if (all.taken >= most) {
+    if (all.taken >= (own.taken === 0 ? most : shared)) {
       all.refusedAt = now;
       throw unavailable('too many transfers of blobs are under way');
     }

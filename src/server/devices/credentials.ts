@@ -86,7 +86,10 @@ export class Tickets {
 
 /** Hashes computed at once. Each takes a core for a tenth of a second and 64 MiB. */
 const HASHES_MAX = 2;
-/** Most callers of all tenants, and of one, that wait for a hash or have one computed; the next is refused. */
+/**
+ * Most callers of all tenants, and of one, that wait for a hash or have one computed; the next is refused. As many again
+ * may wait of tenants that have none: else a few tenants could keep all others out.
+ */
 const HASHES_WAITING_MAX = 64;
 const HASHES_OF_TENANT_MAX = 16;
 const RETRY_AFTER_S = 5;
@@ -100,7 +103,7 @@ export class PasswordQueue {
   /** Runs `work` in the tenant's turn. Throws `unavailable` with Retry-After when too many wait already. */
   async run<T>(tenantId: string, work: () => Promise<T>): Promise<T> {
     const own = this.counts.get(tenantId) ?? 0;
-    if (own >= HASHES_OF_TENANT_MAX || this.all >= HASHES_WAITING_MAX)
+    if (own >= HASHES_OF_TENANT_MAX || this.all >= HASHES_WAITING_MAX * (own === 0 ? 2 : 1))
       throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
     this.count(tenantId, 1);
     try {

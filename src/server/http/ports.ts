@@ -13,7 +13,7 @@ import type { TokenVerifier } from './tokens.js';
 /** One tenant's actor, as requests and sockets see it. */
 export type TenantActor = Pick<
   Actor,
-  | ('tenantId' | 'state' | 'arena' | 'device' | 'isCurrent' | 'socketsOf')
+  | ('tenantId' | 'state' | 'arena' | 'device' | 'isCurrent' | 'socketsOf' | 'sessionCount')
   | ('submit' | 'open' | 'hello' | 'drained' | 'closed')
 >;
 

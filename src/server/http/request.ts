@@ -21,7 +21,8 @@ type Closing = 'keep' | 'ask' | 'cut';
 
 /** A body without bytes. */
 export const NO_BYTES = Buffer.alloc(0);
-const WHOLE_NUMBER = /^\d{1,15}$/;
+/** Without leading zeros: a proxy might read them as octal, or refuse what follows them. */
+const WHOLE_NUMBER = /^(?:0|[1-9]\d{0,14})$/;
 /** The body of a request that has none, or whose body the handler has taken. */
 export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
 

@@ -2,6 +2,7 @@
 import { CLOSE } from '../../protocol/close-codes.js';
 import { codeOf, invalid, rateLimited, ServiceError } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
+import { retryAfterReason } from '../../protocol/retry-after.js';
 import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { validateHelloFrame } from '../http/validators.js';
 import { isObject, parseJson } from '../http/request.js';
@@ -15,6 +16,19 @@ const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies Ping
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A client's heartbeat in its usual form, compared as bytes: parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
+
+/** A tenant may always have this many sockets; those beyond give way where the process has its maximum. */
+const TENANT_SOCKETS = 16;
+/** The part of the maximum that is kept for tenants with fewer, and the part that is freed when it is reached. */
+const KEPT_PARTS = 16;
+const FREED_PARTS = 64;
+/** All sockets are looked through for that at most this often, ms. */
+const MAKE_ROOM_EVERY_MS = 5_000;
+/** A socket for which there is no place, or no longer one, may come back within this many seconds, at random. */
+const ELSEWHERE_S = 10;
+
+/** A time to come back, s. */
+export const elsewhereSeconds = (): number => 1 + Math.random() * (ELSEWHERE_S - 1);
 
 /** What the sockets need. */
 export interface SocketsParts extends Pick<HttpParts, 'config' | 'clock' | 'log'> {
@@ -43,6 +57,7 @@ export class Sockets {
   private readonly large: LargeFrames;
   /** Devices that exceeded a rate, with the time until which they must not open a socket, earliest first. */
   private readonly penalties = new Map<string, number>();
+  private madeRoomAt = -Infinity;
 
   constructor(
     private readonly parts: SocketsParts,
@@ -66,9 +81,36 @@ export class Sockets {
     return this.wheel.size;
   }
 
-  /** Whether the process has its maximum, including `opening` sockets that are being opened. */
-  isFull(opening: number): boolean {
-    return this.size + opening >= this.most;
+  /**
+   * Whether a tenant that has `own` sockets here can have no more: the process has its maximum, including `opening`
+   * sockets that are being opened, or nearly so and the tenant has many.
+   */
+  isFull(opening: number, own: number): boolean {
+    const taken = (): number => this.size + opening;
+    if (own >= TENANT_SOCKETS) return taken() >= this.most * (1 - 1 / KEPT_PARTS);
+    if (taken() >= this.most) this.makeRoom();
+    return taken() >= this.most;
+  }
+
+  /** Closes sockets of the tenants that have most of them: otherwise a few tenants could keep all others out. */
+  private makeRoom(): void {
+    const now = this.parts.clock.now();
+    if (Math.abs(now - this.madeRoomAt) < MAKE_ROOM_EVERY_MS) return;
+    this.madeRoomAt = now;
+    const tenants = new Map<TenantActor, DeviceSocket[]>();
+    for (const socket of this.all()) {
+      if (socket.actor.sessionCount <= TENANT_SOCKETS) continue;
+      const known = tenants.get(socket.actor);
+      if (known === undefined) tenants.set(socket.actor, [socket]);
+      else known.push(socket);
+    }
+    let left = Math.ceil(this.most / FREED_PARTS);
+    for (const sockets of [...tenants.values()].sort((one, other) => other.length - one.length)) {
+      const given = Math.max(0, Math.min(left, Math.ceil((sockets.length - TENANT_SOCKETS) / 2)));
+      for (const socket of sockets.slice(0, given))
+        socket.close(CLOSE.overloaded, retryAfterReason(elsewhereSeconds()));
+      left -= given;
+    }
   }
 
   /** A time, ms, in the form of `lastSeen`: a difference of times is a heap object until it is truncated. */

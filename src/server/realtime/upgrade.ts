@@ -12,7 +12,7 @@ import { DeviceSocket, type Wire } from './device-socket.js';
 import type { FairBudget } from '../http/limits.js';
 import type { HttpParts } from '../http/ports.js';
 import type { RequestContext } from '../http/request.js';
-import type { Sockets, SocketsParts } from './socket.js';
+import { elsewhereSeconds, type Sockets, type SocketsParts } from './socket.js';
 
 /** What the library needs for the upgrade; headers are copied, since the request object becomes invalid. */
 type Handshake = [key: string, protocol: string, extensions: string, context: us_socket_context_t];
@@ -44,9 +44,6 @@ export interface SocketParts extends HttpParts, SocketsParts {
     readSocket(ticket: string, tenantId: string): SocketTicket | undefined;
   };
 }
-
-/** A device that connects to a drained or full server must come back within this many seconds, at random. */
-const ELSEWHERE_S = 10;
 
 /** The steps of a request that an upgrade also takes. */
 type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'claim' | 'rates'>;
@@ -147,21 +144,24 @@ export class Upgrader {
     const { pipeline, admission } = this.parts;
     pipeline.claim(ctx, ownerOf(claims));
     // Connections that wait for admission hold descriptors as sockets do.
-    const refused = this.refused(admission.pending);
+    const refused = this.refused(admission.pending, 0);
     if (refused !== undefined) return refused;
     // For a client that has disconnected meanwhile nothing is queried; the value returned instead is not used.
     const work = async (): Promise<Caller | TurnedAway> => (ctx.over ? this.elsewhere(CLOSE.restart) : find());
     return admission.take(ctx, work);
   }
 
-  /** Neither a draining server nor one with its maximum of sockets opens another; undefined: it may. */
-  private refused(opening = 0): TurnedAway | undefined {
+  /**
+   * Neither a draining server nor one with its maximum of sockets opens another; undefined: it may. `own`: sockets that
+   * the tenant has here.
+   */
+  private refused(opening: number, own: number): TurnedAway | undefined {
     if (this.draining) return this.elsewhere(CLOSE.restart);
-    return this.parts.sockets.isFull(opening) ? this.elsewhere(CLOSE.overloaded) : undefined;
+    return this.parts.sockets.isFull(opening, own) ? this.elsewhere(CLOSE.overloaded) : undefined;
   }
 
   private elsewhere(code: TurnedAway['code']): TurnedAway {
-    return new TurnedAway(code, 1 + Math.random() * (ELSEWHERE_S - 1));
+    return new TurnedAway(code, elsewhereSeconds());
   }
 
   /** The shape comes from the URL only: browsers cannot set headers of a socket (reference, HTTP, The two shapes). */
@@ -175,9 +175,9 @@ export class Upgrader {
     const { pipeline, sockets, unsent } = this.parts;
     if (this.closing) return pipeline.writer.refuse(ctx, unavailable('the server is stopping'));
     if (found instanceof TurnedAway) return this.turnAway(ctx, handshake, found);
-    const refused = this.refused();
-    if (refused !== undefined) return this.turnAway(ctx, handshake, refused);
     const { actor, device, claims } = found;
+    const refused = this.refused(0, actor.sessionCount);
+    if (refused !== undefined) return this.turnAway(ctx, handshake, refused);
     ctx.deviceId = device.id;
     checkState(actor.state, 'read');
     pipeline.rates.take(ctx.owner, 'read');

@@ -21,15 +21,21 @@ const PACKED_COLUMNS =
  * the first row is always included. ROWS, not the default RANGE, which would process each row twice. `version > 0`
  * makes the partial index usable.
  */
-const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilter?: string }): string => `
+const rowsSql = (page: { since: string; limit: string; maxBytes: number; filter?: string }): string => `
   SELECT * FROM (
     SELECT *, sum(bytes) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS total
     FROM (
       SELECT ${ITEM_COLUMNS}, bytes FROM items
-      WHERE tenant_id = t.id AND version > 0 AND version > ${page.since} ${page.binFilter ?? ''}
+      WHERE tenant_id = t.id AND version > 0 AND version > ${page.since} ${page.filter ?? ''}
       ORDER BY version LIMIT ${page.limit}
     ) found
   ) weighed WHERE total - bytes < ${page.maxBytes}`;
+
+/**
+ * Versions that one statement of a bin's page looks at. It reads the index of all of the tenant's items: without a bound
+ * a bin with few items would keep a connection busy for seconds, and there are few (query.ts).
+ */
+const BIN_VERSIONS = 50_000;
 
 /** The item's columns, of the subquery `p`. */
 const PAGE_COLUMNS = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
@@ -40,8 +46,9 @@ const PAGE_COLUMNS = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
  * has one row of NULLs.
  */
 function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageRequest): string {
-  const binFilter = binId === undefined ? '' : `AND bin_id = ${pg.escapeLiteral(binId)}`;
-  const rows = rowsSql({ since: String(since), limit: String(limit + 1), maxBytes, binFilter });
+  const filter =
+    binId === undefined ? '' : `AND version <= ${since + BIN_VERSIONS} AND bin_id = ${pg.escapeLiteral(binId)}`;
+  const rows = rowsSql({ since: String(since), limit: String(limit + 1), maxBytes, filter });
   return `
     SELECT t.head, t.item_count, t.version_sum, p.total, ${PAGE_COLUMNS} FROM tenants t LEFT JOIN LATERAL (${rows}) p ON true
     WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
@@ -113,14 +120,34 @@ export class PostgresItemLog extends Store implements ItemLog {
   }
 
   async page(request: PageRequest): Promise<LogPage> {
-    const { limit, binId } = request;
+    const { tenantId, binId } = request;
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
-    if (binId !== undefined) await this.requireBin(request.tenantId, binId);
-    const read = (): Promise<Page> => copyRows(this.pool, pageSql(request), () => new Page());
-    const found = await inTurn(this.pool, request.tenantId, read);
-    const page = existing(found.finish(limit, request.maxBytes ?? PAGE_BYTES));
+    if (binId !== undefined) await this.requireBin(tenantId, binId);
+    const page = await (binId === undefined ? this.read(request) : this.binPage(request));
     this.meter?.read(page.rows.length);
     return page;
+  }
+
+  private async read(request: PageRequest): Promise<LogPage> {
+    const read = (): Promise<Page> => copyRows(this.pool, pageSql(request), () => new Page());
+    const found = await inTurn(this.pool, request.tenantId, read);
+    return existing(found.finish(request.limit, request.maxBytes ?? PAGE_BYTES));
+  }
+
+  /**
+   * A page of a bin, by statements that each have their turn. Their snapshots differ, but every version at or below the
+   * last one's head that is not replaced was in the snapshot of its part: versions only rise.
+   */
+  private async binPage(request: PageRequest): Promise<LogPage> {
+    const { limit, maxBytes = PAGE_BYTES } = request;
+    const rows: ItemRow[] = [];
+    let bytes = 0;
+    for (let { since } = request; ; since += BIN_VERSIONS) {
+      const part = await this.read({ ...request, since, limit: limit - rows.length, maxBytes: maxBytes - bytes });
+      rows.push(...part.rows);
+      for (const { counted } of part.rows) bytes += counted;
+      if (part.more || since + BIN_VERSIONS >= part.summary.version) return { ...part, rows };
+    }
   }
 
   private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {

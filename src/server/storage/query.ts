@@ -51,7 +51,8 @@ export function textArray(texts: readonly string[]): Buffer {
 /**
  * Statements under way of all tenants and of one, on one pool, which has a few connections more. Those that change a
  * tenant wait for its row's lock: without turns the calls of one tenant would hold every connection, each waiting for
- * the one before, and every other tenant would wait behind them.
+ * the one before, and every other tenant would wait behind them. The turns beyond those that one tenant may have are for
+ * tenants without any.
  */
 const STATEMENTS_MAX = 8;
 export const STATEMENTS_OF_TENANT_MAX = 4;
@@ -67,14 +68,15 @@ export function takeTurns(pool: pg.Pool): void {
 
 /**
  * Runs a statement in its tenant's turn, where `takeTurns` was called. The first parameter of every statement about one
- * tenant is the tenant's id; statements about none or many run at once. Throws `unavailable` if the turn came too late.
+ * tenant is the tenant's id; statements about none or many run at once. Those of one tenant in different lines take turns
+ * too. Throws `unavailable` if the turn came too late.
  */
-export function inTurn<T>(pool: Client, tenantId: unknown, statement: () => Promise<T>): Promise<T> {
+export function inTurn<T>(pool: Client, tenantId: unknown, statement: () => Promise<T>, line = ''): Promise<T> {
   const queue = turns.get(pool);
   if (queue === undefined || !isUlid(tenantId)) return statement();
   // Machine time, as for the pool's own limit.
   const asked = performance.now();
-  return queue.take({ tenantId, deviceId: '' }, () => {
+  return queue.take({ tenantId, deviceId: line }, () => {
     if (performance.now() - asked > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
     return statement();
   });
@@ -98,7 +100,11 @@ export async function orUnavailable<T>(query: () => Promise<T>, readOnly: boolea
 
 /** Base class of a subject's statements, on a pool or one connection: each waits for its turn and is run by `orUnavailable`. */
 export abstract class Store<Pool extends Client = pg.Pool> {
-  constructor(protected readonly pool: Pool) {}
+  /** @param line its statements' line (`inTurn`). */
+  constructor(
+    protected readonly pool: Pool,
+    private readonly line = '',
+  ) {}
 
   protected rows<Row extends pg.QueryResultRow>(
     text: string,
@@ -109,7 +115,7 @@ export abstract class Store<Pool extends Client = pg.Pool> {
     const values = [...given];
     const query = async (): Promise<Row[]> =>
       (await (name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values }))).rows;
-    return orUnavailable(() => inTurn(pool, values[0], query), readOnly);
+    return orUnavailable(() => inTurn(pool, values[0], query, this.line), readOnly);
   }
 
   /** The first row; undefined if there is none. */

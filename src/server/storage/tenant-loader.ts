@@ -89,30 +89,40 @@ const LOAD = `${PAIRS}
     LEFT JOIN p ON p.tenant_id = t.id`;
 
 /**
- * The same for a reader that has the generation `known`, with the columns that frames of changes show. Rows of the
- * lists are returned as JSON, with bytes as hex.
+ * The same for a reader that has the generation `known`, with the columns that frames of changes show, but the counts of
+ * bins (COUNTS). Rows of the lists are returned as JSON, with bytes as hex; those of bins and devices that no frame will
+ * show are left out: a thousand bins may have 4 MiB of meta, which a tenant could have read again a hundred times a second.
  */
 const RELOAD = `${PAIRS}
   SELECT t.id, t.state, t.generation, ${SUMMARY},
     (SELECT json_agg(json_build_object(
-        'id', d.id, 'name', d.name, 'glyph', d.glyph, 'pubkey', encode(d.pubkey, 'hex'), 'cert', encode(d.cert, 'hex'),
-        'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged) ORDER BY d.paired_at, d.id)
+        'id', d.id, 'name', d.name, 'glyph', d.glyph,
+        'pubkey', CASE WHEN d.revoked_at IS NULL THEN encode(d.pubkey, 'hex') END,
+        'cert', CASE WHEN d.revoked_at IS NULL THEN encode(d.cert, 'hex') END,
+        'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged)
+        ORDER BY d.paired_at, d.id)
       FROM devices d WHERE d.tenant_id = t.id) AS devices,
     (SELECT json_agg(json_build_object(
-        'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
+        'id', b.id, 'slug', b.slug,
+        'meta', CASE WHEN b.deleted_at IS NULL AND b.changed_at_generation > k.known THEN encode(b.meta, 'hex') END,
         'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
-        'changedAt', b.changed_at_generation, 'itemCount', CASE
-          WHEN b.deleted_at IS NULL AND b.changed_at_generation > k.known THEN (
-            SELECT count(*) FROM items i
-            WHERE i.tenant_id = t.id AND i.version > 0 AND i.bin_id = b.id AND i.deleted_at IS NULL)
-        END) ORDER BY b.created_at, b.id)
-      FROM bins b WHERE b.tenant_id = t.id AND (b.deleted_at IS NULL OR b.id IN (
-        SELECT g.id FROM bins g WHERE g.tenant_id = t.id AND g.deleted_at IS NOT NULL
-        ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) AS bins,
+        'changedAt', b.changed_at_generation) ORDER BY b.created_at, b.id)
+      FROM (
+        SELECT * FROM bins WHERE tenant_id = t.id AND deleted_at IS NULL
+        UNION ALL (SELECT * FROM bins WHERE tenant_id = t.id AND deleted_at IS NOT NULL
+          ORDER BY changed_at_generation DESC LIMIT ${DELETED_BINS_MAX})) b) AS bins,
     p.pairs
   FROM unnest($1::text[], $3::bigint[]) AS k(id, known)
     CROSS JOIN LATERAL (SELECT * FROM tenants WHERE id = k.id OFFSET 0) t
     LEFT JOIN p ON p.tenant_id = t.id`;
+
+/**
+ * Live items of some bins. Not part of RELOAD: it reads the index of all of the tenant's items, for a million of them for
+ * a tenth of a second, and the other tenants of that statement would wait for it, or fail with it.
+ */
+const COUNTS = `
+  SELECT bin_id AS id, count(*) AS count FROM items
+  WHERE tenant_id = $1 AND version > 0 AND deleted_at IS NULL AND bin_id = ANY ($2) GROUP BY bin_id`;
 
 const HEADS = `SELECT t.id, ${SUMMARY} FROM tenants t WHERE t.id = ANY ($1)`;
 /**
@@ -141,8 +151,6 @@ type BinJson = Wire<'a', Omit<FrameBin, 'itemCount'>> & {
   readonly closedAt: number | null;
   readonly deletedAt: number | null;
   readonly changedAt: number;
-  /** Counted only if the reader does not know the bin's latest change, and so is about to send its frame. */
-  readonly itemCount: number | null;
 };
 
 type PairJson = Wire<'a', Omit<PairRequestFrame, 'type'>> & { readonly existingDevice: string };
@@ -164,11 +172,13 @@ type ReloadedRow = TenantRow & {
 
 /** A read for a connecting device: the whole tenant, or only its head. */
 type Arrival = readonly [id: string, whole: boolean];
-/** Items are counted in bins that changed above the generation `known`. */
+/** A read for a tenant that is here already: bins that changed above the generation `known` are read whole. */
 type Reload = readonly [id: string, known: number];
+/** Live items by bin. */
+type BinCounts = ReadonlyMap<string, number>;
 
 export class PostgresTenantLoader extends Store implements TenantLoader {
-  /** Separate, since counting bins may take long: connecting devices do not wait for it. */
+  /** Separate, so that connecting devices do not wait for the lists of those that are here. */
   private readonly reloads: Batcher<Reload, ReloadedRow | undefined>;
   private readonly arrivals: Batcher<Arrival, LoadedRow | SummaryRow | undefined>;
 
@@ -196,7 +206,17 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
 
   async reload(tenantId: string, known: number): Promise<TenantUpdate | undefined> {
     const row = await this.reloads.ask([tenantId, known]);
-    return row === undefined ? undefined : updateOf(row);
+    if (row === undefined) return undefined;
+    // Of bins whose latest change the reader does not know: it is about to send their frames.
+    const changed = row.bins?.filter(({ deletedAt, changedAt }) => deletedAt === null && changedAt > known) ?? [];
+    const ids = changed.map(({ id }) => id);
+    return updateOf(row, ids.length === 0 ? NO_COUNTS : await this.counts(tenantId, ids));
+  }
+
+  private async counts(tenantId: string, ids: readonly string[]): Promise<BinCounts> {
+    const options = { name: 'bin-counts', readOnly: true };
+    const rows = await this.rows<{ id: string; count: number }>(COUNTS, [tenantId, ids], options);
+    return new Map([...ids.map((id) => [id, 0] as const), ...rows.map(({ id, count }) => [id, count] as const)]);
   }
 
   async head(tenantId: string): Promise<Summary> {
@@ -241,6 +261,7 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
   }
 }
 
+const NO_COUNTS: BinCounts = new Map();
 /** Shared, since most tenants have none. */
 const NO_PAIRS: readonly PairRequest[] = [];
 
@@ -275,10 +296,10 @@ function deviceStateOf(text: string): DeviceState {
   return { id: ownText(id), tokenEpoch: Number(epoch), revoked: flag !== undefined, keysPurged: flag !== 'unpurged' };
 }
 
-const updateOf = (row: ReloadedRow): TenantUpdate => ({
+const updateOf = (row: ReloadedRow, counts: BinCounts): TenantUpdate => ({
   ...partsOf(row),
   devices: (row.devices ?? []).map(deviceOf),
-  bins: (row.bins ?? []).map(binOf),
+  bins: (row.bins ?? []).map((bin) => binOf(bin, counts.get(bin.id))),
 });
 
 function deviceOf(device: DeviceJson): TenantUpdate['devices'][number] {
@@ -288,18 +309,18 @@ function deviceOf(device: DeviceJson): TenantUpdate['devices'][number] {
     tokenEpoch,
     revoked: device.revokedAt !== null,
     keysPurged,
-    // Decoded lazily: only the frame of a new device contains it.
+    // Decoded lazily: only the frame of a new device contains it. A revoked one is not new, and was read without its key.
     get view() {
       return { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) };
     },
   };
 }
 
-function binOf(bin: BinJson): BinChange {
+function binOf(bin: BinJson, itemCount: number | undefined): BinChange {
   const { id, slug, createdAt, updatedAt, closedAt, deletedAt } = bin;
   const changedAtGeneration = bin.changedAt;
   if (deletedAt !== null) return { id, changedAtGeneration, open: false, deletedAt, view: null };
-  const count = bin.itemCount === null ? {} : { itemCount: bin.itemCount };
+  const count = itemCount === undefined ? {} : { itemCount };
   const view = { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt, ...count };
   return { id, changedAtGeneration, open: closedAt === null, deletedAt, view };
 }

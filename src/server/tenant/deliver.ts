@@ -43,34 +43,51 @@ interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
 }
 
 interface Segment {
+  /** Never reused. */
+  readonly number: number;
   readonly bytes: Buffer;
   readonly view: DataView;
+  /** Bytes used. */
+  used: number;
 }
 
-/** Frames in order of arrival; when full, the oldest are evicted a segment at a time. */
+/** What a tenant has added to the segments that all tenants share, since the one of that number was begun. */
+export interface RingShare {
+  since: number;
+  bytes: number;
+}
+
+/**
+ * Frames in order of arrival; when full, the oldest are evicted a segment at a time. A tenant that has added more than a
+ * replay gets from the ring continues in other segments, which only such tenants share: they evict each other's frames,
+ * and of those of the others at most the older half (FAIR-47).
+ */
 export class FrameRing {
+  /** By number. */
+  private readonly segments = new Map<number, Segment>();
   /** In order, the newest last. */
-  private readonly segments: Segment[] = [];
-  /** The number of the oldest segment. */
-  private first = 0;
-  /** Bytes used of the newest segment; full while there is none. */
-  private used = SEGMENT_BYTES;
+  private readonly common: Segment[] = [];
+  private readonly busy: Segment[] = [];
+  private next = 0;
+  private readonly most: number;
 
   /**
-   * Holds at most `bytesMax`, but at least one segment of 1 MiB. The frames delivered in one step must fit, since they
-   * are sent after the step.
+   * Holds at most `bytesMax`, but at least two segments of 1 MiB. The frames delivered in one step must fit into half of
+   * it, since they are sent after the step.
    */
-  constructor(private readonly bytesMax: number) {}
+  constructor(bytesMax: number) {
+    this.most = Math.max(2, Math.floor(bytesMax / SEGMENT_BYTES));
+  }
 
-  /** Adds a frame; `NOWHERE` if it is larger than a segment. */
-  add(frame: Uint8Array, { id, version, changedBy, floor, before }: FrameHead): FramePosition {
+  /** Adds a frame of the tenant whose share it is; `NOWHERE` if it is larger than a segment. */
+  add(frame: Uint8Array, head: FrameHead, share: RingShare): FramePosition {
+    const { id, version, changedBy, floor, before } = head;
     const device = changedBy ?? '';
     const size = HEAD_BYTES + id.length + device.length + frame.length;
     if (size > SEGMENT_BYTES) return NOWHERE;
-    if (this.used + size > SEGMENT_BYTES) this.begin();
-    const { bytes, view } = this.segmentOf(this.segments.length - 1);
-    const at = this.used;
-    this.used += size;
+    const segment = this.segmentFor(size, share);
+    const { bytes, view, used: at } = segment;
+    segment.used += size;
     view.setFloat64(at + VERSION_AT, version);
     view.setFloat64(at + FLOOR_AT, floor);
     view.setFloat64(at + BEFORE_AT, before);
@@ -79,12 +96,12 @@ export class FrameRing {
     bytes[at + ID_LENGTH_AT] = id.length;
     bytes[at + DEVICE_LENGTH_AT] = device.length;
     bytes.set(frame, putAscii(bytes, putAscii(bytes, at + HEAD_BYTES, id), device));
-    return (this.first + this.segments.length - 1) * SEGMENT_BYTES + at;
+    return segment.number * SEGMENT_BYTES + at;
   }
 
   /** Whether the frame is still held. All methods below require that. */
   has(position: FramePosition): boolean {
-    return Math.floor(position / SEGMENT_BYTES) >= this.first;
+    return this.segments.has(Math.floor(position / SEGMENT_BYTES));
   }
 
   versionOf(position: FramePosition): number {
@@ -138,35 +155,44 @@ export class FrameRing {
   }
 
   private segmentAt(position: FramePosition): Segment {
-    return this.segmentOf(Math.floor(position / SEGMENT_BYTES) - this.first);
+    const segment = this.segments.get(Math.floor(position / SEGMENT_BYTES));
+    if (segment === undefined) throw new Error('the frame is not in the ring any more');
+    return segment;
   }
 
   private fieldsOf(position: FramePosition): DataView {
     return this.segmentAt(position).view;
   }
 
-  private segmentOf(index: number): Segment {
-    const segment = this.segments[index];
-    if (segment === undefined) throw new Error('the frame is not in the ring any more');
+  /** The segment with room for `size` bytes more of this tenant, which they are charged to. */
+  private segmentFor(size: number, share: RingShare): Segment {
+    // What was counted is evicted, or about to be.
+    const first = this.common[0]?.number ?? 0;
+    if (share.since < first) {
+      share.since = this.common.at(-1)?.number ?? first;
+      share.bytes = 0;
+    }
+    const list = share.bytes + size > RECENT_BYTES ? this.busy : this.common;
+    if (list === this.common) share.bytes += size;
+    const newest = list.at(-1);
+    return newest === undefined || newest.used + size > SEGMENT_BYTES ? this.begin(list) : newest;
+  }
+
+  /** Begins a segment; at the limit the oldest one is evicted and used again: a busy one only where those are half. */
+  private begin(list: Segment[]): Segment {
+    const isHalf = list === this.busy && list.length >= Math.floor(this.most / 2);
+    const evicted = isHalf ? list.shift() : this.segments.size >= this.most ? this.common.shift() : undefined;
+    if (evicted !== undefined) this.segments.delete(evicted.number);
+    const segment = segmentOver(evicted?.bytes ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES), this.next++);
+    this.segments.set(segment.number, segment);
+    list.push(segment);
     return segment;
   }
-
-  /** Begins a segment; at the limit the oldest one is evicted and used again. */
-  private begin(): void {
-    let evicted: Segment | undefined;
-    while (this.segments.length > 0 && (this.segments.length + 1) * SEGMENT_BYTES > this.bytesMax) {
-      evicted = this.segments.shift();
-      this.first++;
-    }
-    this.segments.push(evicted ?? newSegment());
-    this.used = 0;
-  }
 }
 
-function newSegment(): Segment {
-  const bytes = Buffer.allocUnsafeSlow(SEGMENT_BYTES);
-  return { bytes, view: new DataView(bytes.buffer) };
-}
+const segmentOver = (bytes: Buffer, number: number): Segment => ({
+  ...{ number, bytes, view: new DataView(bytes.buffer), used: 0 },
+});
 
 /** Limits of what one replay gets from the ring, whose own limit is shared by all tenants of the process. */
 export const RECENT_ROWS = 256;
@@ -179,8 +205,11 @@ const written = new JsonWriter();
  * The last changes of a tenant in one shape: those up to the delivered version that the ring still holds. A missing
  * version in between was superseded before it could be read.
  */
-export class RecentFrames {
+export class RecentFrames implements RingShare {
   private newest = NOWHERE;
+  /** Its share of the ring; written by the ring only. */
+  since = NOWHERE;
+  bytes = 0;
   /** The version up to which superseded frames are marked. */
   private markedUpTo = 0;
 
@@ -201,7 +230,8 @@ export class RecentFrames {
     const { id, version, changedBy } = row;
     written.restart();
     const frame = frameBytes(written, this.shape, row);
-    this.newest = this.ring.add(frame, { id, version, changedBy, floor: this.head, before: this.newest });
+    const head = { id, version, changedBy, floor: this.head, before: this.newest };
+    this.newest = this.ring.add(frame, head, this);
     this.head = version;
     return this.newest;
   }

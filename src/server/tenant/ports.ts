@@ -26,7 +26,7 @@ export type BinChange = {
 } & (
   | {
       readonly deletedAt: null;
-      /** The bin as `GET /bins` shows it; its items are counted only if its frame is sent. */
+      /** The bin as `GET /bins` shows it; its `meta` is null, and its items are not counted, unless its frame is sent. */
       readonly view: FrameBin;
     }
   /** `deletedAt`: when it was deleted, ms. */
@@ -80,8 +80,8 @@ export interface TenantLoader {
   /** Makes pending loads start without waiting for more. */
   hurry(): void;
   /**
-   * The same for a reader that has the generation `known`: the views of bins that changed above it contain their
-   * `itemCount`, for their frames.
+   * The same for a reader that has the generation `known`: only the views of bins that changed above it contain their
+   * `meta` and `itemCount`, for their frames.
    */
   reload(tenantId: string, known: number): Promise<TenantUpdate | undefined>;
   /** The tenant's position in the database, at or after the time of the call. */

@@ -14,7 +14,10 @@ interface Owner {
   readonly deviceId: string;
 }
 
-/** Runs at most `places` pieces of work at once, and at most `each` of one tenant. */
+/**
+ * Runs at most `places` pieces of work at once. While `shared` or more are under way, only tenants that have none under
+ * way get a place: so one tenant has at most `shared` places, and a few cannot hold all of them.
+ */
 export class TurnQueue {
   /** Pieces of work under way, of all tenants and by tenant. */
   private running = 0;
@@ -24,7 +27,7 @@ export class TurnQueue {
 
   constructor(
     private readonly places: number,
-    private readonly each = 1,
+    private readonly shared = 1,
   ) {}
 
   /** Runs `work` when a place is free; settles like it. */
@@ -57,12 +60,12 @@ export class TurnQueue {
     else this.busy.set(tenantId, own);
   }
 
-  /** Starts work while places are free: tenants below their limit take turns, as do a tenant's devices. */
+  /** Starts work while places are free: tenants take turns, as do a tenant's devices. */
   private startNext(): void {
-    // A tenant that moves to the end of the queue is visited again, until it has its limit or nothing waits.
+    // A tenant that moves to the end of the queue is visited again, until it may have no more or nothing waits.
     for (const [tenantId, devices] of this.waiting) {
       if (this.running >= this.places) return;
-      if ((this.busy.get(tenantId) ?? 0) >= this.each) continue;
+      if (this.running >= this.shared && this.busy.has(tenantId)) continue;
       const [first] = devices;
       if (first === undefined) continue;
       this.count(tenantId, 1);
