@@ -33,7 +33,7 @@ import { Listener } from './listener.js';
 import { NoticeQueue } from './notice-queue.js';
 import { MAC_BYTES, NoticeMac, noticeOf, type Hint, type Notice } from './notice.js';
 import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from './notification.js';
-import { textArray, withRetries } from './query.js';
+import { textArray, orUnavailable } from './query.js';
 import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type InstanceStatus } from './registration.js';
 import { Peers, RecentHeads, Subscriptions } from './subscriptions.js';
 
@@ -324,7 +324,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     try {
       const begun = this.options.clock.now();
       // Repeated at will: whoever hears it twice drops the second. Given up, it makes every instance compare all heads.
-      await withRetries(() => this.options.pool.query({ name: 'notify', text: NOTIFY, values }), true);
+      await orUnavailable(() => this.options.pool.query({ name: 'notify', text: NOTIFY, values }), true);
       this.flushMs = Math.max(0, this.options.clock.now() - begun);
       const slow = Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS;
       if (subscribing && slow) this.options.onGap();
