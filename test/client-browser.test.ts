@@ -3,7 +3,7 @@ import { builtinModules } from 'node:module';
 import { isDeepStrictEqual } from 'node:util';
 import type { Page as BrowserPage } from 'puppeteer-core';
 import t from 'tap';
-import { bundled, CHROMIUM, servePage, startBrowser } from './support/browser.js';
+import { bundled, CHROMIUM, freshContext, servePage } from './support/browser.js';
 import type { Page } from './support/browser-page.js';
 import { until } from './support/events.js';
 import { runServer } from './support/server.js';
@@ -51,7 +51,7 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
   const { code } = await bundled(PAGE);
   const origin = await servePage(t, code);
   const server = await runServer(t, { env: { CORS_ORIGINS: origin } });
-  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const browser = await freshContext(t);
   const page = await browser.newPage();
   const told: string[] = [];
   page.on('pageerror', (error) => told.push(String(error)));

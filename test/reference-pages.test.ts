@@ -1,7 +1,7 @@
 /** Pages of the reference in a real browser: the search, on a server and from a disk, and a page on a phone. */
 import t from 'tap';
 import type { Page } from 'puppeteer-core';
-import { CHROMIUM, startBrowser } from './support/browser.js';
+import { CHROMIUM, freshContext } from './support/browser.js';
 import { faultsOnPhone, openSaved } from './support/pages.js';
 import { runServer } from './support/server.js';
 
@@ -21,7 +21,7 @@ async function searched(page: Page, words: string): Promise<string> {
 
 t.test('REF-21 REF-22: search by keyboard on a server and from a disk; a page fits a phone', { skip }, async (t) => {
   const server = await runServer(t);
-  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const browser = await freshContext(t);
   const problems: string[] = [];
   const page = await browser.newPage();
   page.on('pageerror', (error) => problems.push(String(error)));

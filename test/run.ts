@@ -1,25 +1,36 @@
 /**
- * The test runner behind `npm test`: one PostgreSQL for all test files, each file in a process of its own, several at
- * once. The last line is always "N passed, N failed".
+ * The test runner behind `npm test`: one PostgreSQL for all test files, a process for a few files each
+ * (support/together.ts), several at once. The last line is always "N passed, N failed".
  *
  *   node build/test/run.js [--long] [part of a file name ...]
  *
- * `--long` includes the long files and gives all files their full counts (support/long.ts).
+ * `--long` includes the long files and gives all files their full counts (support/long.ts). There, and where files are
+ * named, each has a process of its own, so that what passes in company only is found.
  *
  * `npm test` starts it through test/start.js, which adds the runs of compiler, linter and formatter to the jobs.
  */
 import { readFileSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
+import { readdir, rm, writeFile } from 'node:fs/promises';
 import { SourceMap, type SourceMapPayload } from 'node:module';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { PROJECT_ROOT } from '../src/root.js';
-import { ensureTemplate, startTestServer } from './support/postgres.js';
+import { ensureTemplate, newFolder, startTestServer } from './support/postgres.js';
 
 /** A file spends half of its time waiting for other processes: four at once keep two cores busy. */
 const FILES_AT_ONCE = 4;
+/** One after the other they share a browser, whose start takes up to three seconds of a processor. */
+const IN_BROWSER: readonly string[] = [
+  'client-browser',
+  'reference-pages',
+  'web-archive',
+  'web-attacks',
+  'web-passkey',
+  'web-screens',
+  'web-tabs',
+];
 /** The slowest files. They start first, so that none of them runs alone at the end. */
 const LONGEST: readonly string[] = [
   'conformance',
@@ -29,14 +40,14 @@ const LONGEST: readonly string[] = [
   'embedded',
   'objects',
   'web-worker',
-  'web-tabs',
-  'web-archive',
-  'web-attacks',
   'stop-under-load',
-  'web-screens',
   'uploads-cut',
 ];
-/** How many of the slowest files are named at the end. */
+/** What these find is of the whole process: its memory and open files, and what Node reports once only. */
+const ALONE: readonly string[] = ['change-feed', 'client-blob-size', 'hostile'];
+/** Files of one process: loading the library and the server takes half a second of a processor. */
+const TOGETHER = 6;
+/** How many of the slowest processes are named at the end. */
 const SLOWEST_SHOWN = 10;
 const FILE_MAX_MS = 15 * 60_000;
 /** One of the long ones runs the whole suite once more, on another system. */
@@ -49,24 +60,37 @@ interface Count {
   failed: number;
 }
 
-/** Compiled test files; the long ones only with `--long`. */
-async function testFiles(args: readonly string[]): Promise<string[]> {
+const chunks = (files: readonly string[], size: number): string[][] =>
+  Array.from({ length: Math.ceil(files.length / size) }, (_, at) => files.slice(at * size, (at + 1) * size));
+
+/** Compiled test files, those of one process each; the long ones only with `--long`. */
+async function testFiles(args: readonly string[]): Promise<string[][]> {
   const folder = dirname(fileURLToPath(import.meta.url));
   const parts = args.filter((arg) => !arg.startsWith('--'));
-  const isLong = (name: string): boolean => LONGEST.includes(basename(name, '.test.js'));
-  return (await readdir(folder, { recursive: true }))
+  const long = args.includes('--long');
+  const files = (await readdir(folder, { recursive: true }))
     .filter((name) => name.endsWith('.test.js'))
-    .filter((name) => args.includes('--long') || !name.endsWith('.long.test.js'))
+    .filter((name) => long || !name.endsWith('.long.test.js'))
     .filter((name) => parts.length === 0 || parts.some((part) => name.includes(part)))
     .sort()
-    .sort((one, other) => Number(isLong(other)) - Number(isLong(one)))
     .map((name) => join(folder, name));
+  const of = (names: readonly string[]): string[] => files.filter((file) => names.includes(basename(file, '.test.js')));
+  const [inBrowser, longest, alone] = [of(IN_BROWSER), of(LONGEST), of(ALONE)];
+  const others = files.filter((file) => ![inBrowser, longest, alone].flat().includes(file));
+  const company = !long && parts.length === 0;
+  return [
+    ...chunks(inBrowser, company ? IN_BROWSER.length : 1),
+    ...chunks(longest, 1),
+    ...chunks(others, company ? TOGETHER : 1),
+    ...chunks(alone, 1),
+  ];
 }
 
 interface FileResult extends Count {
+  /** Of the file; of the first and the last where there are more. */
   readonly name: string;
   readonly seconds: number;
-  /** Of the file's process and of the children that it waited for; not of the shared PostgreSQL. */
+  /** Of the process and of the children that it waited for; not of the shared PostgreSQL. */
   readonly cpuSeconds: number;
   /** Tests that did not run, with the reason. */
   readonly skipped: readonly string[];
@@ -97,14 +121,27 @@ function cpuOfEnded(): number {
   return since;
 }
 
-/** Counts assertions, as node's own summary does. A failed suite counts only if no test in the file failed. */
-async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
+/** The program that runs the files: itself where it is one. */
+async function programOf([first = '', ...others]: readonly string[], folder: string): Promise<string> {
+  if (others.length === 0) return first;
+  const program = join(folder, `${basename(first)}.mjs`);
+  const urls = [first, ...others].map((file) => pathToFileURL(file).href);
+  const { href } = new URL('./support/together.js', import.meta.url);
+  await writeFile(
+    program,
+    `import { runTogether } from ${JSON.stringify(href)};\nawait runTogether(${JSON.stringify(urls)});\n`,
+  );
+  return program;
+}
+
+/** Counts assertions, as node's own summary does. A failed suite counts only if no test in the process failed. */
+async function runFiles(files: readonly string[], folder: string, signal: AbortSignal): Promise<FileResult> {
   const count: Count = { passed: 0, failed: 0 };
   const skipped: string[] = [];
   let failedSuites = 0;
   const begun = performance.now();
-  const timeout = file.endsWith('.long.test.js') ? LONG_FILE_MAX_MS : FILE_MAX_MS;
-  const events = run({ files: [file], timeout, signal });
+  const timeout = files.some((file) => file.endsWith('.long.test.js')) ? LONG_FILE_MAX_MS : FILE_MAX_MS;
+  const events = run({ files: [await programOf(files, folder)], timeout, signal });
   events.on('test:pass', ({ name, skip, details }) => {
     if (details.type === 'suite') return;
     if (skip === undefined || skip === false) count.passed++;
@@ -117,8 +154,9 @@ async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
   });
   let text = '';
   for await (const part of events.compose(new spec())) text += String(part);
+  const names = [files.at(0), files.at(-1)].map((file = '') => basename(file, '.test.js'));
   return {
-    name: basename(file, '.test.js'),
+    name: [...new Set(names)].join(' to '),
     passed: count.passed,
     failed: count.failed === 0 ? failedSuites : count.failed,
     seconds: (performance.now() - begun) / 1_000,
@@ -210,6 +248,7 @@ async function runJobs(jobs: readonly Job[], signal: AbortSignal): Promise<Count
 export async function main(args: readonly string[], checks: readonly Check[] = []): Promise<void> {
   const count: Count = { passed: 0, failed: 0 };
   const interrupted = new AbortController();
+  const folder = await newFolder();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());
   try {
     const jobs: Job[] = [
@@ -219,9 +258,9 @@ export async function main(args: readonly string[], checks: readonly Check[] = [
             finishCheck(check),
       ),
       ...(await testFiles(args)).map(
-        (file): Job =>
+        (files): Job =>
           (signal) =>
-            runFile(file, signal),
+            runFiles(files, folder, signal),
       ),
     ];
     const server = await startTestServer((message) => process.stderr.write(`test database: ${message}\n`));
@@ -241,6 +280,8 @@ export async function main(args: readonly string[], checks: readonly Check[] = [
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
     process.exitCode = 1;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
   }
   // A run without a test proves nothing: it must not look like success.
   if (count.failed > 0 || count.passed === 0) process.exitCode ??= 1;

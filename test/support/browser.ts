@@ -4,10 +4,10 @@ import { createServer } from 'node:http';
 import { fileURLToPath } from 'node:url';
 import { build, type BuildResult, type Metafile } from 'esbuild';
 import { launch, type Browser, type BrowserContext } from 'puppeteer-core';
-import tap from 'tap';
 import { openFor } from './loopback-server.js';
 import { inLongRun } from './long.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { ofProcess } from './together.js';
 
 const first = (...paths: readonly string[]): string | undefined =>
   paths.find((path) => path !== '' && existsSync(path));
@@ -42,10 +42,10 @@ let shared: Promise<Browser> | undefined;
 
 /**
  * What is as good as a browser of its own to a test: storage, service workers, locks and channels are of this context
- * alone. A file has one browser, the first one named, whose start takes up to three seconds of a processor.
+ * alone. A process has one browser, the first one named, whose start takes up to three seconds of a processor.
  */
 export async function freshContext(t: WithTeardown, executablePath = CHROMIUM): Promise<BrowserContext> {
-  shared ??= startBrowser(tap, executablePath ?? '');
+  shared ??= startBrowser(ofProcess, executablePath ?? '');
   const context = await (await shared).createBrowserContext();
   t.teardown(() => context.close());
   return context;

@@ -31,11 +31,10 @@ export interface Load {
   run(...argv: string[]): Promise<Ended & { readonly report: Report; readonly page: string }>;
 }
 
-let runs = 0;
-
 /** `env`: beside the operator's token. */
 export async function load(t: WithTeardown, env: Readonly<Record<string, string>> = {}): Promise<Load> {
   const folder = await temporaryFolder(t);
+  let runs = 0;
   const all = { ADMIN_TOKEN, LOAD_SECRET: SECRET, ...env };
   const call: Load['call'] = async (...argv) => {
     const ended = await piped((to) => runLoad({ ...to, ...RELEASE }), { argv, env: all });

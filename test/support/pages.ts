@@ -5,7 +5,7 @@ import type { Browser, Page } from 'puppeteer-core';
 import { REFERENCE_FOLDER } from '../../src/root.js';
 
 /** Opens a page of the copy on the disk. */
-export async function openSaved(browser: Browser, name: string): Promise<Page> {
+export async function openSaved(browser: Pick<Browser, 'newPage'>, name: string): Promise<Page> {
   const page = await browser.newPage();
   await page.setViewport({ width: 360, height: 740 });
   await page.goto(pathToFileURL(join(REFERENCE_FOLDER, 'saved', `${name}.html`)).href);
