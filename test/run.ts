@@ -124,7 +124,8 @@ function cpuOfEnded(): number {
 /** The program that runs the files: itself where it is one. */
 async function programOf([first = '', ...others]: readonly string[], folder: string): Promise<string> {
   if (others.length === 0) return first;
-  const program = join(folder, `${basename(first)}.mjs`);
+  const name = relative(dirname(fileURLToPath(import.meta.url)), first).replaceAll('/', '-');
+  const program = join(folder, `${name}.mjs`);
   const urls = [first, ...others].map((file) => pathToFileURL(file).href);
   const { href } = new URL('./support/together.js', import.meta.url);
   await writeFile(

@@ -131,15 +131,16 @@ export class Transfers {
 
   /**
    * Whether a transfer of this tenant must end at this pace, bytes per second; else a slow client would hold a slot
-   * forever. True below 1 KiB; below 16 KiB only if all slots are taken and a transfer was refused recently. Each
-   * refusal ends one transfer at most.
+   * forever. True below 1 KiB; below 16 KiB only if all slots are taken, or those that are for this tenant, and a
+   * transfer was refused recently. Each refusal ends one transfer at most.
    */
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
     if (bytesPerS >= PACE_MIN_CROWDED) return false;
-    const { shared, perTenant } = this.bounds;
+    const { all, shared, perTenant } = this.bounds;
     const own = this.perTenant.get(tenantId);
-    return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, shared);
+    const most = (own?.taken ?? 0) > 1 ? shared : all;
+    return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, most);
   }
 
   private get bounds() {

@@ -86,10 +86,11 @@ export class Sockets {
    * sockets that are being opened, or nearly so and the tenant has many.
    */
   isFull(opening: number, own: number): boolean {
-    const taken = (): number => this.size + opening;
-    if (own >= TENANT_SOCKETS) return taken() >= this.most * (1 - 1 / KEPT_PARTS);
-    if (taken() >= this.most) this.makeRoom();
-    return taken() >= this.most;
+    const taken = this.size + opening;
+    if (own >= TENANT_SOCKETS) return taken >= this.most * (1 - 1 / KEPT_PARTS);
+    // Not for those that are only being opened: in a reconnect storm they may be more than there is room for.
+    if (this.size >= this.most) this.makeRoom();
+    return this.size + opening >= this.most;
   }
 
   /** Closes sockets of the tenants that have most of them: otherwise a few tenants could keep all others out. */
