@@ -64,6 +64,9 @@ class Router<P> {
 const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read' | 'write' | 'none'> =>
   limit !== 'read' && limit !== 'write' && limit !== 'none';
 
+/** A device is noted as seen at most this often, ms. */
+const SEEN_EVERY_MS = 60_000;
+
 /**
  * Takes requests through all steps, and tracks those under way. A request is counted from its admission until it is
  * answered and the work it waits for has ended, even if its client has disconnected.
@@ -239,7 +242,9 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       const bytes = row.body === 0 ? 0 : ctx.chunked ? 1 : ctx.contentLength;
       ctx.bucket = this.rates.take(ctx.owner, row.limit, bytes);
     }
-    this.app.devices.touch(ctx.tenantId, device);
+    // Checked here too: most requests need not enter that file (ARCH-14).
+    if (Math.abs(this.now() - (device.notedAt ?? 0) * 1_000) >= SEEN_EVERY_MS)
+      this.app.devices.touch(ctx.tenantId, device);
   }
 
   /** The signature replaces the token: it was issued to a device of the tenant that it names (reference, Blobs). */
