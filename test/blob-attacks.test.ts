@@ -13,6 +13,12 @@ import { raw } from './support/front-sockets.js';
 
 const REF = '01ARZ3NDEKTSV4RRFFQ69G5FB1.bin';
 
+const blobsOver = (store: Partial<ObjectStore>, rows: Partial<BlobStore>): Blobs =>
+  new Blobs({
+    ...{ store: store as ObjectStore, rows: rows as BlobStore },
+    ...{ clock: new TestClock(), maxBytes: 10, capBytes: 0 },
+  });
+
 t.test('BLOB-31: with too many uploads open, those whose URL has expired are released', async (t) => {
   let open = 1_000;
   const arrived: StoredObject[] = [];
@@ -36,13 +42,7 @@ t.test('BLOB-31: with too many uploads open, those whose URL has expired are rel
     signUpload: () => Promise.resolve({ url: 'http://here/blob', headers: {} }),
     head: () => Promise.resolve(arrived[0]),
   };
-  const blobs = new Blobs({
-    store: store as ObjectStore,
-    rows: rows as BlobStore,
-    clock: new TestClock(),
-    maxBytes: 10,
-    capBytes: 0,
-  });
+  const blobs = blobsOver(store, rows);
   const wish = { size: 5, contentType: 'a/b', by: 'device', origin: 'http://here' };
   t.match(await blobs.uploadUrl(TENANT, wish), { url: 'http://here/blob' });
   t.equal(open, 997);
@@ -70,13 +70,7 @@ t.test('BLOB-32: a batch sends an unreachable store no more requests after one t
   };
   const reserved = { size: 5, contentType: 'a/b', session: null, kept: 0, state: 'reserved', expiresAt: 0 } as const;
   const rows: Partial<BlobStore> = { find: (name) => Promise.resolve({ ...name, ...reserved }) };
-  const blobs = new Blobs({
-    store: store as ObjectStore,
-    rows: rows as BlobStore,
-    clock: new TestClock(),
-    maxBytes: 10,
-    capBytes: 0,
-  });
+  const blobs = blobsOver(store, rows);
   const { actor, port } = await frontOf(t, { services: { blobs } });
   actor.refuse = () => Promise.reject(new ServiceError('blob_not_found'));
   const batch = async (idOf: (at: number) => string): Promise<number> => {

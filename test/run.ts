@@ -272,7 +272,7 @@ export async function main(args: readonly string[], checks: readonly Check[] = [
       if (args.includes('--long')) process.env['TEST_LONG'] = 'on';
       await ensureTemplate(server.adminUrl);
       // The processes of the files inherit the options of this one.
-      process.execArgv.push('--import', new URL('./support/no-hooks.js', import.meta.url).href);
+      process.execArgv.push('--import', new URL('./support/preload.js', import.meta.url).href);
       Object.assign(count, await runJobs(jobs, interrupted.signal));
     } finally {
       await server.stop();
