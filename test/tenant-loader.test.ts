@@ -1,18 +1,24 @@
 /** Tenants as the actors read them, on a real database. */
+import { once } from 'node:events';
 import t from 'tap';
 import { ulid } from 'ulid';
+import { AccountStore } from '../src/server/devices/store.js';
 import { Authenticator } from '../src/server/http/authenticate.js';
 import { TokenVerifier } from '../src/server/http/tokens.js';
 import { PostgresTenantLoader } from '../src/server/storage/tenant-loader.js';
 import { nextTurn } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { binsOf, devicesOf } from '../src/server/tenant/state.js';
-import { valueOf } from '../src/server/storage/database.js';
+import { openClient, valueOf } from '../src/server/storage/database.js';
+import { takeTurns } from '../src/server/storage/query.js';
 import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from './support/accounts.js';
 import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { Ears, EPOCH, instances, tenantWith } from './support/instances.js';
-import { postgresLogs } from './support/logs.js';
+import { postgresLogs, type PostgresLogs } from './support/logs.js';
+
+const loaderOf = ({ pool, faults }: Pick<PostgresLogs, 'pool' | 'faults'>): PostgresTenantLoader =>
+  new PostgresTenantLoader(pool, new TestClock(7), (error) => faults.push(error));
 
 t.test('the tenant loader reads many tenants in few statements', async (t) => {
   const world = await newWorld(t);
@@ -92,7 +98,7 @@ t.test('ADMIT-10: in a reconnect storm a device’s request is read at once, a s
 t.test('a first load has the fields of devices and bins that actors keep', async (t) => {
   const logs = await postgresLogs(t);
   const tenantId = await tenantWith(logs, 4);
-  const loader = new PostgresTenantLoader(logs.pool, new TestClock(7));
+  const loader = loaderOf(logs);
   await logs.pool.query('UPDATE devices SET token_epoch = 7');
   await logs.pool.query('UPDATE devices SET token_epoch = 3, revoked_at = 5, keys_purged = false WHERE id = $1', [
     deviceId(2),
@@ -148,7 +154,7 @@ t.test('reads in quick succession share statements, and a single one does not wa
 t.test('FAIR-45: counting the items of one tenant delays no change of another', async (t) => {
   const logs = await postgresLogs(t);
   const [busy, other] = [await tenantWith(logs, 1), await tenantWith(logs, 1)];
-  const loader = new PostgresTenantLoader(logs.pool, new TestClock(7));
+  const loader = loaderOf(logs);
   await logs.pool.query('SELECT create_bin($1, $2, $3, $2, NULL, 1000, 7)', [busy, 'one', deviceId(1)]);
   const { generation = 0 } = (await loader.load(other)) ?? {};
   const holder = await logs.pool.connect();
@@ -165,6 +171,47 @@ t.test('FAIR-45: counting the items of one tenant delays no change of another', 
   }
 });
 
+t.test('FAIR-45: where the items cannot be counted, a revocation is told all the same', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await tenantWith(logs, 2);
+  await logs.pool.query('SELECT create_bin($1, $2, $3, $2, NULL, 1000, 7)', [tenantId, 'one', deviceId(1)]);
+  await logs.pool.query('SELECT revoke_device($1, $2, $3, 7)', [tenantId, deviceId(2), deviceId(1)]);
+  await logs.pool.query('ALTER TABLE items RENAME COLUMN bin_id TO another');
+  const update = await loaderOf(logs).reload(tenantId, 0);
+  t.match(update?.devices, [{ revoked: false }, { revoked: true }]);
+  const views = update?.bins.map(({ view }) => view) ?? [];
+  t.equal(views.length, 3);
+  t.ok(
+    views.every((view) => view !== null && !('itemCount' in view)),
+    'the bins are told of without counts',
+  );
+  t.match(logs.faults, [/bin_id/], 'which is reported, once');
+});
+
+t.test('FAIR-45: a count waits for a bounded part of the calls of its tenant', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await tenantWith(logs, 1);
+  takeTurns(logs.pool);
+  const holder = await openClient({ url: logs.url, name: 'holder', onLost: () => undefined });
+  t.teardown(async () => holder.end());
+  await holder.query('BEGIN');
+  await holder.query('SELECT 1 FROM tenants WHERE id = $1 FOR UPDATE', [tenantId]);
+  let answered = 0;
+  const store = new AccountStore(logs.pool);
+  const calls = Array.from({ length: 100 }, async () => store.restart(tenantId).then(() => answered++));
+  // The first of the calls keep their connections: this is the one that has read the tenant.
+  const read = once(logs.pool, 'release');
+  const counted = loaderOf(logs)
+    .reload(tenantId, 0)
+    .then((update) => [update, answered] as const);
+  await read;
+  await holder.query('COMMIT');
+  const [update, before] = await counted;
+  t.match(update?.bins[0]?.view, { itemCount: 0 });
+  t.ok(before <= 50, `${before} of a hundred that came earlier were answered before`);
+  await Promise.all(calls);
+});
+
 t.test('FAIR-45: bins that a tenant has deleted are not read when tenants are read', async (t) => {
   const logs = await postgresLogs(t);
   const tenantId = await tenantWith(logs, 1);
@@ -176,7 +223,7 @@ t.test('FAIR-45: bins that a tenant has deleted are not read when tenants are re
   await logs.pool.query('ANALYZE bins');
   const client = await logs.pool.connect();
   try {
-    const loader = new PostgresTenantLoader(client as unknown as typeof logs.pool, new TestClock(7));
+    const loader = loaderOf({ ...logs, pool: client as unknown as typeof logs.pool });
     await client.query('BEGIN');
     const read = async (): Promise<number> =>
       valueOf(
@@ -271,7 +318,7 @@ t.test('BIN-06 BIN-17: the frame of a new bin has its itemCount, also when more 
     { id: 'one', itemCount: 0 },
     { id: 'two', itemCount: 0 },
   ]);
-  const loader = new PostgresTenantLoader(logs.pool, new TestClock(7));
+  const loader = loaderOf(logs);
   const known = await loader.reload(tenantId, actor.generation);
   t.ok(
     known?.bins.every(({ view }) => view !== null && !('itemCount' in view)),

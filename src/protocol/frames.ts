@@ -83,7 +83,7 @@ export interface FrameBin {
   readonly meta: Uint8Array | null;
   readonly createdAt: number;
   readonly updatedAt: number;
-  /** Live items when the bin changed. */
+  /** Live items when the bin changed; absent if they could not be counted. */
   readonly itemCount?: number;
 }
 

@@ -95,7 +95,7 @@ export class Instance {
     this.pool = pool;
     this.accounts = store;
     this.tickets = tickets;
-    this.directory = new PostgresTenantLoader(pool, clock);
+    this.directory = new PostgresTenantLoader(pool, clock, onFault);
     this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, claimTokens: false, reset });
     this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) });
     this.reauth = new Reauthentication(shared);

@@ -31,7 +31,7 @@ export function instances(logs: PostgresLogs, options: { count: number; clock: C
     const registry: TenantRegistry = new TenantRegistry({
       lanes: logs.moreLanes(),
       log: logs.log,
-      loader: new PostgresTenantLoader(logs.pool, options.clock),
+      loader: new PostgresTenantLoader(logs.pool, options.clock, (error) => logs.faults.push(error)),
       announcer: {
         heard: NOTHING_HEARD,
         announce: (tenantId, head, generation) => {

@@ -314,7 +314,7 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
   const registry: TenantRegistry = new TenantRegistry({
     ...{ lanes, purger, onFault, clock, meter },
     log: items,
-    loader: new PostgresTenantLoader(pool, clock),
+    loader: new PostgresTenantLoader(pool, clock, onFault),
     announcer: feed,
     epoch: () => history.epoch,
   });

@@ -182,9 +182,16 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
   private readonly reloads: Batcher<Reload, ReloadedRow | undefined>;
   private readonly arrivals: Batcher<Arrival, LoadedRow | SummaryRow | undefined>;
 
-  /** @param clock decides which pairings have expired, and times the pauses in a reconnect storm. */
-  constructor(pool: pg.Pool, clock: Clock) {
-    super(pool);
+  /**
+   * @param clock decides which pairings have expired, and times the pauses in a reconnect storm.
+   * @param onFault is told of counts that could not be read.
+   */
+  constructor(
+    pool: pg.Pool,
+    clock: Clock,
+    private readonly onFault: (error: unknown, tenantId: string) => void,
+  ) {
+    super(pool, 'loads');
     this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readReloads(reloads, clock.now()));
     const spacing = new Spacing();
     const pauseAfter = (answered: number): Promise<void> | undefined => {
@@ -213,10 +220,16 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     return updateOf(row, ids.length === 0 ? NO_COUNTS : await this.counts(tenantId, ids));
   }
 
+  /** None if they cannot be read: a revocation that was read with them must not fail. */
   private async counts(tenantId: string, ids: readonly string[]): Promise<BinCounts> {
     const options = { name: 'bin-counts', readOnly: true };
-    const rows = await this.rows<{ id: string; count: number }>(COUNTS, [tenantId, ids], options);
-    return new Map([...ids.map((id) => [id, 0] as const), ...rows.map(({ id, count }) => [id, count] as const)]);
+    try {
+      const rows = await this.rows<{ id: string; count: number }>(COUNTS, [tenantId, ids], options);
+      return new Map([...ids.map((id) => [id, 0] as const), ...rows.map(({ id, count }) => [id, count] as const)]);
+    } catch (error) {
+      this.onFault(error, tenantId);
+      return NO_COUNTS;
+    }
   }
 
   async head(tenantId: string): Promise<Summary> {
