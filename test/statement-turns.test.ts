@@ -1,11 +1,20 @@
 /** Statements of tenants on a pool: the calls of one leave connections to the others (src/server/storage/query.ts). */
+import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { AccountStore } from '../src/server/devices/store.js';
-import { openClient } from '../src/server/storage/database.js';
+import { openClient, valueOf, type Client } from '../src/server/storage/database.js';
 import { STATEMENTS_OF_TENANT_MAX, takeTurns } from '../src/server/storage/query.js';
+import { newCode } from './support/devices.js';
 import { until } from './support/events.js';
 import { hosted, neighbour } from './support/hosted.js';
 import { postgresLogs } from './support/logs.js';
+
+/** Statements that wait for a lock, in the database of this connection. */
+const lockedBy = (watch: Client): Promise<number> =>
+  valueOf(
+    watch,
+    "SELECT count(*)::integer FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+  );
 
 t.test('FAIR-43: calls that wait for the lock of their tenant leave connections to other tenants', async (t) => {
   const { pool, url, newTenant } = await postgresLogs(t);
@@ -19,14 +28,9 @@ t.test('FAIR-43: calls that wait for the lock of their tenant leave connections 
   await holder.query('BEGIN');
   await holder.query('SELECT 1 FROM tenants WHERE id = $1 FOR UPDATE', [busy]);
   const waiting = Promise.allSettled(Array.from({ length: 100 }, async () => store.restart(busy)));
-  const locked = async (): Promise<number> => {
-    const text = `SELECT count(*)::integer AS count FROM pg_stat_activity
-      WHERE datname = current_database() AND wait_event_type = 'Lock'`;
-    return (await watch.query<{ count: number }>(text)).rows[0]?.count ?? 0;
-  };
-  await until('its calls wait', async () => (await locked()) === STATEMENTS_OF_TENANT_MAX);
+  await until('its calls wait', async () => (await lockedBy(watch)) === STATEMENTS_OF_TENANT_MAX);
   t.equal(await store.restart(other), true, 'a call of another tenant does not wait for them');
-  t.equal(await locked(), STATEMENTS_OF_TENANT_MAX, 'and no more of its connections are taken');
+  t.equal(await lockedBy(watch), STATEMENTS_OF_TENANT_MAX, 'and no more of its connections are taken');
   await holder.query('COMMIT');
   const refused = (await waiting).filter(({ status }) => status === 'rejected');
   for (const refusal of refused) t.match(refusal, { reason: { error: 'unavailable' } }, 'only for a late turn');
@@ -70,6 +74,46 @@ t.test('FAIR-50: calls that need no token do not keep those of the tenant’s de
   await Promise.all(waiting);
   const before = answered.indexOf('devices');
   t.ok(before <= 2 * STATEMENTS_OF_TENANT_MAX, `${before} of a hundred that came earlier were answered before`);
+});
+
+t.test('FAIR-50: whatever a device calls with its token does not wait behind calls without one', async (t) => {
+  const server = await hosted(t);
+  const { wire, device } = await neighbour(t, server.port, 'busy');
+  const code = newCode();
+  const { token } = device;
+  const init = { code, epk: randomBytes(32) };
+  await wire.post('/devices/pair-init', init, { token });
+  const [holder, watch] = await Promise.all(
+    ['holder', 'watch'].map(async (name) => openClient({ url: server.databaseUrl, name, onLost: () => undefined })),
+  );
+  if (holder === undefined || watch === undefined) throw new Error('no connections');
+  t.teardown(async () => Promise.all([holder.end(), watch.end()]));
+  await holder.query('BEGIN');
+  await holder.query('LOCK TABLE tenants, pair_sessions');
+  let answered = 0;
+  const strangers = Array.from({ length: 100 }, async () => {
+    const { status } = await wire.get('/password/exists');
+    answered++;
+    return status;
+  });
+  await until('their calls wait', async () => (await lockedBy(watch)) >= STATEMENTS_OF_TENANT_MAX);
+  // Each ends with one statement that waits for its turn.
+  const calls = [
+    wire.post('/devices/pair-init', init, { token }),
+    wire.get('/devices/pair-requests', { token }),
+    wire.post('/devices/pair-wrap', { code, wrappedMasterKey: randomBytes(80) }, { token }),
+    wire.delete('/password', { token, body: { currentPassword: 'none is set' } }),
+  ].map(async (call) => [(await call).outcome, answered] as const);
+  await wire.get('/health');
+  await holder.query('COMMIT');
+  const ends = await Promise.all(calls);
+  t.same(
+    ends.map(([outcome]) => outcome),
+    ['409 conflict', '200', '400 pair_invalid', '403 password_invalid'],
+  );
+  const before = Math.max(...ends.map(([, count]) => count));
+  t.ok(before <= 50, `${before} of a hundred that came earlier were answered before`);
+  t.same(new Set(await Promise.all(strangers)), new Set([200]));
 });
 
 t.test('FAIR-43: a hosted server answers one tenant while calls of another wait for a lock', async (t) => {

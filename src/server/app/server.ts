@@ -349,8 +349,8 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   const { registry, presence, hooks } = tenants;
   const { maxDevices, bootstrapToken } = config;
   const store = new AccountStore(pool);
-  // Most of these calls need no token: anybody can send any number of them, which a tenant's own calls must not wait for.
-  const strangers = { store: new AccountStore(pool, STRANGERS), clock };
+  // Anybody can send any number of calls that need no token: a tenant's own must not wait for them.
+  const strangers = new AccountStore(pool, STRANGERS);
   const changed = async (tenant: string): Promise<void> => {
     await registry.changed(tenant);
     hooks.onChange(tenant);
@@ -365,7 +365,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   stops.push(() => devices.close());
   const bins = new Bins({ store: new BinStore(pool), clock, changed, onFault });
   stops.push(() => bins.close());
-  const joins = { ...strangers, issueToken, tickets, maxDevices, changed, onFault };
+  const joins = { store: strangers, clock, issueToken, tickets, maxDevices, changed, onFault };
   const onForeignHost = (mismatch: ForeignHost): void =>
     log.warn(mismatch, 'recovery refused: it was signed for a host that is not this server');
   return {
@@ -373,10 +373,10 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
     tickets,
     devices,
     bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
-    reauth: new Reauthentication({ ...strangers, sodium: nodeSodium, issueToken }),
+    reauth: new Reauthentication({ ...joins, sodium: nodeSodium }),
     recovery: new Recovery({ ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost }),
-    passwords: new Passwords({ ...strangers, hasher: nodePasswordHasher, tickets }),
-    pairing: new Pairing({ ...joins, store: new PairingStore(pool, STRANGERS) }),
+    passwords: new Passwords({ store, strangers, clock, hasher: nodePasswordHasher, tickets }),
+    pairing: new Pairing({ ...joins, store: new PairingStore(pool), strangers: new PairingStore(pool, STRANGERS) }),
     bins,
     addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
     identities: store,

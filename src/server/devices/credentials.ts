@@ -131,7 +131,10 @@ export class Passwords {
 
   constructor(
     private readonly options: {
+      /** For the calls of devices. */
       readonly store: AccountStore;
+      /** For calls without a token: their statements wait in a line of their own (FAIR-50). */
+      readonly strangers: AccountStore;
       readonly clock: Clock;
       readonly hasher: PasswordHasher;
       readonly tickets: Tickets;
@@ -140,7 +143,7 @@ export class Passwords {
 
   /** Whether a password is set. */
   async exists(tenantId: string): Promise<replies.PasswordExists> {
-    return { exists: (await this.options.store.password(tenantId)) !== undefined };
+    return { exists: (await this.options.strangers.password(tenantId)) !== undefined };
   }
 
   /**
@@ -160,7 +163,7 @@ export class Passwords {
 
   /** Removes the password. Throws as `set`, and `password_invalid` where none is set, since none would be right. */
   async remove(tenantId: string, body: requests.PasswordRemoveBody, by: string): Promise<replies.Ok> {
-    const { setAt } = await this.require(tenantId, body.currentPassword);
+    const { setAt } = await this.require(this.options.store, tenantId, body.currentPassword);
     return this.store({ tenantId, hash: null, knownSetAt: setAt, by });
   }
 
@@ -170,7 +173,7 @@ export class Passwords {
    */
   async verify(tenantId: string, body: requests.PasswordVerifyBody): Promise<replies.PasswordTicketReply> {
     const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
-    const { setAt } = await this.require(tenantId, body.password);
+    const { setAt } = await this.require(this.options.strangers, tenantId, body.password);
     return { ok: true, ...this.options.tickets.issuePassword(tenantId, pubkey, setAt) };
   }
 
@@ -181,8 +184,8 @@ export class Passwords {
     return { ok: true };
   }
 
-  private async require(tenantId: string, password: string): Promise<StoredPassword> {
-    const stored = await this.options.store.password(tenantId);
+  private async require(store: AccountStore, tenantId: string, password: string): Promise<StoredPassword> {
+    const stored = await store.password(tenantId);
     if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
     await this.queue.run(tenantId, () => this.expect(stored, password));
     return stored;
