@@ -13,6 +13,7 @@ import {
   bootstrapBody,
   claimedWorld,
   DAY_MS,
+  haveJoined,
   newDevice,
   newWorld,
   outcomes,
@@ -228,6 +229,21 @@ t.test('a recovery by a known device, or beyond the device limit, is refused', a
   await a.recovery.recover(tenantId, await signed(world, device));
   t.equal(await refusal(a.recovery.recover(tenantId, await signed(world, device))), 'device_exists');
   t.equal(await refusal(a.recovery.recover(tenantId, await signed(world))), 'device_limit');
+});
+
+t.test('DEV-21: however many devices were paired within a day, the owner can recover and claim', async (t) => {
+  const world = await start(t, true, 20);
+  const { a, tenantId, clock } = world;
+  await haveJoined(world, 220);
+  const recovered = async (): Promise<unknown> => refusal(a.recovery.recover(tenantId, await signed(world)));
+  t.equal(await recovered(), undefined);
+  await haveJoined(world, 178);
+  t.equal(await recovered(), 'device_limit', 'recoveries have a bound of their own');
+  clock.advance(DAY_MS);
+  t.equal(await recovered(), undefined, 'the next day');
+  await haveJoined(world, 400);
+  await a.bootstrap.restart(tenantId);
+  t.equal((await claimedWorld(world)).length, 1);
 });
 
 t.test('PASS-11: with a password recovery needs a ticket, and a refusal does not consume the ticket', async (t) => {

@@ -4,7 +4,9 @@ import { ulid } from 'ulid';
 import {
   base64,
   claimedWorld,
+  DAY_MS,
   generationOf,
+  haveJoined,
   joinBody,
   newCode,
   newDevice,
@@ -82,23 +84,24 @@ t.test('PAIR-26: a device that rejects again and again leaves no rejected sessio
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM pair_sessions'), 1, 'the open one is left');
 });
 
-t.test('DEV-21: devices do not join and leave without end', async (t) => {
-  const { a, tenantId } = await open(t);
-  const now = 1_700_000_000_000;
-  await a.pool.query(
-    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, revoked_at)
-     SELECT $1, 'old' || n, 'old', 'phone', '', $2, $2 FROM generate_series(1, 200) n`,
-    [tenantId, now],
-  );
-  const joining = (id: string, max: number, at: number): Promise<unknown> =>
-    valueOf(
-      a.pool,
-      `SELECT verdict AS value FROM add_device('${tenantId}', '${id}', 'n', 'phone', '', NULL, ${max}, ${at})`,
-    );
-  t.equal(await joining('A', 20, now + 1), 'device_limit');
-  t.equal(await joining('B', 21, now + 1), 'ok', 'ten times as many as may stand');
-  t.equal(await joining('C', 5, now + 1), 'device_limit', 'a hundred are always admitted, but here are more');
-  t.equal(await joining('D', 20, now + 86_400_001), 'ok', 'the next day');
+t.test('DEV-21: devices are not paired and revoked without end, which the new device learns first', async (t) => {
+  for (const [maxDevices, most] of [
+    [20, 200],
+    [5, 100],
+  ] as const) {
+    const world = await open(t, { maxDevices });
+    const { a, tenantId, existing, code, clock } = world;
+    await haveJoined(world, most - 2);
+    const device = newDevice();
+    await request(world, device);
+    await haveJoined(world, 1);
+    await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+    t.match(await ask(world, device), { device: { id: device.id } }, 'a request that was accepted can be approved');
+    const refused = await openIn(world, existing);
+    t.equal(await ask(refused, newDevice()), 'device_limit');
+    clock.advance(DAY_MS);
+    t.equal(await ask(await openIn(world, existing), newDevice()), 'pending', 'the next day');
+  }
 });
 
 t.test('the same wrap again succeeds, another one is a conflict', async (t) => {

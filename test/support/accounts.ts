@@ -197,6 +197,15 @@ const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
 export const newCode = (): string =>
   Array.from({ length: 6 }, () => [...randomBytes(5)].map((byte) => LETTERS[byte % 26]).join('')).join(' ');
 
+/** So many devices have joined just now, and were revoked. */
+export async function haveJoined({ a, tenantId, clock }: World, count: number): Promise<void> {
+  await a.pool.query(
+    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, revoked_at)
+     SELECT $1, gen_random_uuid(), 'old', 'phone', '', $2, $2 FROM generate_series(1, $3)`,
+    [tenantId, clock.now(), count],
+  );
+}
+
 /** Bootstraps a world and pairs `count` further devices. All devices, the first one first. */
 export async function claimedWorld(world: World, count = 0): Promise<TestDevice[]> {
   const first = newDevice();
