@@ -445,6 +445,7 @@ t.test('FAIR-48: where a process has its maximum of sockets, a tenant with many 
   const actors = new Map<string, StubActor>([[other.tenantId, other]]);
   const front = await frontOf(t, {
     socketsMax: 20,
+    config: { tenantMode: 'multi' },
     services: {
       resolveTenant: (host) => (host === 'other' ? other.tenantId : TENANT),
       tenants: {
@@ -484,6 +485,17 @@ t.test('FAIR-48: where a process has its maximum of sockets, a tenant with many 
   front.clock.advance(5_000);
   t.match(await (await few.connect({ token })).closed, { code: 1013 });
   t.equal(front.actor.sessions.length, 16, 'sixteen are kept, whatever others want');
+});
+
+t.test('FAIR-48: the only tenant of a server may have all sockets', async (t) => {
+  const front = await frontOf(t, { socketsMax: 20 });
+  front.actor.admit(OTHER_DEVICE);
+  const wire = new Wire(front.port);
+  t.teardown(() => wire.close());
+  const open = async (deviceId: string): Promise<Socket> => wire.connect({ token: tokenOf({ deviceId }) });
+  for (let n = 0; n < 10; n++) for (const deviceId of [DEVICE, OTHER_DEVICE]) await open(deviceId);
+  t.match(await (await open(DEVICE)).closed, { code: 1013 });
+  t.equal(front.actor.sessions.length, 20, 'and none gives way to another');
 });
 
 t.test('WS-30: sockets that wait for admission count too, because their connections hold descriptors', async (t) => {

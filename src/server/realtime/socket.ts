@@ -17,7 +17,7 @@ const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A client's heartbeat in its usual form, compared as bytes: parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
 
-/** A tenant may always have this many sockets; those beyond give way where the process has its maximum. */
+/** A tenant of several may always have this many sockets; those beyond give way where the process has its maximum. */
 const TENANT_SOCKETS = 16;
 /** The part of the maximum that is kept for tenants with fewer, and the part that is freed when it is reached. */
 const KEPT_PARTS = 16;
@@ -58,6 +58,8 @@ export class Sockets {
   /** Devices that exceeded a rate, with the time until which they must not open a socket, earliest first. */
   private readonly penalties = new Map<string, number>();
   private madeRoomAt = -Infinity;
+  /** How many sockets a tenant may always have. The one of single mode has no others to give way to. */
+  private readonly spared: number;
 
   constructor(
     private readonly parts: SocketsParts,
@@ -66,6 +68,7 @@ export class Sockets {
   ) {
     const { clock, config } = parts;
     this.since = clock.now();
+    this.spared = config.tenantMode === 'single' ? Infinity : TENANT_SOCKETS;
     this.large = new LargeFrames(clock);
     this.wheel = new TimerWheel<DeviceSocket>({
       clock,
@@ -87,7 +90,7 @@ export class Sockets {
    */
   isFull(opening: number, own: number): boolean {
     const taken = this.size + opening;
-    if (own >= TENANT_SOCKETS) return taken >= this.most * (1 - 1 / KEPT_PARTS);
+    if (own >= this.spared) return taken >= this.most * (1 - 1 / KEPT_PARTS);
     // Not for those that are only being opened: in a reconnect storm they may be more than there is room for.
     if (this.size >= this.most) this.makeRoom();
     return this.size + opening >= this.most;
@@ -100,14 +103,14 @@ export class Sockets {
     this.madeRoomAt = now;
     const tenants = new Map<TenantActor, DeviceSocket[]>();
     for (const socket of this.all()) {
-      if (socket.actor.sessionCount <= TENANT_SOCKETS) continue;
+      if (socket.actor.sessionCount <= this.spared) continue;
       const known = tenants.get(socket.actor);
       if (known === undefined) tenants.set(socket.actor, [socket]);
       else known.push(socket);
     }
     let left = Math.ceil(this.most / FREED_PARTS);
     for (const sockets of [...tenants.values()].sort((one, other) => other.length - one.length)) {
-      const given = Math.max(0, Math.min(left, Math.ceil((sockets.length - TENANT_SOCKETS) / 2)));
+      const given = Math.max(0, Math.min(left, Math.ceil((sockets.length - this.spared) / 2)));
       for (const socket of sockets.slice(0, given))
         socket.close(CLOSE.overloaded, retryAfterReason(elsewhereSeconds()));
       left -= given;
