@@ -32,10 +32,28 @@ const rowsSql = (page: { since: string; limit: string; maxBytes: number; filter?
   ) weighed WHERE total - bytes < ${page.maxBytes}`;
 
 /**
- * Versions that one statement of a bin's page looks at. It reads the index of all of the tenant's items: without a bound
- * a bin with few items would keep a connection busy for seconds, and there are few (query.ts).
+ * Items of the tenant, of any bin, that one statement of a bin's page looks at in the index: without a bound a bin with
+ * few of many items would keep a connection busy for seconds, and there are few (query.ts).
  */
-const BIN_VERSIONS = 50_000;
+const BIN_ROWS = 50_000;
+
+/**
+ * Of a page of a bin: its versions among the next BIN_ROWS items (one more than the page holds, at most), and the last of
+ * these items, NULL if there are no others or the page needs none. The index alone answers both: a condition on `bin_id`
+ * beside the columns of a page would fetch every item to look at it. OFFSET 0 makes the array once for both uses, and the
+ * tenant as a literal the end once for all rows.
+ */
+function partSql({ tenantId, since, limit, binId }: PageRequest): string {
+  if (binId === undefined) return 'SELECT NULL::bigint AS part_end';
+  const next = `SELECT version, bin_id FROM items
+    WHERE tenant_id = ${pg.escapeLiteral(tenantId)} AND version > 0 AND version > ${since} ORDER BY version`;
+  return `
+    SELECT found, CASE WHEN cardinality(found) <= ${limit} THEN (
+      SELECT version FROM (${next} OFFSET ${BIN_ROWS - 1} LIMIT 1) last) END AS part_end
+    FROM (SELECT ARRAY(
+      SELECT version FROM (${next} LIMIT ${BIN_ROWS}) next
+      WHERE bin_id = ${pg.escapeLiteral(binId)} ORDER BY version LIMIT ${limit + 1}) AS found OFFSET 0) f`;
+}
 
 /** The item's columns, of the subquery `p`. */
 const PAGE_COLUMNS = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
@@ -45,12 +63,13 @@ const PAGE_COLUMNS = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
  * with the sums: aggregating them into one value would cost the database more than all the rest. A tenant without items
  * has one row of NULLs.
  */
-function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageRequest): string {
-  const filter =
-    binId === undefined ? '' : `AND version <= ${since + BIN_VERSIONS} AND bin_id = ${pg.escapeLiteral(binId)}`;
+function pageSql(request: PageRequest): string {
+  const { tenantId, since, limit, maxBytes = PAGE_BYTES, binId } = request;
+  const filter = binId === undefined ? '' : 'AND version = ANY (b.found)';
   const rows = rowsSql({ since: String(since), limit: String(limit + 1), maxBytes, filter });
   return `
-    SELECT t.head, t.item_count, t.version_sum, p.total, ${PAGE_COLUMNS} FROM tenants t LEFT JOIN LATERAL (${rows}) p ON true
+    SELECT t.head, t.item_count, t.version_sum, b.part_end, p.total, ${PAGE_COLUMNS}
+    FROM tenants t CROSS JOIN LATERAL (${partSql(request)}) b LEFT JOIN LATERAL (${rows}) p ON true
     WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
 }
 
@@ -60,12 +79,15 @@ class Page {
   private readonly rows: ItemRow[] = [];
   private summary: Summary | undefined;
   private total = 0;
+  /** The version up to which a bin was looked for; null: to the end. */
+  partEnd: number | null = null;
 
   take(row: CopiedRow): void {
     const version = row.int8() ?? 0;
     const itemCount = row.int8() ?? 0;
     const versionSum = row.int8() ?? 0;
     this.summary ??= { version, itemCount, versionSum };
+    this.partEnd = row.int8();
     const total = row.int8();
     if (total === null) return row.skip();
     this.total = total;
@@ -75,10 +97,10 @@ class Page {
     this.rows.push(item);
   }
 
-  /** Undefined if there is no such tenant. */
-  finish(limit: number, maxBytes: number): LogPage | undefined {
+  /** Throws `tenant_not_found`. */
+  finish({ limit, maxBytes = PAGE_BYTES }: PageRequest): LogPage {
     const { rows, summary, total } = this;
-    if (summary === undefined) return undefined;
+    if (summary === undefined) throw new ServiceError('tenant_not_found');
     return { rows: rows.slice(0, limit), more: isMore({ count: rows.length, total }, limit, maxBytes), summary };
   }
 }
@@ -123,30 +145,30 @@ export class PostgresItemLog extends Store implements ItemLog {
     const { tenantId, binId } = request;
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
     if (binId !== undefined) await this.requireBin(tenantId, binId);
-    const page = await (binId === undefined ? this.read(request) : this.binPage(request));
+    const page = await this.read(request);
     this.meter?.read(page.rows.length);
     return page;
   }
 
-  private async read(request: PageRequest): Promise<LogPage> {
-    const read = (): Promise<Page> => copyRows(this.pool, pageSql(request), () => new Page());
-    const found = await inTurn(this.pool, request.tenantId, read);
-    return existing(found.finish(request.limit, request.maxBytes ?? PAGE_BYTES));
-  }
-
   /**
-   * A page of a bin, by statements that each have their turn. Their snapshots differ, but every version at or below the
+   * A page; of a bin, by statements that each have their turn. Their snapshots differ, but every version at or below the
    * last one's head that is not replaced was in the snapshot of its part: versions only rise.
    */
-  private async binPage(request: PageRequest): Promise<LogPage> {
+  private async read(request: PageRequest): Promise<LogPage> {
     const { limit, maxBytes = PAGE_BYTES } = request;
     const rows: ItemRow[] = [];
     let bytes = 0;
-    for (let { since } = request; ; since += BIN_VERSIONS) {
-      const part = await this.read({ ...request, since, limit: limit - rows.length, maxBytes: maxBytes - bytes });
-      rows.push(...part.rows);
-      for (const { counted } of part.rows) bytes += counted;
-      if (part.more || since + BIN_VERSIONS >= part.summary.version) return { ...part, rows };
+    for (let { since } = request; ;) {
+      const part = { ...request, since, limit: limit - rows.length, maxBytes: maxBytes - bytes };
+      const read = (): Promise<Page> => copyRows(this.pool, pageSql(part), () => new Page());
+      const found = await inTurn(this.pool, request.tenantId, read);
+      const page = found.finish(part);
+      for (const row of page.rows) {
+        rows.push(row);
+        bytes += row.counted;
+      }
+      if (page.more || found.partEnd === null) return { ...page, rows };
+      since = found.partEnd;
     }
   }
 
