@@ -24,7 +24,8 @@ const isNoPing = ({ type }: Summary): boolean => type !== 'ping';
 const lastVersion = ({ summaries }: SlowSocket): number => summaries.findLast(isChange)?.version ?? 0;
 
 t.test('slow readers', async (t) => {
-  const server = await spawnServer(t);
+  // Heartbeats come between all other frames, and after the last: they too make the server write what it has buffered.
+  const server = await spawnServer(t, { env: { WS_PING_INTERVAL_MS: '20' } });
   const first = await claim(server.wire);
   const second = await join(server.wire, first, { name: 'second' });
   const memory = async (): Promise<number> => residentBytes(server.process.pid ?? 0);
