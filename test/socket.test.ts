@@ -16,7 +16,8 @@ import { world } from './support/two-devices.js';
 import { named, SHAPES, Wire, type Json, type Socket, UpgradeRefused } from './support/wire.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-import { DEVICE, frontOf, OTHER_DEVICE, StubActor, TENANT, tokenOf } from './support/front.js';
+import { DEVICE, frontOf, OTHER_DEVICE, StubActor, tokenOf } from './support/front.js';
+import type { WithTeardown } from './support/postgres.js';
 import { databaseDown } from './support/server.js';
 
 t.setTimeout(300_000);
@@ -439,52 +440,103 @@ t.test(
   },
 );
 
-t.test('FAIR-48: where a process has its maximum of sockets, a tenant with many gives way to others', async (t) => {
-  const other = new StubActor('01JTENANT00000000000000001');
-  other.admit(DEVICE);
-  const actors = new Map<string, StubActor>([[other.tenantId, other]]);
-  const front = await frontOf(t, {
-    socketsMax: 20,
+/** A front for several tenants, each at a host of its own. */
+async function frontOfMany(t: WithTeardown, socketsMax: number) {
+  const idOf = (host: string): string => `01JTENANT0000000000000000${host.at(-1)}`;
+  const actors = new Map<string, StubActor>();
+  /** What is not here is loaded by these; of a tenant without an entry, never. */
+  const loads = new Map<string, Promise<StubActor | undefined>>();
+  const { port, clock } = await frontOf(t, {
+    socketsMax,
     config: { tenantMode: 'multi' },
     services: {
-      resolveTenant: (host) => (host === 'other' ? other.tenantId : TENANT),
+      resolveTenant: idOf,
       tenants: {
         actors,
-        get: (tenantId) => Promise.resolve(actors.get(tenantId)),
+        get: async (tenantId) => loads.get(tenantId) ?? actors.get(tenantId),
         hurry: () => undefined,
         changed: () => Promise.resolve(),
       },
     },
   });
-  actors.set(TENANT, front.actor);
-  front.actor.admit(OTHER_DEVICE);
-  const many = new Wire(front.port);
-  const few = new Wire(front.port, named('other'));
-  t.teardown(() => [many, few].forEach((wire) => wire.close()));
-  const opened = async (deviceId: string): Promise<Socket> => many.connect({ token: tokenOf({ deviceId }) });
-  for (let n = 0; n < 16; n++) await opened(DEVICE);
+  const tenant = (host: string, loaded?: Promise<unknown>) => {
+    const actor = new StubActor(idOf(host));
+    for (const id of [DEVICE, OTHER_DEVICE]) actor.admit(id);
+    if (loaded === undefined) actors.set(actor.tenantId, actor);
+    else
+      loads.set(
+        actor.tenantId,
+        loaded.then(() => actor),
+      );
+    const wire = new Wire(port, named(host));
+    t.teardown(() => wire.close());
+    const connect = (deviceId = DEVICE): Promise<Socket> =>
+      wire.connect({ token: tokenOf({ tenantId: actor.tenantId, deviceId }) });
+    return { actor, connect };
+  };
+  return { tenant, clock };
+}
+
+t.test('FAIR-48: where a process has its maximum of sockets, a tenant with many gives way to others', async (t) => {
+  const { tenant, clock } = await frontOfMany(t, 20);
+  const [many, few] = [tenant('host-1'), tenant('host-2')];
+  for (let n = 0; n < 16; n++) await many.connect();
   const last: Socket[] = [];
-  for (let n = 0; n < 4; n++) last.push(await opened(OTHER_DEVICE));
+  for (let n = 0; n < 4; n++) last.push(await many.connect(OTHER_DEVICE));
   t.match(await last[3]?.closed, { code: 1013, reason: /^retry-after=/ }, 'a sixteenth is kept for other tenants');
-  t.equal(front.actor.sessions.length, 19);
-  const token = tokenOf({ tenantId: other.tenantId });
-  for (const sockets of [1, 2]) {
-    await few.connect({ token });
-    await until('it is open', () => other.sessions.length === sockets);
+  t.equal(many.actor.sessions.length, 19);
+  const open = async (sockets: number): Promise<void> => {
+    await few.connect();
+    await until('it is open', () => few.actor.sessions.length === sockets);
+  };
+  await open(1);
+  await open(2);
+  t.equal(many.actor.sessions.length, 18, 'one of the other tenant was closed for it');
+  t.match(await (await few.connect()).closed, { code: 1013 }, 'but not at any rate');
+  clock.advance(5_000);
+  await open(3);
+  t.equal(many.actor.sessions.length, 17);
+  clock.advance(5_000);
+  await open(4);
+  t.equal(many.actor.sessions.length, 16);
+  clock.advance(5_000);
+  t.match(await (await few.connect()).closed, { code: 1013 });
+  t.equal(many.actor.sessions.length, 16, 'sixteen are kept, whatever others want');
+});
+
+t.test('FAIR-48: no socket is closed for one of a tenant that has many itself', async (t) => {
+  const { tenant } = await frontOfMany(t, 36);
+  const [many, most, few] = [tenant('host-1'), tenant('host-2'), tenant('host-3')];
+  for (let n = 0; n < 16; n++) for (const { connect } of [many, most]) await connect();
+  for (let n = 0; n < 2; n++) await most.connect(OTHER_DEVICE);
+  for (let n = 0; n < 2; n++) await few.connect();
+  // Its devices have to be compared with the database first.
+  many.actor.current = false;
+  t.match(await (await many.connect(OTHER_DEVICE)).closed, { code: 1013 });
+  t.same(
+    [many, most, few].map(({ actor }) => actor.sessions.length),
+    [16, 18, 2],
+  );
+});
+
+t.test('FAIR-48: those that wait for admission leave places to tenants with few', async (t) => {
+  const { tenant } = await frontOfMany(t, 90);
+  let answer: () => void = () => undefined;
+  const answered = new Promise<void>((resolve) => (answer = resolve));
+  const [many, few] = [tenant('host-1', answered), tenant('host-2', answered)];
+  let refused = 0;
+  const closed = async ({ closed }: Socket): Promise<void> => {
+    if ((await closed).code === 1013) refused++;
+  };
+  for (const n of range(1, 90)) {
+    void many.connect(n % 2 === 0 ? DEVICE : OTHER_DEVICE).then(closed, () => undefined);
   }
-  t.equal(front.actor.sessions.length, 18, 'one of the other tenant was closed for it');
-  t.match(await (await few.connect({ token })).closed, { code: 1013 }, 'but not at any rate');
-  front.clock.advance(5_000);
-  await few.connect({ token });
-  await until('it is open', () => other.sessions.length === 3);
-  t.equal(front.actor.sessions.length, 17);
-  front.clock.advance(5_000);
-  await few.connect({ token });
-  await until('it is open', () => other.sessions.length === 4);
-  t.equal(front.actor.sessions.length, 16);
-  front.clock.advance(5_000);
-  t.match(await (await few.connect({ token })).closed, { code: 1013 });
-  t.equal(front.actor.sessions.length, 16, 'sixteen are kept, whatever others want');
+  await until('a sixteenth is kept', () => refused === 5);
+  const opening = few.connect();
+  answer();
+  const socket = await opening;
+  socket.send({ type: 'ping' });
+  t.match(await socket.next('pong'), { type: 'pong' }, 'there is a place for the other tenant');
 });
 
 t.test('FAIR-48: the only tenant of a server may have all sockets', async (t) => {

@@ -10,6 +10,7 @@ import { RecentFrames, RECENT_BYTES, RECENT_ROWS, FrameRing } from '../src/serve
 import { step } from '../src/server/tenant/step.js';
 import { blob, BOTH, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
 import { itemOf, rowOf } from './support/rows.js';
+import { range } from './support/stream.js';
 import { EPOCH, errorOf, TENANT, World, type Asked } from './support/world.js';
 
 const detail = ({ error }: Asked): unknown => (error as ServiceError | undefined)?.details?.['path'];
@@ -202,7 +203,10 @@ const rows = (from: number, to: number, ctBytes?: number): ItemRow[] =>
   Array.from({ length: to - from + 1 }, (_, n) => row(from + n, ctBytes));
 /** Adds delivered changes, as `deliver` does when they are pushed. */
 function add(recent: RecentFrames, added: readonly ItemRow[]): void {
-  for (const one of added) recent.add(one);
+  for (const one of added) {
+    recent.ring.beginStep();
+    recent.add(one);
+  }
 }
 const versionsAbove = (recent: RecentFrames, cursor: number): number[] =>
   recent.above(cursor).map((position) => recent.ring.versionOf(position));
@@ -378,6 +382,33 @@ t.test(
     t.end();
   },
 );
+
+t.test('WS-07: a step that adds more than memory holds sends its first frames unchanged', (t) => {
+  const world = new World({ ringBytes: 2 * 1024 * 1024 });
+  const write = (version: number): ItemWrite =>
+    writeOf({ id: itemId(version), inline: inline(`text ${version}`, BOTH, 60_000) });
+  const sockets = [world.connect(2), world.connect(2, { shape: 'b' })];
+  const commit = (from: number, to: number): void => {
+    for (let version = from; version <= to; version++) world.write(write(version));
+    world.commitAll();
+  };
+  // The tenant's part of what is kept for all is used up: from now on it has one segment.
+  for (let version = 1; version <= 4; version++) commit(version, version);
+  world.remote(writeChange(write(5), { tenantId: TENANT, deviceId: deviceId(1) }));
+  world.compare();
+  const gap = world.find('gap');
+  world.advance(gap);
+  commit(6, 21);
+  t.equal(world.state.held.length, 16, 'what follows a gap waits until it is read');
+  world.advance(gap);
+  t.equal(world.state.delivered, 21, 'both are delivered in one step');
+  world.settle();
+  t.strictSame(
+    sockets.map(({ witness }) => witness.versions),
+    sockets.map(() => range(1, 21)),
+  );
+  t.end();
+});
 
 t.test('WS-24: a change that is too long to be kept is read from the log', (t) => {
   const recent = new RecentFrames('a', 0, ring());

@@ -86,6 +86,7 @@ interface WorldOptions {
   readonly pageRows?: number;
   readonly gapRows?: number;
   readonly cap?: number;
+  readonly ringBytes?: number;
   /** Changes that are in the log before the actor is loaded. */
   readonly before?: (world: World) => void;
 }
@@ -95,7 +96,7 @@ export class World {
   readonly log: MemoryLog;
   readonly database: MemoryTenant;
   /** Other tenants take it over when it is full. */
-  readonly ring = new FrameRing(RING_BYTES);
+  readonly ring: FrameRing;
   readonly state: TenantState;
   readonly sockets: OpenSocket[] = [];
   readonly asked: Asked[] = [];
@@ -114,6 +115,7 @@ export class World {
   constructor(private readonly options: WorldOptions = {}) {
     this.log = new MemoryLog({ cap: options.cap ?? 0, now: () => this.now });
     this.database = this.log.addTenant(TENANT);
+    this.ring = new FrameRing(options.ringBytes ?? RING_BYTES);
     for (let n = 1; n <= (options.devices ?? 2); n++) this.devices.push(newDevice(n, 1));
     options.before?.(this);
     this.state = initialState(this.snapshot(), EPOCH, this.ring);
@@ -124,6 +126,7 @@ export class World {
     const frame = Buffer.alloc(200_000);
     const head = { id: '', version: 0, changedBy: null, floor: 0, before: NOWHERE };
     for (let bytes = 0; bytes <= 2 * RING_BYTES; bytes += frame.length) {
+      this.ring.beginStep();
       // Of many tenants, and of one that has used up its share.
       this.ring.add(frame, head, { since: NOWHERE, bytes: 0 });
       this.ring.add(frame, head, { since: Infinity, bytes: Infinity });

@@ -100,6 +100,11 @@ export class Admission {
     return this.waiting + this.underWay;
   }
 
+  /** The tenant's sockets that wait. */
+  waitingOf(tenantId: string): number {
+    return this.queue.get(tenantId)?.length ?? 0;
+  }
+
   /** Resolves or rejects with the result of `work`, once admitted; resolves with `TurnedAway` if there is no room. */
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
     const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();
@@ -137,7 +142,7 @@ export class Admission {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
     const capacity = Math.min(WAITING_MAX, this.admittedWithin(this.waiting > 0 ? this.rate : this.learned));
-    const own = this.queue.get(tenantId)?.length ?? 0;
+    const own = this.waitingOf(tenantId);
     if (own >= Math.max(TENANT_MIN, capacity * TENANT_SHARE)) return false;
     if (this.waiting < capacity) return true;
     const [other] = this.evictable;

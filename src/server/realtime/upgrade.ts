@@ -144,7 +144,8 @@ export class Upgrader {
     const { pipeline, admission } = this.parts;
     pipeline.claim(ctx, ownerOf(claims));
     // Connections that wait for admission hold descriptors as sockets do.
-    const refused = this.refused(admission.pending, 0);
+    const open = this.app.tenants.actors.get(ctx.tenantId)?.sessionCount ?? 0;
+    const refused = this.refused(admission.pending, open + admission.waitingOf(ctx.tenantId));
     if (refused !== undefined) return refused;
     // For a client that has disconnected meanwhile nothing is queried; the value returned instead is not used.
     const work = async (): Promise<Caller | TurnedAway> => (ctx.over ? this.elsewhere(CLOSE.restart) : find());
@@ -153,7 +154,7 @@ export class Upgrader {
 
   /**
    * Neither a draining server nor one with its maximum of sockets opens another; undefined: it may. `own`: sockets that
-   * the tenant has here.
+   * the tenant has here, or that wait.
    */
   private refused(opening: number, own: number): TurnedAway | undefined {
     if (this.draining) return this.elsewhere(CLOSE.restart);

@@ -49,6 +49,8 @@ interface Segment {
   readonly view: DataView;
   /** Bytes used. */
   used: number;
+  /** The step in which its last frame was added. */
+  step: number;
 }
 
 /** What a tenant has added to the segments that all tenants share, since the one of that number was begun. */
@@ -69,14 +71,20 @@ export class FrameRing {
   private readonly common: Segment[] = [];
   private readonly busy: Segment[] = [];
   private next = 0;
+  private step = 0;
   private readonly most: number;
 
   /**
-   * Holds at most `bytesMax`, but at least two segments of 1 MiB. The frames delivered in one step must fit into half of
-   * it, since they are sent after the step.
+   * Holds at most `bytesMax`, but at least two segments of 1 MiB. A step that adds more evicts its own first frames. The
+   * memory of those is not used again: it may have to be sent yet.
    */
   constructor(bytesMax: number) {
     this.most = Math.max(2, Math.floor(bytesMax / SEGMENT_BYTES));
+  }
+
+  /** The frames of the previous step, of whichever tenant, were sent. */
+  beginStep(): void {
+    this.step++;
   }
 
   /** Adds a frame of the tenant whose share it is; `NOWHERE` if it is larger than a segment. */
@@ -88,6 +96,7 @@ export class FrameRing {
     const segment = this.segmentFor(size, share);
     const { bytes, view, used: at } = segment;
     segment.used += size;
+    segment.step = this.step;
     view.setFloat64(at + VERSION_AT, version);
     view.setFloat64(at + FLOOR_AT, floor);
     view.setFloat64(at + BEFORE_AT, before);
@@ -146,7 +155,7 @@ export class FrameRing {
     this.segmentAt(position).bytes[(position % SEGMENT_BYTES) + SUPERSEDED_AT] = 1;
   }
 
-  /** The bytes of the frame: a view, valid until the next `add`. */
+  /** The bytes of the frame: a view, valid until the next `add`; if it was added in this step, until the next step. */
   frameOf(position: FramePosition): Buffer {
     const { bytes } = this.segmentAt(position);
     const at = position % SEGMENT_BYTES;
@@ -183,7 +192,8 @@ export class FrameRing {
     const isHalf = list === this.busy && list.length >= Math.floor(this.most / 2);
     const evicted = isHalf ? list.shift() : this.segments.size >= this.most ? this.common.shift() : undefined;
     if (evicted !== undefined) this.segments.delete(evicted.number);
-    const segment = segmentOver(evicted?.bytes ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES), this.next++);
+    const free = evicted === undefined || evicted.step === this.step ? undefined : evicted.bytes;
+    const segment = segmentOver(free ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES), this.next++);
     this.segments.set(segment.number, segment);
     list.push(segment);
     return segment;
@@ -191,7 +201,7 @@ export class FrameRing {
 }
 
 const segmentOver = (bytes: Buffer, number: number): Segment => ({
-  ...{ number, bytes, view: new DataView(bytes.buffer), used: 0 },
+  ...{ number, bytes, view: new DataView(bytes.buffer), used: 0, step: 0 },
 });
 
 /** Limits of what one replay gets from the ring, whose own limit is shared by all tenants of the process. */
@@ -244,7 +254,7 @@ export class RecentFrames implements RingShare {
     return positions.filter((position) => !this.ring.isSuperseded(position)).reverse();
   }
 
-  /** The bytes of a frame: a view, valid until the next change of any tenant. Undefined if it is no longer held. */
+  /** The bytes of a frame: a view, as of `FrameRing.frameOf`. Undefined if it is no longer held. */
   frame(position: FramePosition): Uint8Array | undefined {
     return this.ring.has(position) ? this.ring.frameOf(position) : undefined;
   }
@@ -390,10 +400,7 @@ function deliverHeld(state: Delivery): Effect[] {
 }
 
 export const NONE_HELD: readonly ItemRow[] = [];
-/**
- * Maximum of rows, and bytes, held while a gap is read: the rows delivered in one step must stay in the ring until they
- * are sent. Rows beyond that are read from the log.
- */
+/** Maximum of rows, and bytes, held while a gap is read. Rows beyond that are read from the log. */
 const HELD_MAX = 1_000;
 const HELD_BYTES_MAX = 1024 * 1024;
 
@@ -508,7 +515,7 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
     const sent = own ? ownFrame(phase.acks, id, version) : batch.recent.frame(batch.positions[n] ?? NOWHERE);
     if (sent !== null) {
       bytes += sent?.length ?? 0;
-      // More was committed at once than a ring holds: the first frames are already overwritten.
+      // More was committed at once than a ring holds: the first frames are already evicted.
       if (sent === undefined || (bytes > BURST_BYTES && out.length > 0)) {
         effects.push({ ...fallBehind(session, phase, out), since });
         return;

@@ -49,6 +49,7 @@ const RULES: { readonly [K in Message['kind']]: (state: TenantState, message: Me
 /** Applies one message. `now` is in ms. */
 export function step(state: TenantState, message: Message, now: number): Effect[] {
   state.now = now;
+  state.ring.beginStep();
   const rule = RULES[message.kind] as (state: TenantState, message: Message) => Effect[];
   return rule(state, message);
 }
