@@ -4,7 +4,7 @@
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -185,8 +185,10 @@ t.test('PKG-07: every program reports version and commit', async (t) => {
 t.test('PKG-10: an unknown argument ends the server with 2, before it starts', (t) => {
   const serve = join(of('server').staged, 'deploy/serve');
   const call = (argument: string) => spawnSync(serve, [argument], { encoding: 'utf8', cwd: place });
+  const before = readdirSync(place);
   t.match(call('--port'), { status: 2, stdout: '', stderr: /^service-server: .*\/docs\/configuration/s });
   t.match(call('--help'), { status: 0, stdout: /^service-server: /, stderr: '' });
+  t.same(readdirSync(place), before, 'nothing was made');
   t.end();
 });
 
