@@ -330,18 +330,20 @@ t.test('LOAD-16: requests are repeated a bounded number of times', async (t) => 
   t.equal(asked.length, 2);
   mock.timers.enable({ apis: ['setTimeout'] });
   t.teardown(() => mock.timers.reset());
+  const over = new AbortController();
   const busy = withRetries(
     () => {
       asked.push(2);
       return Promise.reject(new Refused('unavailable', 503, 3_600_000));
     },
-    { attempts: 2 },
+    { attempts: 2, signal: over.signal },
   );
   const refused = t.rejects(busy, { code: 'unavailable' });
   await turn();
   mock.timers.tick(30_000);
   await turn();
   t.equal(asked.length, 4, 'a server that asks for an hour gets half a minute');
+  over.abort();
   await refused;
 });
 
