@@ -182,14 +182,13 @@ t.test('PKG-07: every program reports version and commit', async (t) => {
   }
 });
 
-t.test('PKG-10: an unknown argument ends the server with 2, before it starts', (t) => {
+t.test('PKG-10: an unknown argument ends the server with 2, before it starts', async (t) => {
   const serve = join(of('server').staged, 'deploy/serve');
-  const call = (argument: string) => spawnSync(serve, [argument], { encoding: 'utf8', cwd: place });
-  const before = readdirSync(place);
+  const empty = await temporaryFolder(t);
+  const call = (argument: string) => spawnSync(serve, [argument], { encoding: 'utf8', cwd: empty });
   t.match(call('--port'), { status: 2, stdout: '', stderr: /^service-server: .*\/docs\/configuration/s });
   t.match(call('--help'), { status: 0, stdout: /^service-server: /, stderr: '' });
-  t.same(readdirSync(place), before, 'nothing was made');
-  t.end();
+  t.same(readdirSync(empty), [], 'nothing was made');
 });
 
 t.test('PKG-07: the commit is that of git, else that of SERVICE_COMMIT, else unknown', async (t) => {
