@@ -129,7 +129,7 @@ const pairFetch = async (wire: Wire, ask: Ask = {}): Promise<Reply> =>
   wire.post('/devices/pair-fetch-epk', { code: newCode() }, { shape: 'a', ...ask });
 const forwarded = (address: string): Ask => ({ headers: { 'x-forwarded-for': address } });
 
-t.test('RATE-09 RATE-10 RATE-07 RATE-08 INST-18: pairing is limited by address across instances', async (t) => {
+t.test('RATE-09 RATE-10 RATE-07 RATE-08 ERR-12 INST-18: pairing is limited by address across instances', async (t) => {
   const fresh = await runServer(t);
   const options: RunOptions = {
     clock: new TestClock(),
@@ -144,6 +144,8 @@ t.test('RATE-09 RATE-10 RATE-07 RATE-08 INST-18: pairing is limited by address a
     t.equal(refusal.outcome, '429 rate_limited');
     const wait = Number(refusal.headers['retry-after']);
     t.ok(Number.isInteger(wait) && wait >= 1 && wait <= 60, `Retry-After ${wait}`);
+    const bad = await server.wire.post('/devices/pair-fetch-epk', '{', { shape: 'a' });
+    t.equal(bad.outcome, '429 rate_limited', 'the rate is checked before the body');
   }
   clock.advance(Number((await pairFetch(two.wire)).headers['retry-after']) * 1_000);
   t.equal((await pairFetch(two.wire)).outcome, '400 pair_invalid', 'after Retry-After');
