@@ -244,7 +244,7 @@ t.test('ADMIT-04: while the database answers nothing, few are told to come back 
   const seconds = away().map(([, one]) => one.seconds);
   t.equal(seconds.length, 1_000);
   t.equal(seconds.filter((each) => each <= 1).length, 10);
-  t.ok(Math.max(...seconds) >= 90, `the last one after ${Math.max(...seconds)} s`);
+  t.equal(Math.max(...seconds), 60, 'the last ones after as long as is promised (ADMIT-08)');
 });
 
 t.test('ADMIT-04: while every query fails at once, few are told to come back soon', async (t) => {
@@ -294,15 +294,32 @@ t.test('ADMIT-04: a slow window counts by its duration', async (t) => {
   t.ok(admission.rate < 20, `${admission.rate} a second`);
 });
 
-t.test('ADMIT-08: while the database hardly answers the times to come back grow, up to ten minutes', async (t) => {
-  const { come, answer, away, admission, asked } = world();
+t.test('ADMIT-08: while the database hardly answers the times to come back grow, up to a minute', async (t) => {
+  const { come, answer, away, admission, asked, outcomes, clock, drainAll } = world();
   for (let n = 0; n < 3_000; n++) come(`tenant-${n}`, '1');
   for (let round = 0; round < 30 && asked.length > 0; round++) await answer(4_000);
   t.ok(admission.rate < 30, `${admission.rate} a second`);
   for (let n = 0; n < 30_000; n++) come(`more-${n}`, '1');
   await settle();
-  const seconds = away().map(([, one]) => one.seconds);
-  t.ok(seconds.length > 20_000 && Math.max(...seconds) <= 600 && Math.min(...seconds) >= 1);
+  const gone = away();
+  const seconds = gone.map(([, one]) => one.seconds);
+  t.ok(seconds.length > 20_000 && Math.max(...seconds) <= 60 && Math.min(...seconds) >= 1);
+
+  // The database answers as before: what it was like is not what devices wait for.
+  await drainAll();
+  const due = new Map(gone.slice(0, 5_000).map(([owner, one]) => [owner, one.seconds]));
+  let second = 0;
+  for (; due.size > 0 && second < 600; second++, clock.advance(1_000)) {
+    for (const [owner, at] of due) if (at <= second) come(owner.split('/')[0] ?? '', '1');
+    await drainAll();
+    for (const owner of due.keys()) {
+      const outcome = outcomes.get(owner);
+      if (outcome === 'in') due.delete(owner);
+      else if (outcome instanceof TurnedAway && (due.get(owner) ?? 0) <= second)
+        due.set(owner, second + outcome.seconds);
+    }
+  }
+  t.ok(second <= 90, `all are back after ${second} s`);
 });
 
 t.test('ADMIT-09: sockets of tenants that are loaded on the instance are admitted while others wait', async (t) => {

@@ -10,7 +10,6 @@ import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
-import { RETRY_AFTER_MAX_S } from '../../protocol/retry-after.js';
 
 /** Sockets in the window: initially, at least and at most. */
 const WINDOW_INITIAL = 64;
@@ -28,6 +27,11 @@ const RATE_WEIGHT = 0.2;
 const RATE_MS = 5_000;
 /** Maximum wait of a socket: well below a client's time limit for opening one, s. */
 const WAIT_MAX_S = 5;
+/**
+ * The latest time to come back, s. A rate measured while the database hardly answers says little about the minute after:
+ * a device that comes back too early costs one upgrade, one that was sent away for long is offline though there is room.
+ */
+const AWAY_MAX_S = 60;
 /** Maximum of waiting sockets: each occupies one of the concurrent calls, of which requests need the rest. */
 const WAITING_MAX = 5_000;
 /** One tenant may have this share of the places in the queue, and this many in any case. */
@@ -104,7 +108,7 @@ export class Admission {
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
     const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();
     // Further ahead than any promise can be: the clock was set back since.
-    const isStale = early > RETRY_AFTER_MAX_S * 1_000;
+    const isStale = early > AWAY_MAX_S * 1_000;
     if (early > EARLY_MS && !isStale) return Promise.resolve(new TurnedAway(CLOSE.overloaded, early / 1_000));
     this.promises.delete(owner);
     return new Promise((resolve, reject) => {
@@ -253,7 +257,7 @@ export class Admission {
   private turnedAway(owner: string): TurnedAway {
     const now = this.options.clock.now();
     const { rate } = this;
-    const latest = now + RETRY_AFTER_MAX_S * 1_000;
+    const latest = now + AWAY_MAX_S * 1_000;
     const next = Math.max(this.latestPromise, now + (this.waiting * 1_000) / rate) + 1_000 / rate;
     this.latestPromise = Math.min(next, latest);
     // If all times up to the latest are promised, the others are spread at random over the whole period.
