@@ -1,5 +1,6 @@
 /** Rates per device and per address, and which address a call counts for. */
 import t from 'tap';
+import { ROWS } from '../src/server/app/route-table.js';
 import { TestClock } from './support/clock.js';
 import { claim, claimBody, newCode, newId, newItem, writeBody, type TestDevice } from './support/devices.js';
 import { Scene } from './support/scene.js';
@@ -68,24 +69,10 @@ t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: reads and writes are counted sep
     ['DELETE', `/items/${id}`],
     ['POST', `/items/${id}/reconcile`],
   ];
-  const reads: readonly (readonly [string, string])[] = [
-    ['GET', '/items'],
-    ['GET', '/bins'],
-    ['POST', '/bins'],
-    ['PATCH', '/bins/x'],
-    ['DELETE', '/bins/x'],
-    ['POST', '/blobs/upload-url'],
-    ['GET', `/blobs/${id}.bin/url`],
-    ['GET', '/devices'],
-    ['PATCH', `/devices/${id}`],
-    ['POST', `/devices/${id}/revoke`],
-    ['POST', '/devices/pair-init'],
-    ['GET', '/devices/pair-requests'],
-    ['POST', '/devices/pair-wrap'],
-    ['POST', '/ws-ticket'],
-    ['POST', '/password/set'],
-    ['GET', '/me'],
-  ];
+  const isWrite = (method: string, path: string): boolean => writes.some((one) => one[0] === method && one[1] === path);
+  const reads = ROWS.filter(({ auth }) => auth === 'device')
+    .map(({ method, path }) => [method, path.slice('/api'.length).replace(/:id|:ref/, id)] as const)
+    .filter(([method, path]) => !isWrite(method, path));
   const { wire, clock } = await limited(t, { RATE_READ_PER_S: '2', RATE_WRITE_PER_S: '1' });
   const ask = async (method: string, path: string, more: Ask = {}): Promise<Reply> =>
     wire.ask(method, path, {
