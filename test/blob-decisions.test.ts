@@ -116,7 +116,7 @@ for (const shape of SHAPES) {
 
 const camelRef = (row: Json | undefined): unknown => row?.['blobRef'];
 
-t.test('BLOB-43 BILL-14 TOKEN-23: a suspended tenant may only download, an unpaid one nothing', async (t) => {
+t.test('BLOB-43 BILL-14 TOKEN-23 OPER-01: a suspended tenant may only download, an unpaid one nothing', async (t) => {
   const poor = await Scene.start(t);
   const ref = await uploaded(poor.wire, poor.first, randomBytes(10));
   const attached = await uploaded(poor.wire, poor.first, randomBytes(20));

@@ -47,10 +47,13 @@ t.test(
     t.strictSame(await server.sql('SELECT * FROM discrepancies()'), []);
 
     const lost = await uploadOf(wire, first, { size: 8 * MIB });
+    const { blobRef: ref } = await uploadOf(wire, first, { size: MIB });
+    await bucket.place(`${server.tenantId}/${ref}`, randomBytes(MIB + 1));
     clock.advance(30 * MINUTE_MS);
     t.equal(await ask(), '413 storage_cap_exceeded');
     clock.advance(2 * MINUTE_MS);
-    t.equal((await askUpload(wire, first, { size: 9 * MIB })).outcome, '200', 'the room is free again');
+    t.equal((await askUpload(wire, first, { size: 9 * MIB })).outcome, '200', 'the room of both is free again');
+    t.equal(await bucket.store.head({ tenantId: server.tenantId, ref }), undefined, 'a larger object than declared');
     await bucket.place(`${server.tenantId}/${lost.blobRef}`, randomBytes(8 * MIB));
     t.equal(await write(lost.blobRef), '400 blob_not_found', 'an upload that ends later is refused');
     t.strictSame(await server.sql('SELECT * FROM discrepancies()'), []);

@@ -119,7 +119,10 @@ t.test('BLOB-13: browsers of CORS_ORIGINS may upload and download', async (t) =>
   t.equal(got.headers['access-control-allow-origin'], ORIGIN);
   for (const name of ['etag', 'content-range', 'accept-ranges'])
     t.ok(got.headers['access-control-expose-headers']?.split(', ').includes(name), name);
-  t.equal((await get({ origin: 'https://evil.example' })).headers['access-control-allow-origin'], undefined);
+  const evil = 'https://evil.example';
+  t.equal((await get({ origin: evil })).headers['access-control-allow-origin'], undefined);
+  const asked = await send('OPTIONS', target, { headers: { origin: evil, 'access-control-request-method': 'PUT' } });
+  t.equal(asked.headers['access-control-allow-origin'], undefined);
 });
 
 t.test('ERR-01 ERR-02 SHAPE-09: a signed URL is refused in the named shape, with the usual body', async (t) => {

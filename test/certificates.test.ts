@@ -134,6 +134,10 @@ t.test('DOCTOR-20: the certificate of a chain that expired, or is not valid yet,
   const own = peer('home.test', 'Between', now - HOUR, now + HOUR);
   t.equal(judged({ chain: [own], verdict: '' }), '');
   t.match(
+    judged({ chain: [peer('home.test', 'X', now - 9 * HOUR, now - HOUR)], verdict: 'CERT_HAS_EXPIRED' }),
+    /^the certificate for home\.test, sync\.test, issued by X, expired at 2029-12-31 23:00 UTC$/,
+  );
+  t.match(
     judged({ chain: [own, peer('Between', 'Root', now - 9 * HOUR, now - HOUR)], verdict: 'CERT_HAS_EXPIRED' }),
     /^the authority's certificate Between, issued by Root, expired at 2029-12-31 23:00 UTC$/,
   );

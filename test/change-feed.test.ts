@@ -19,7 +19,7 @@ import {
   type Hint,
 } from './support/feeds.js';
 
-t.test('instances find each other, and an instance alone sends no notifications', async (t) => {
+t.test('INST-51: instances find each other, and an instance alone sends no notifications', async (t) => {
   const { instance, pool } = await world(t);
   const [a, b] = [instance('a'), instance('b')];
   const heard = new Events<string>();
@@ -366,7 +366,7 @@ for (const again of [false, true])
     },
   );
 
-t.test('INST-46: what could not be announced is reported with the next heartbeat, once', async (t) => {
+t.test('INST-46 INST-51: what could not be announced is reported with the next heartbeat, once', async (t) => {
   const { a, b } = await pair(t);
   await beatBack(a);
   await beatBack(b);

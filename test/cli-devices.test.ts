@@ -8,10 +8,12 @@ import { joinedDesk, machine, type Json } from './support/cli.js';
 import { note, wiretap } from './support/client-world.js';
 import { until } from './support/events.js';
 
-t.test('CLI-11 CLI-12 CLI-16: watch prints each change as it arrives, while other commands write', async (t) => {
+t.test('CLI-11 CLI-12 CLI-16 CLI-54: watch prints each change as it arrives, while other commands write', async (t) => {
   const { desk, first } = await joinedDesk(t);
   await first.device.put(note('before'));
-  await first.device.put({ ...note('older'), ts: Date.now() - 60_000 });
+  const ts = Date.now() - 60_000;
+  await first.device.put({ ...note('older'), ts });
+  t.match(await desk.json(['list']), { items: [{ title: 'before' }, { title: 'older', ts }] });
   const watch = desk.start(['watch', '--json', '--last', '5', '--count', '4']);
   await watch.line(/"ready"/);
   const { id } = await first.device.put(note('one'));
@@ -23,7 +25,7 @@ t.test('CLI-11 CLI-12 CLI-16: watch prints each change as it arrives, while othe
   const { code, data, out } = await watch.result;
   t.equal(code, EXIT.ok);
   t.match(data, [
-    { event: 'known', title: 'older' },
+    { event: 'known', title: 'older', ts },
     { event: 'known', title: 'before', payload: { text: 'before' } },
     { event: 'ready' },
     { event: 'item', id, type: 'text', title: 'one', sender: 'First' },

@@ -124,7 +124,14 @@ t.test('CLI-42: a file that cannot be read affects none of the others', async (t
 
 t.test('CLI-43 CLI-48: a blank text is refused, and `status` mentions interrupted uploads', async (t) => {
   const desk = await scene(t);
-  for (const argv of [['   '], ['\u200b'], [' \t '], ['--type', 'text', '--set', 'text= \n'], ['', '']]) {
+  for (const argv of [
+    ['   '],
+    ['\u200b'],
+    ['\u2800\u3164\u00ad'],
+    [' \t '],
+    ['--type', 'text', '--set', 'text= \n'],
+    ['', ''],
+  ]) {
     const put = await desk.call(['put', ...argv]);
     t.match(put, { code: EXIT.usage, notes: /Error: .*blank/ }, JSON.stringify(argv));
   }

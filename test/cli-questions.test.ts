@@ -177,7 +177,7 @@ t.test('CLI-21 CLI-37: standard input that is not a terminal answers no question
   t.match(JSON.parse((await run(['list', '--json'])).stdout), { items: [{ id }] });
 });
 
-t.test('CLI-41: a no to any question is a calm line for a person, and `declined` for a script', async (t) => {
+t.test('CLI-21 CLI-41: a no to any question is a calm line for a person, and `declined` for a script', async (t) => {
   const desk = await claimedDesk(t);
   const { id } = await desk.json(['put', 'milk']);
   await desk.json(['bins', 'add', 'Work', '--slug', 'work']);

@@ -33,6 +33,11 @@ t.test('two devices in sync', async (t) => {
     await behind.device.put({ ...note('three'), id });
     t.equal(writes(behind)[0]?.['ts'], Number(changed?.['ts']) + 1, "even if the device's clock is years behind");
     t.match(await behind.device.get(id), { payload: { text: 'three' }, pending: false });
+    const clock = new TestClock(Date.now() + 3_600_000);
+    const ahead = await all.open(second.identity(), { tap: wiretap(clock) });
+    await ahead.device.pull();
+    await ahead.device.put({ ...note('four'), id });
+    t.equal(writes(ahead)[0]?.['ts'], clock.now(), "and otherwise the clock's time");
   });
 
   await t.test('a change made against an old version is a conflict, unless it may overwrite', async (t) => {

@@ -289,6 +289,8 @@ t.test('what the new device refuses', async (t) => {
     const attempt = joining(all, offer.words, tap);
     t.ok(endedBy(await refusal(offer.joined), 'bad_attestation'));
     t.match(await refusal(attempt.identity), { name: 'PairingError', code: 'rejected' });
+    const wrap = all.first.tap.calls.filter(({ path }) => path === '/devices/pair-wrap').at(-1);
+    t.same(Object.keys(wrap?.body ?? {}), ['code', 'reject'], 'nothing was released');
   });
 });
 

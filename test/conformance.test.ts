@@ -12,6 +12,7 @@ import { parseRules, readRules } from './conformance/rules.js';
 import { command } from './conformance/run.js';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem } from './support/devices.js';
+import { HttpProxy } from './support/doctor.js';
 import { ADMIN_TOKEN, runServer, type Running } from './support/server.js';
 
 const urlOf = (server: Running): string => `http://127.0.0.1:${server.port}`;
@@ -226,6 +227,10 @@ t.test('CONF-01 CONF-08: the command reports every rule, and leaves a claimed se
   ])
     t.equal((await here(...args)).code, 2, args.join(' '));
   t.equal((await here('--help')).code, 0);
+  const proxy = await HttpProxy.before(t, server.port);
+  proxy.answer = ({ url }, response) => url === '/api/health' && Boolean(response.end('{}'));
+  const failing = await here('--url', proxy.url, '--only', 'STAT-01,STAT-03', '--admin-token', ADMIN_TOKEN);
+  t.match(failing, { code: 1, out: /^STAT-01 +FAIL [^]*\n1 passed, 1 failed, 0 skipped\n$/m }, failing.err);
   await server.stop();
   t.match(await here('--url', urlOf(server)), { code: 2, err: /does not answer/ });
 });

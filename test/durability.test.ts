@@ -136,7 +136,8 @@ t.test('kill -9', async (t) => {
     };
     await writeAndKill(t, kill, { mustFail: true });
     server = await start();
-    await audit(t);
+    const { head } = await audit(t);
+    t.equal(await mustWrite(server.wire, first, newItem(all)), head + 1, 'versions continue from the head');
   });
 
   t.test('DUR-03: a write whose answer was lost is found by its id; sent again it gets one version', async (t) => {

@@ -146,6 +146,12 @@ t.test('RATE-15 RATE-16 RATE-07 RATE-08: bytes of bodies and of replies are limi
   clock.advance(250);
   rates.take('a', 'write', MIB);
   t.ok(refusal(() => rates.take('a', 'write', 1)));
+  clock.advance(3_000);
+  for (let n = 0; n < 8; n++) rates.take('a', 'write', MIB);
+  t.ok(
+    refusal(() => rates.take('a', 'write', 1)),
+    'no more than 8 MiB is saved up',
+  );
 
   const bucket = rates.take('c', 'read');
   if (bucket === undefined) throw new Error('no bucket');

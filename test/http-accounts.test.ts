@@ -68,6 +68,10 @@ for (const shape of SHAPES) {
     t.match(camel((await socket.next('bin'))['bin']), { slug: `better-${shape}` });
     const cleared = await wire.patch(`/bins/${id}`, { meta: null }, scene.as(shape));
     t.match(camel(cleared.at('bin')), { slug: `better-${shape}`, meta: null });
+    const other = randomBytes(4_096);
+    const patched = await wire.patch(`/bins/${id}`, { meta: other }, scene.as(shape));
+    t.equal(patched.at('bin.meta'), spelled(shape, other));
+    t.equal((await binOf(id))?.['meta'], spelled('a', other), 'also in the list');
     t.equal(
       (await wire.post('/bins', { id: `X${shape}`, meta: randomBytes(4_097) }, scene.as(shape))).outcome,
       VALIDATION[shape],

@@ -5,7 +5,7 @@ import { CATALOGUE, codeOf, statusOf as statusIn, type ErrorName } from '../src/
 import { RELEASE } from '../src/root.js';
 import { claimBody, newCode, newId, writeBody } from './support/devices.js';
 import { Scene } from './support/scene.js';
-import { runServer } from './support/server.js';
+import { ADMIN_TOKEN, runServer } from './support/server.js';
 import { SHAPES, spelled, type Ask, type Json, type Reply, type Shape } from './support/wire.js';
 
 const scene = await Scene.start(t);
@@ -226,9 +226,12 @@ t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: an unknown path is 404 before the token,
     ['GET', '/tls-check?domain=x.test'],
     ['POST', '/billing/webhook'],
     ['GET', '/billing/portal'],
+    ['POST', '/admin/test-tenants'],
+    ['GET', '/admin/test-tenants'],
+    ['DELETE', '/admin/test-tenants/x'],
   ];
   for (const shape of SHAPES) {
-    for (const token of [undefined, 'nonsense', first.token]) {
+    for (const token of [undefined, 'nonsense', first.token, ADMIN_TOKEN]) {
       const ask = { shape, ...(token === undefined ? {} : { token }) };
       for (const path of paths) t.equal((await wire.get(path, ask)).outcome, '404 not_found', path);
       for (const [method, path] of multi) t.equal((await wire.ask(method, path, ask)).outcome, '404 not_found', path);

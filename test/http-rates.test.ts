@@ -1,5 +1,6 @@
 /** Rates per device and per address, and which address a call counts for. */
 import t from 'tap';
+import { ROWS } from '../src/server/app/route-table.js';
 import { TestClock } from './support/clock.js';
 import { claim, claimBody, newCode, newId, newItem, writeBody, type TestDevice } from './support/devices.js';
 import { Scene } from './support/scene.js';
@@ -68,24 +69,10 @@ t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: reads and writes are counted sep
     ['DELETE', `/items/${id}`],
     ['POST', `/items/${id}/reconcile`],
   ];
-  const reads: readonly (readonly [string, string])[] = [
-    ['GET', '/items'],
-    ['GET', '/bins'],
-    ['POST', '/bins'],
-    ['PATCH', '/bins/x'],
-    ['DELETE', '/bins/x'],
-    ['POST', '/blobs/upload-url'],
-    ['GET', `/blobs/${id}.bin/url`],
-    ['GET', '/devices'],
-    ['PATCH', `/devices/${id}`],
-    ['POST', `/devices/${id}/revoke`],
-    ['POST', '/devices/pair-init'],
-    ['GET', '/devices/pair-requests'],
-    ['POST', '/devices/pair-wrap'],
-    ['POST', '/ws-ticket'],
-    ['POST', '/password/set'],
-    ['GET', '/me'],
-  ];
+  const isWrite = (method: string, path: string): boolean => writes.some((one) => one[0] === method && one[1] === path);
+  const reads = ROWS.filter(({ auth }) => auth === 'device')
+    .map(({ method, path }) => [method, path.slice('/api'.length).replace(/:id|:ref/, id)] as const)
+    .filter(([method, path]) => !isWrite(method, path));
   const { wire, clock } = await limited(t, { RATE_READ_PER_S: '2', RATE_WRITE_PER_S: '1' });
   const ask = async (method: string, path: string, more: Ask = {}): Promise<Reply> =>
     wire.ask(method, path, {
@@ -129,7 +116,7 @@ const pairFetch = async (wire: Wire, ask: Ask = {}): Promise<Reply> =>
   wire.post('/devices/pair-fetch-epk', { code: newCode() }, { shape: 'a', ...ask });
 const forwarded = (address: string): Ask => ({ headers: { 'x-forwarded-for': address } });
 
-t.test('RATE-09 RATE-10 RATE-07 RATE-08 INST-18: pairing is limited by address across instances', async (t) => {
+t.test('RATE-09 RATE-10 RATE-07 RATE-08 ERR-12 INST-18: pairing is limited by address across instances', async (t) => {
   const fresh = await runServer(t);
   const options: RunOptions = {
     clock: new TestClock(),
@@ -144,6 +131,8 @@ t.test('RATE-09 RATE-10 RATE-07 RATE-08 INST-18: pairing is limited by address a
     t.equal(refusal.outcome, '429 rate_limited');
     const wait = Number(refusal.headers['retry-after']);
     t.ok(Number.isInteger(wait) && wait >= 1 && wait <= 60, `Retry-After ${wait}`);
+    const bad = await server.wire.post('/devices/pair-fetch-epk', '{', { shape: 'a' });
+    t.equal(bad.outcome, '429 rate_limited', 'the rate is checked before the body');
   }
   clock.advance(Number((await pairFetch(two.wire)).headers['retry-after']) * 1_000);
   t.equal((await pairFetch(two.wire)).outcome, '400 pair_invalid', 'after Retry-After');

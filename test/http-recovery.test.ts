@@ -15,6 +15,7 @@ import {
   waitForRequest,
   wrapBody,
 } from './support/devices.js';
+import { BASE, hosted, signUp } from './support/hosted.js';
 import { Scene } from './support/scene.js';
 import { runServer, type Running } from './support/server.js';
 import { camel, SHAPES, type Json, type Reply } from './support/wire.js';
@@ -260,6 +261,19 @@ t.test('RECOV-10: whatever Host says, a recovery is accepted for the public host
   t.equal(told.length, 3);
   t.equal((await post('evil.test', 'evil.test')).outcome, '403 forbidden', 'relayed with the name it was signed for');
   t.equal((await post('service')).outcome, '403 forbidden', 'nor for the name that the proxy uses');
+});
+
+t.test('RECOV-10: of a hosted service the own host of the tenant counts, and no other', async (t) => {
+  const server = await hosted(t, { env: { PUBLIC_URL: `https://${BASE}` } });
+  const keys = nodeSodium.signKeyPair(randomBytes(32));
+  const claimToken = (await signUp(server.apex, 'anna')).text('claimToken');
+  const wire = server.at('anna');
+  await claim(wire, { claimToken, recoveryPubkey: Buffer.from(keys.publicKey) });
+  const tenant = { ...server, wire, tenantId: (await wire.get('/service/status')).text('tenantId') };
+  const post = async (host: string): Promise<string> =>
+    (await wire.post('/devices/recover', (await recovery(tenant, keys.secretKey, { host })).body)).outcome;
+  for (const host of [BASE, `berta.${BASE}`]) t.equal(await post(host), '403 forbidden', host);
+  t.equal(await post(`anna.${BASE}`), '200');
 });
 
 t.test('RECOV-07: without a registered recovery key recovery is refused', async (t) => {

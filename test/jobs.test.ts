@@ -121,6 +121,10 @@ t.test('JOB-07 JOB-08: a failed job stops no other, and a stop acts between two 
   left = 25;
   t.equal(await runJobs({ jobs, clock, onReport, onFault }, stop.signal), false);
   t.equal(left, 5, 'the batch under way was finished, the next did not begin');
+  let batches = 0;
+  const large: Job = { name: 'large', full: 1, batch: async () => Promise.resolve(++batches < 11_000 ? 1 : 0) };
+  await runJobs({ jobs: [large], clock, onReport, onFault }, new AbortController().signal);
+  t.equal(batches, 10_000, 'what is left waits for the next run');
 });
 
 t.test('JOB-08: a stop acts between two statements of a purge of keys, and the next run ends it', async (t) => {

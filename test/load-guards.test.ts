@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { mock } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -327,6 +328,23 @@ t.test('LOAD-16: requests are repeated a bounded number of times', async (t) => 
   );
   await t.rejects(gone, { code: 'ECONNREFUSED' });
   t.equal(asked.length, 2);
+  mock.timers.enable({ apis: ['setTimeout'] });
+  t.teardown(() => mock.timers.reset());
+  const over = new AbortController();
+  const busy = withRetries(
+    () => {
+      asked.push(2);
+      return Promise.reject(new Refused('unavailable', 503, 3_600_000));
+    },
+    { attempts: 2, signal: over.signal },
+  );
+  const refused = t.rejects(busy, { code: 'unavailable' });
+  await turn();
+  mock.timers.tick(30_000);
+  await turn();
+  t.equal(asked.length, 4, 'a server that asks for an hour gets half a minute');
+  over.abort();
+  await refused;
 });
 
 t.test('LOAD-16: an audit repeats its requests, and does not count to the head one by one', async (t) => {

@@ -8,7 +8,7 @@ import fc from 'fast-check';
 import { Ajv } from 'ajv';
 import { z } from 'zod';
 import t from 'tap';
-import type { ItemView } from '../src/sdk/events.js';
+import type { BinView, ItemView } from '../src/sdk/events.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { BinScope, type Bins } from '../src/mcp/bin-scope.js';
 import { McpError, ERRORS } from '../src/mcp/errors.js';
@@ -33,7 +33,7 @@ import * as schemas from '../src/mcp/schemas.js';
 
 t.setTimeout(600_000);
 
-const bins = new BinScope(null).of([]);
+const bins = new BinScope(null).of([{ id: 'inbox', slug: 'inbox', label: null } as BinView]);
 const card = (number: number, ts: number): Card =>
   ({
     id: ulid(number, (length) => new Uint8Array(length)),
@@ -101,6 +101,7 @@ t.test('MCP-91: a cursor is refused with other arguments, and with any character
   refused({ since: undefined });
   refused({ until: '2026-03-31' });
   refused({ id: card(1, 0).id });
+  refused({ bin: 'inbox' });
   for (let at = 0; at < cursor.length; at++) {
     refused({ cursor: cursor.slice(0, at) + (cursor[at] === 'A' ? 'B' : 'A') + cursor.slice(at + 1) });
     refused({ cursor: cursor.slice(0, at) + cursor.slice(at + 1) });

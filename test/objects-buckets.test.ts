@@ -102,9 +102,11 @@ t.test('Google', async (t) => {
     const { store, server } = await gcsBucket(t, account);
     const name = newName();
     await upload(store, name, randomBytes(100));
-    server.fault = ({ query }) => (query.get('alt') === 'media' ? undefined : 'wrong_size');
-    const body = await store.read(name);
-    t.equal(await reasonOf(body.forEach(() => undefined)), 'broken');
+    for (const fault of ['size_above', 'size_below'] as const) {
+      server.fault = ({ query }) => (query.get('alt') === 'media' ? undefined : fault);
+      const body = await store.read(name);
+      t.equal(await reasonOf(body.forEach(() => undefined)), 'broken', fault);
+    }
   });
 });
 

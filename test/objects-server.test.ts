@@ -59,9 +59,11 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
     const { scene, bucket } = await setUp(t);
     const { wire, first } = scene;
     const { blobRef } = await uploadOf(wire, first, { size: 1000 });
-    await bucket.place(`${PREFIX}/${scene.server.tenantId}/${blobRef}`, randomBytes(999));
     const item = blobItem('a', scene.ids, blobRef);
-    t.equal((await wire.post('/items', item, scene.as('a'))).outcome, '400 blob_not_found');
+    for (const size of [1001, 999]) {
+      await bucket.place(`${PREFIX}/${scene.server.tenantId}/${blobRef}`, randomBytes(size));
+      t.equal((await wire.post('/items', item, scene.as('a'))).outcome, '400 blob_not_found', `${size} bytes`);
+    }
     const whole = blobItem('a', scene.ids, await uploaded(wire, first, randomBytes(50)));
     const batch = await wire.post('/items/batch', { items: [item, whole] }, scene.as('a'));
     t.match(batch.body, { results: [{ error: { code: 'blob_not_found' } }, { version: Number }] });

@@ -4,7 +4,7 @@
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -182,12 +182,13 @@ t.test('PKG-07: every program reports version and commit', async (t) => {
   }
 });
 
-t.test('PKG-10: an unknown argument ends the server with 2, before it starts', (t) => {
+t.test('PKG-10: an unknown argument ends the server with 2, before it starts', async (t) => {
   const serve = join(of('server').staged, 'deploy/serve');
-  const call = (argument: string) => spawnSync(serve, [argument], { encoding: 'utf8', cwd: place });
+  const empty = await temporaryFolder(t);
+  const call = (argument: string) => spawnSync(serve, [argument], { encoding: 'utf8', cwd: empty });
   t.match(call('--port'), { status: 2, stdout: '', stderr: /^service-server: .*\/docs\/configuration/s });
   t.match(call('--help'), { status: 0, stdout: /^service-server: /, stderr: '' });
-  t.end();
+  t.same(readdirSync(empty), [], 'nothing was made');
 });
 
 t.test('PKG-07: the commit is that of git, else that of SERVICE_COMMIT, else unknown', async (t) => {

@@ -96,8 +96,10 @@ t.test('WEB-14: page, manifest and shell refer to files of the build, and to not
     ['192x192 any', '512x512 any', '192x192 maskable', '512x512 maskable'],
   );
   t.match(manifest, { name: 'Service', display: 'standalone', start_url: '/', share_target: { action: '/web/share' } });
-  for (const path of [...referred, ...manifest.icons.map(({ src }) => src)]) t.ok(paths.has(path), path);
   const worker = await read('/sw.js');
+  const shell = JSON.parse(/\["\/",[^\]]*\]/.exec(worker)?.[0] ?? '[]') as string[];
+  t.ok(shell.length >= 10, shell.join(' '));
+  for (const path of [...referred, ...manifest.icons.map(({ src }) => src), ...shell]) t.ok(paths.has(path), path);
   for (const name of ['page', 'style', 'engine', 'icon'])
     t.match(worker, new RegExp(`"/web/${name}\\.[\\w-]{20}\\.`), `the shell has the ${name}`);
   const parts = release.assets.map(({ path }) => path).filter((path) => /^\/web\/(page|part)\./.test(path));
@@ -108,7 +110,8 @@ t.test('WEB-14: page, manifest and shell refer to files of the build, and to not
       t.ok(paths.has(`/web/${other}`), `${path} imports ${other}`);
   }
   t.notMatch(worker, /__SHELL__|__VERSION__/);
-  t.notMatch(index, /https?:|<style|style=|<script>/);
+  t.notMatch(index, /<style|style=|<script>/);
+  t.notMatch(index + worker + JSON.stringify(manifest), /https?:/);
   const licences = release.assets.find(({ path }) => path.startsWith('/web/licences.'))?.path ?? '';
   for (const name of ['preact', 'libsodium-wrappers-sumo']) t.ok((await read(licences)).includes(`${name}\n\n`), name);
   const manifestOfPackage = JSON.parse(await readFile(join(PROJECT_ROOT, 'src/server/package.json'), 'utf8')) as {

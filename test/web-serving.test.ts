@@ -121,7 +121,16 @@ t.test('WEB-03: files with a hash in their names are cached for a year, the rest
     const head = await get(port, path, HTML, 'HEAD');
     t.same([head.status, head.headers['content-length'], head.bytes.length], [200, String(bytes), 0], path);
   }
-  for (const path of ['/web/page.js', '/web/share', '/web/', '/web/..%2fassets.json', '/assets.json', '/index.html'])
+  const packed = release.assets.flatMap(({ path }) => [`${path}.br`, `${path}.gz`]);
+  for (const path of [
+    '/web/page.js',
+    '/web/share',
+    '/web/',
+    '/web/..%2fassets.json',
+    '/assets.json',
+    '/index.html',
+    ...packed,
+  ])
     t.equal((await get(port, path, HTML)).status, 404, path);
 });
 

@@ -4,6 +4,7 @@ import t, { type Test } from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import type { ItemRow } from '../src/web/link/messages.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
+import { text as strings } from '../src/web/ui/strings.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
 import { until } from './support/events.js';
 import { runServer } from './support/server.js';
@@ -104,7 +105,8 @@ t.test(
 
 t.test('WEB-58: a browser that is revoked while it is open says so, and shows what it has', { skip }, async (t) => {
   const { app, url, server } = await scene(t);
-  await app.call('put', text('kept'));
+  const item = text('kept');
+  await app.call('put', item);
   const other = await App.open(await freshContext(t), url);
   await app.call('offer');
   const offer = await app.shows('offer', ({ step }) => step === 'words');
@@ -121,13 +123,20 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   await app.call('offerAnswer', true);
   await other.shows('list', ({ items }) => titles(items).includes('kept'));
   const devices = await app.shows('devices', (devices) => devices.some(({ name }) => name === 'Other'));
-  const offered = async (): Promise<string[]> =>
-    (
-      await other.page.$$eval('.side .nav-link, .side button', (found) =>
-        found.map((one) => one.ariaLabel ?? one.textContent),
-      )
-    ).filter((name) => /devices|settings|new bin/i.test(name));
-  t.equal((await offered()).length, 3, 'before, all three are offered');
+  const offered = async (): Promise<string[]> => {
+    await other.page.waitForSelector('.item .facts');
+    const side = await other.page.$$eval('.side .nav-link, .side button', (found) =>
+      found.map((one) => one.ariaLabel ?? one.textContent),
+    );
+    const parts = ['.composer', `button[aria-label="${strings.list.edit}"]`];
+    const shown = await Promise.all(parts.map((part) => other.page.$(part)));
+    return [
+      ...side.filter((name) => /devices|settings|new bin/i.test(name)),
+      ...parts.filter((_, at) => shown[at] !== null),
+    ];
+  };
+  await other.page.evaluate((to) => location.assign(to), `#/item/${item.id}`);
+  t.equal((await offered()).length, 5, 'before, all five are offered');
   await app.call('deviceRevoke', devices.find(({ name }) => name === 'Other')?.id ?? '');
   await other.shows('phase', ({ phase }) => phase === 'revoked');
   t.ok(titles((await other.value('list'))?.items ?? []).includes('kept'));
@@ -135,7 +144,7 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   await other.shows('phase', ({ phase }) => phase === 'revoked');
   await other.shows('list', ({ items }) => titles(items).includes('kept'));
   await other.page.waitForSelector('.revoked');
-  t.same(await offered(), [], 'afterwards none of the three is offered');
+  t.same(await offered(), [], 'afterwards none of the five is offered');
   await other.call('forget');
   await other.shows('phase', ({ phase }) => phase === 'empty');
   const left = await other.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));

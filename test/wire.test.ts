@@ -7,6 +7,7 @@ import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../src/protocol/err
 import type {
   ItemFrameB,
   ItemRowA,
+  ItemRowB,
   Piece,
   PlainFrame,
   ServerFrameA,
@@ -109,6 +110,10 @@ t.test('ARCH-13: a key that a frame does not have does not compile', (t) => {
   row(`"id":"${value}","bin_id":"${value}"`);
   // @ts-expect-error: nor this one, which stands first in a piece that begins in the middle.
   row(`,"blob":null,"blobRef":null`);
+  const rowB: Piece<ItemRowB> = asIs;
+  rowB(`"bin_id":"${value}","wrapped":[]`);
+  // @ts-expect-error: a row of shape B has no key of shape A.
+  rowB(`"bin_id":"${value}","payloadEnc":null`);
   // @ts-expect-error: the object that holds the row has no key of the row.
   frame(`{"type":"item","bin_id":"${value}"}`);
   // @ts-expect-error: a plain frame has no key in snake_case; the shape's spelling comes after.

@@ -199,7 +199,7 @@ export const readPage = object({
   hasMore: boolean,
   epoch: epochText,
   /** It starts at 0, because the epoch or cursor of the request is of another history. */
-  reset: (value): boolean => value === true,
+  reset: (value, path): boolean => nullable(boolean)(value, path) === true,
 });
 type Page = Read<typeof readPage>;
 

@@ -31,6 +31,23 @@ function pathsOf(value: unknown, at: Path = []): Path[] {
   return Object.entries(value).flatMap(([key, inner]) => [[...at, key], ...pathsOf(inner, [...at, key])]);
 }
 
+const typeOf = (value: unknown): string => (Array.isArray(value) ? 'array' : typeof (value ?? undefined));
+
+/** Null and an absent field are of no type: many fields may be absent. */
+const isOfOtherType = (truth: unknown, by: unknown): boolean =>
+  new Set(['undefined', typeOf(truth), typeOf(by)]).size === 3;
+
+const valueAt = (value: unknown, path: Path): unknown =>
+  path.reduce<unknown>((inner, step) => (inner as Record<string | number, unknown>)[step], value);
+
+/** A value with one field broken. */
+interface Broken {
+  readonly where: string;
+  readonly json: string;
+  /** The field has a value of another type than in the true answer. */
+  readonly wrongType: boolean;
+}
+
 function replaced(value: unknown, [step, ...rest]: Path, by: unknown): unknown {
   if (step === undefined) return by;
   const copy: unknown = Array.isArray(value) ? [...(value as unknown[])] : { ...(value as Json) };
@@ -40,10 +57,15 @@ function replaced(value: unknown, [step, ...rest]: Path, by: unknown): unknown {
 }
 
 /** The value with one field broken, for each field and each broken value; first, broken values instead of the whole. */
-export function* broken(value: Json): Generator<{ readonly where: string; readonly json: string }> {
-  for (const by of BROKEN.slice(1)) yield { where: 'all', json: JSON.stringify(by) };
+export function* broken(value: Json): Generator<Broken> {
+  for (const by of BROKEN.slice(1))
+    yield { where: 'all', json: JSON.stringify(by), wrongType: isOfOtherType(value, by) };
   for (const path of pathsOf(value)) {
-    for (const by of BROKEN) yield { where: path.join('.'), json: JSON.stringify(replaced(value, path, by)) };
+    const truth = valueAt(value, path);
+    for (const by of BROKEN) {
+      const json = JSON.stringify(replaced(value, path, by));
+      yield { where: path.join('.'), json, wrongType: isOfOtherType(truth, by) };
+    }
   }
 }
 
@@ -77,9 +99,19 @@ const server = {
   itemCount: 0,
   deviceCount: 1,
   devicesOnline: 0,
+  headVersion: 1,
+  versionSum: 1,
+  epoch: 'e',
 };
 const stored = { id, version: 1 };
 const joined = { device, token: 'token' };
+const upload = {
+  blobRef: `${id}.bin`,
+  size: 5,
+  offset: 0,
+  expiresAt: 1,
+  parts: [{ from: 0, size: 5, url: 'https://store.example/x', headers: {} }],
+};
 
 /** The API without a token, and with one. */
 export interface Apis {
@@ -144,7 +176,12 @@ export const SAMPLES: readonly Sample[] = [
   { name: 'POST /items', reply: stored, call: ({ own }) => own.write('{}') },
   {
     name: 'POST /items/batch',
-    reply: { results: [stored, { id, error: { code: 'validation', message: 'm', details: { path: 'p' } } }] },
+    reply: { results: [stored] },
+    call: ({ own }) => own.batch([]),
+  },
+  {
+    name: 'POST /items/batch, refused',
+    reply: { results: [{ id, error: { code: 'validation', message: 'm', details: {} } }] },
     call: ({ own }) => own.batch([]),
   },
   { name: 'DELETE /items/:id', reply: stored, call: ({ own }) => own.remove(id, nothing) },
@@ -168,6 +205,17 @@ export const SAMPLES: readonly Sample[] = [
   { name: 'GET /bins', reply: { bins: [bin] }, call: ({ own }) => own.bins() },
   { name: 'POST /bins', reply: { bin }, call: ({ own }) => own.createBin({ id: 'inbox' }) },
   { name: 'PATCH /bins/:id', reply: { bin }, call: ({ own }) => own.patchBin('inbox', {}) },
+  {
+    name: 'POST /uploads',
+    reply: upload,
+    call: ({ own }) => own.beginUpload({ contentLength: 5, contentType: 'a/b' }),
+  },
+  { name: 'POST /uploads/:ref', reply: upload, call: ({ own }) => own.continueUpload(`${id}.bin`) },
+  {
+    name: 'GET /blobs/:ref/url',
+    reply: { url: 'https://store.example/x', expiresAt: 1, size: 5 },
+    call: ({ own }) => own.downloadUrl(`${id}.bin`),
+  },
 ];
 
 /** One frame of every kind. Their versions are below any head, so that none acknowledges a later change. */

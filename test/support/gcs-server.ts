@@ -22,8 +22,9 @@ import { GcsSessions } from './gcs-sessions.js';
 import { LoopbackServer } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
-/** How an answer goes wrong. `cut`: in the middle of the body. `wrong_size`: metadata tell another size. `same_page`: a listing goes on with itself. */
-export type GcsFault = { readonly status: number } | 'hang' | 'cut' | 'stall' | 'wrong_size' | 'same_page';
+/** How an answer goes wrong. `cut`: in the middle of the body. `size_above`, `size_below`: metadata tell another size. `same_page`: a listing goes on with itself. */
+export type GcsFault =
+  { readonly status: number } | 'hang' | 'cut' | 'stall' | 'size_above' | 'size_below' | 'same_page';
 
 /** A request that the stand-in took. */
 interface GcsCall {
@@ -230,8 +231,8 @@ export class GcsStandIn extends LoopbackServer {
       return { status: 204, headers: {} };
     }
     if (query.get('alt') === 'media') return contentOf(found, headers['range'], undefined);
-    const wrong = fault === 'wrong_size' ? { size: String(found.body.length + 1) } : {};
-    return json({ ...metadataOf(found, bucket), ...wrong });
+    const beyond = fault === 'size_above' ? 1 : fault === 'size_below' ? -1 : 0;
+    return json({ ...metadataOf(found, bucket), size: String(found.body.length + beyond) });
   }
 
   private list(query: URLSearchParams, fault: GcsFault | undefined): GcsAnswer {

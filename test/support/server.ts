@@ -92,10 +92,13 @@ export async function runSql(
   }
 }
 
-/** How a server reaches a database: directly, or where TEST_POOLER is set through a pooler of its own. */
+/** Where TEST_POOLER is set, each server reaches its database through a pooler of its own. */
+export const POOLED = (process.env['TEST_POOLER'] ?? '') !== '';
+
+/** How a server reaches a database. */
 async function addressesOf(t: WithTeardown, url: string): Promise<Readonly<Record<string, string>>> {
   const direct = { DATABASE_URL: url };
-  if (url === '' || (process.env['TEST_POOLER'] ?? '') === '') return direct;
+  if (url === '' || !POOLED) return direct;
   await fitForPooler(url);
   return (await PgBouncer.before(t, url)).env;
 }
