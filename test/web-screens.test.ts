@@ -5,7 +5,7 @@ import t from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
 import { text } from '../src/web/ui/strings.js';
-import { CHROMIUM, freshContext } from './support/browser.js';
+import { CHROMIUM, freshContext, upgradeDatabases } from './support/browser.js';
 import { soon } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
@@ -401,6 +401,15 @@ t.test(
     t.same(app.faults, []);
   },
 );
+
+t.test('STORE-21: a page whose databases a newer version has upgraded says so', { skip }, async (t) => {
+  const app = await claimedApp(t);
+  t.same(new Set(await app.page.evaluate(upgradeDatabases)), new Set(['upgraded']));
+  await app.reload();
+  await app.shows('phase', (now) => now.phase === 'failed' && now.problem.code === 'newer_format');
+  await says(app.page, text.unable.store['newer_format'] ?? '');
+  t.same(app.faults, []);
+});
 
 t.test('WEB-35: a page without https says what it lacks and runs nothing else', { skip }, async (t) => {
   const { port } = await runServer(t);
