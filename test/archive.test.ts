@@ -236,6 +236,7 @@ t.test(
     const bad: readonly (readonly [name: string, value: unknown])[] = [
       ['no object', 7],
       ['no kind', { ...item, record: 'secret' }],
+      ['no vault', { ...manifest, tenantId: '' }],
       ['no id', { ...item, id: 'secret' }],
       ['bin', { ...item, bin: 'a secret' }],
       ['type', { ...item, type: 'secret' }],

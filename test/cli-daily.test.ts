@@ -129,6 +129,14 @@ t.test('CLI-52: bins are given by their names everywhere, also without a server'
   await desk.json(['bins', 'add', 'Draft']);
   t.match(await desk.json(['bins', 'rename', 'DRAFT', 'Finished']), { bin: { name: 'Finished' } });
   t.match(await desk.json(['bins', 'rm', 'finished', '--yes']), { removed: true });
+  desk.tap.lie = ({ path }, { bins }) =>
+    path === '/bins' ? { bins: (bins as Json[]).map((bin) => ({ ...bin, slug: '' })) } : undefined;
+  t.match(
+    (await desk.call(['bins'])).out,
+    /^inbox +\d+ +inbox$/m,
+    'a bin for which the server names no slug has its id',
+  );
+  desk.tap.lie = () => undefined;
   away();
   t.match(await desk.json(['put', 'milk', '--bin', 'grosseinkauf']), { queued: true });
   t.match(await desk.json(['list', '-b', 'GROSSEINKAUF']), { items: [{ title: 'milk' }] });

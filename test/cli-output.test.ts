@@ -263,6 +263,8 @@ t.test('CLI-03: an address is accepted as people type it', async (t) => {
   t.equal(addressOf('[::1]:8080'), 'http://[::1]:8080');
   t.equal(addressOf('http://a.example/path/?x#y'), 'http://a.example/path');
   for (const wrong of ['ftp://x', 'http://', 'a b']) t.throws(() => addressOf(wrong), { code: 'usage' });
+  for (const wrong of ['localhost:x@evil.example', 'localhost@evil.example', 'https://good.example:443@evil.example/'])
+    t.throws(() => addressOf(wrong), { code: 'usage', hint: /without a user name/ }, 'it would lead to another host');
 });
 
 t.test('CLI-04: address and words are one text, which a QR code holds', async (t) => {
@@ -384,5 +386,11 @@ t.test('CLI-20 CLI-52: names of bins are known without the server, and not on di
     (await readKnown(folder, KEYS)).bins,
     [{ label: null, readable: false }],
     'a label that does not verify stays unreadable without the server',
+  );
+  await writeKnown(folder, { devices: [], bins: [{ ...bin, slug: '' }] }, KEYS);
+  t.match(
+    await readKnown(folder, KEYS),
+    { devices: [], bins: [{ id: 'b1', label }] },
+    'an empty slug hides nothing else',
   );
 });

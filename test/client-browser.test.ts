@@ -3,7 +3,7 @@ import { builtinModules } from 'node:module';
 import { isDeepStrictEqual } from 'node:util';
 import type { Page as BrowserPage } from 'puppeteer-core';
 import t from 'tap';
-import { bundled, CHROMIUM, freshContext, servePage } from './support/browser.js';
+import { bundled, CHROMIUM, freshContext, servePage, upgradeDatabases } from './support/browser.js';
 import type { Page } from './support/browser-page.js';
 import { until } from './support/events.js';
 import { runServer } from './support/server.js';
@@ -123,6 +123,22 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
     t.match(await inWorker('put', 'five'), { version: 5 });
     t.equal(((await inWorker('list')) as unknown[]).length, 5);
     t.equal(await inWorker('close'), undefined);
+  });
+  await t.test('STORE-21: a page of a newer version gets the databases, and this one reports it', async (t) => {
+    await fresh(page, origin);
+    t.match(await device('open', identity), { repair: null });
+    const newer = await browser.newPage();
+    await fresh(newer, origin);
+    const outcomes = await newer.evaluate(upgradeDatabases);
+    t.ok(outcomes.length > 0 && outcomes.every((outcome) => outcome === 'upgraded'), outcomes.join());
+    t.match(
+      await device('put', 'six'),
+      { code: 'closed' },
+      'what this page would write is refused, not lost in silence',
+    );
+    t.equal(await device('close'), undefined);
+    t.match(await device('open', identity), { code: 'newer_format' });
+    await newer.close();
   });
   t.same(told, [], 'nothing was thrown in the page');
 });

@@ -6,17 +6,21 @@ import { createServer as createTcpServer } from 'node:net';
 import { WebSocket, WebSocketServer } from 'ws';
 import { Device } from '../src/sdk/device.js';
 import { Http } from '../src/sdk/http.js';
-import { browserPlatform } from '../src/sdk/browser-platform.js';
+import { browserSockets } from '../src/sdk/browser-platform.js';
 import { nodeSockets } from '../src/sdk/node-platform.js';
-import type { Platform, SocketPort } from '../src/sdk/platform.js';
+import { CLOSE_WITHIN_MS, SERVER_FRAME_MAX, type Platform, type SocketPort } from '../src/sdk/platform.js';
+import { systemClock } from '../src/protocol/clock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, settle } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
-import { Events } from './support/events.js';
+import { Events, until } from './support/events.js';
 import { counted, hurried } from './support/hurried.js';
 import { openFor } from './support/loopback-server.js';
 import type { WithTeardown } from './support/postgres.js';
+
+// The interface is that of browsers; Node has none of its own before version 22.
+globalThis.WebSocket ??= WebSocket as unknown as typeof globalThis.WebSocket;
 
 /** What the server does with a request, and with a socket; default: it issues tickets, and closes with 1006. */
 interface Trouble {
@@ -311,10 +315,7 @@ t.test('CLIENT-54: a frame of 1 MiB is read, and a longer one ends the connectio
       for (const length of [most, most + 1]) client.send('x'.repeat(length));
     },
   });
-  // The interface is that of browsers; Node has none of its own before version 22.
-  globalThis.WebSocket ??= WebSocket as unknown as typeof globalThis.WebSocket;
-  const { sockets: browserSockets } = await browserPlatform();
-  for (const sockets of [nodeSockets, browserSockets]) {
+  for (const sockets of [nodeSockets, browserSockets(systemClock)]) {
     const lengths: number[] = [];
     await new Promise<void>((resolve) => {
       const message = (text: string): void => void lengths.push(text.length);
@@ -322,6 +323,30 @@ t.test('CLIENT-54: a frame of 1 MiB is read, and a longer one ends the connectio
     });
     t.same(lengths, [most]);
   }
+});
+
+t.test('CLIENT-54: a browser reports the end where a server leaves the closing handshake unanswered', async (t) => {
+  const url = await server(t, {
+    socket: (client) => {
+      client.send('x'.repeat(SERVER_FRAME_MAX + 1));
+      // The client's close frame stays unread.
+      client.pause();
+      t.teardown(() => client.terminate());
+    },
+  });
+  const clock = new TestClock();
+  const ends: unknown[] = [];
+  browserSockets(clock).open(url.replace('http', 'ws'), {
+    opened: () => undefined,
+    message: () => t.fail('the frame is too large'),
+    closed: (...end) => ends.push(end),
+  });
+  await until('the handshake is timed', () => clock.hasTimer(CLOSE_WITHIN_MS));
+  clock.advance(CLOSE_WITHIN_MS - 1);
+  t.same(ends, []);
+  clock.advance(1);
+  t.same(ends, [[1006, 'the closing handshake was not answered']]);
+  t.equal(clock.waiting, 0);
 });
 
 t.test('CLIENT-49: after a connection that proved good the waits are short again', async (t) => {

@@ -187,6 +187,23 @@ t.test('DOCTOR-09: a wrong clock is reported with its offset, excluding the netw
   t.match(late.of('clock'), [{ status: 'ok' }], 'an answer that takes long is no sign of a wrong clock');
 });
 
+/** A wire on which the first pings are answered, and the others are not; each of those waits as long as there is patience. */
+function answering(pings: number) {
+  const clock = new TestClock();
+  const tap = wiretap(clock);
+  let left = pings;
+  tap.bend = (frame) => {
+    if (frame['type'] !== 'pong' || left-- > 0) return frame;
+    setImmediate(() => clock.advance(15_000));
+    return null;
+  };
+  const terminal = fakeTerminal({ json: true });
+  terminal.onStep = (text) => {
+    if (text.startsWith('Holding')) setImmediate(() => clock.advance(120_000));
+  };
+  return { platform: tap.platform, terminal, idle: 120 };
+}
+
 t.test('DOCTOR-12: a proxy that refuses the upgrade, cuts it, or lets nothing through is reported', async (t) => {
   const made = await world(t);
   const proxy = await HttpProxy.before(t, made.server.port);
@@ -208,6 +225,9 @@ t.test('DOCTOR-12: a proxy that refuses the upgrade, cuts it, or lets nothing th
   await waiting;
   test.advance(15_000);
   t.match((await silent).of('upgrade'), [{ status: 'problem', what: /no answer came/ }]);
+  const mute = await examined(t, { identity: made.first.identity(), ...answering(0) });
+  t.match(mute.of('upgrade'), [{ status: 'problem', what: /opens, but nothing comes through/ }]);
+  t.same(mute.of('idle'), []);
 });
 
 t.test('DOCTOR-13: an idle connection that is cut is reported with the length of the silence before', async (t) => {
@@ -233,4 +253,11 @@ t.test('DOCTOR-13: an idle connection that is cut is reported with the length of
   };
   const lived = await examined(t, { identity: moved(made, proxy.url), platform, terminal: whole, idle: 120 });
   t.match(lived.of('idle'), [{ status: 'ok', what: /lived for the 2 minutes/ }]);
+  const lost = await examined(t, { identity: made.first.identity(), ...answering(1) });
+  t.match(lost.of('upgrade'), [{ status: 'ok' }]);
+  t.match(
+    lost.of('idle'),
+    [{ status: 'problem', what: /cut after 2 minutes of silence/ }],
+    'nobody says that it is cut',
+  );
 });

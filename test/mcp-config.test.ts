@@ -6,6 +6,7 @@ import t from 'tap';
 import type { Identity } from '../src/sdk/identity.js';
 import { tryLock } from '../src/files/lock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { profileOf } from '../src/cli/profile.js';
 import {
   forgetIdentity,
   loadIdentity,
@@ -86,7 +87,7 @@ t.test('MCP-07: a saved pairing is loaded again, from a private file with no sec
   t.same(kept.notes, []);
 });
 
-t.test('MCP-07: the folder is the one that the system has for such files', (t) => {
+t.test('MCP-07 CLI-66: the folder is the one that the system has for such files, for both programs', (t) => {
   const base = (env: Record<string, string>): string => pathsOf(env, linux(ID)).configPath;
   t.equal(base({ HOME: '/home/me' }), '/home/me/.config/service/mcp.json');
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '/cfg' }), '/cfg/service/mcp.json');
@@ -96,6 +97,14 @@ t.test('MCP-07: the folder is the one that the system has for such files', (t) =
     'a relative XDG_CONFIG_HOME is ignored',
   );
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '' }), '/home/me/.config/service/mcp.json');
+  const profile = (env: Record<string, string>): string =>
+    profileOf('default', { sodium: nodeSodium, clock: new TestClock() }, { env, note: () => undefined }).folder;
+  for (const [set, folder] of [
+    ['/cfg', '/cfg'],
+    ['cfg', '/home/me/.config'],
+    ['', '/home/me/.config'],
+  ] as const)
+    t.equal(profile({ HOME: '/home/me', XDG_CONFIG_HOME: set }), `${folder}/service/device/default`, `"${set}"`);
   const windows = pathsOf({ APPDATA: '/Users/me/AppData/Roaming', XDG_CONFIG_HOME: '/cfg' }, linux(ID), 'win32');
   t.equal(windows.configPath, '/Users/me/AppData/Roaming/service/mcp.json');
   t.end();

@@ -103,6 +103,35 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
   t.same(faults, []);
 });
 
+t.test('INST-61: a tick evicts and compares many tenants over several turns of the event loop', async (t) => {
+  const clock = new TestClock();
+  const { log, asked, registry, faults } = registryOf(clock);
+  const names = Array.from({ length: TENANTS }, (_, n) => `tenant ${n}`);
+  for (const name of names) {
+    log.addTenant(name);
+    const actor = await registry.get(name);
+    if (actor === undefined) throw new Error('no such tenant');
+    if (name === names.at(-1)) await listen(actor, 1);
+  }
+  clock.advance(300_000);
+  registry.start();
+  const sizes: number[] = [];
+  let watching = true;
+  t.teardown(() => (watching = false));
+  const watch = (): void => {
+    sizes.push(registry.actors.size);
+    if (watching && registry.actors.size > 1) setImmediate(watch);
+  };
+  clock.advance(4_000);
+  watch();
+  await until('the one with a socket is left, and compared', () => registry.actors.size === 1 && asked.length > 0);
+  const steps = sizes.map((size, at) => (sizes[at - 1] ?? TENANTS) - size);
+  t.ok(Math.max(...steps) < TENANTS / 4, `evicted in a turn: ${steps.join()}`);
+  t.same(asked, [1]);
+  t.same(faults, []);
+  await registry.close();
+});
+
 t.test('INST-50: after a long comparison the next one waits nine times as long, and then runs', async (t) => {
   const clock = new TestClock();
   const { log, asked, registry } = registryOf(clock, () => clock.advance(2_000));

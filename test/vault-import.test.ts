@@ -115,6 +115,7 @@ t.test('ARCHIVE-06: false bins of a server do not lead to an export that no impo
     const survey = await surveyOf(source.records(tap.platform.sodium, seed, () => undefined));
     await source.close();
     t.equal(survey.items, 2);
+    t.equal(survey.manifest.tenantId, client.identity().tenantId, 'the manifest names the vault of the export');
     t.ok(survey.bins.get('garden') && survey.bins.get('inbox'), 'the bins that have items are included');
     t.equal(survey.bins.size, 1_000);
   }

@@ -10,6 +10,7 @@ import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { PutRequest } from '../src/sdk/writer.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { Notices } from '../src/web/engine/notices.js';
+import { readRemembered, writeRemembered } from '../src/web/engine/remembered.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
 import { rowOf, safeHref } from '../src/web/engine/rows.js';
 import { typeOfFile, Uploads } from '../src/web/engine/uploads.js';
@@ -113,6 +114,17 @@ t.test('WEB-51: a passkey opens what it locked, and another does not', async (t)
   await t.rejects(next.open({ secret: nodeSodium.random(32) }), { code: 'bad_identity' });
   await t.rejects(next.open({ passphrase: 'x' }), { code: 'bad_identity' });
   t.same((await next.open({ secret })).toJSON(), identity.toJSON());
+});
+
+t.test('WEB-57: a slug that a server left empty does not take what a start without it needs', async (t) => {
+  const vault = new Vault(new Records(), nodeSodium);
+  await vault.create(identity);
+  const bin = { createdAt: 1, updatedAt: 1, itemCount: null, label: { name: 'Home' }, readable: true };
+  await writeRemembered(vault, { devices: [], bins: ['home', ''].map((slug) => ({ ...bin, id: 'home', slug })) });
+  t.match(await readRemembered(vault), {
+    devices: [],
+    bins: [{ label: { name: 'Home' } }, { label: { name: 'Home' } }],
+  });
 });
 
 t.test('WEB-57: an unreachable server is queried by one request at a time whether it is claimed', async (t) => {

@@ -15,7 +15,7 @@ export type DeviceCommand = ProgramCommand<Context>;
 
 /**
  * The files of one device on this machine: a folder with the encrypted identity (`secrets.ts`) and the local copy.
- * Default `~/.config/service/device/<profile>` (`XDG_CONFIG_HOME`, `%APPDATA%` respected), mode 0700.
+ * Default `~/.config/service/device/<profile>` (see `configFolder`), mode 0700.
  */
 export interface Profile {
   readonly name: string;

@@ -7,7 +7,7 @@ import { writePrivate } from '../files/private.js';
 import { decodeBase64 } from '../protocol/base64.js';
 import { openLabel, sealLabel, type BinKeys } from '../sdk/bin-label.js';
 import type { BinView } from '../sdk/events.js';
-import { array, boolean, count, nonEmpty, nullable, object } from '../sdk/reader.js';
+import { array, boolean, count, nonEmpty, nullable, object, string } from '../sdk/reader.js';
 import { devicesJson, readDeviceList, type DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
@@ -25,7 +25,7 @@ export interface Known {
 const readBins = array(
   object({
     id: nonEmpty,
-    slug: nonEmpty,
+    slug: string,
     createdAt: count,
     updatedAt: count,
     meta: nullable(nonEmpty),

@@ -1,9 +1,8 @@
 /** A profile: its folder, the identity in it (`secrets.ts`), and the lock that lets one command at a time write to it. */
 import { readdir, rm } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
+import { configFolder } from '../files/config-folder.js';
 import { privateFolder } from '../files/private.js';
-import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Platform } from '../sdk/platform.js';
 import { waitForLock } from '../terminal/lock.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../terminal/terminal.js';
@@ -19,13 +18,6 @@ export const STORE_FOLDER = 'store';
 /** A wait longer than this is reported. */
 const REPORT_AFTER_MS = 1_000;
 
-/** The folder of all profiles: `XDG_CONFIG_HOME`, `%APPDATA%`, else `~/.config`. */
-function profilesFolder(env: Terminal['env']): string {
-  const set = process.platform === 'win32' ? env['APPDATA'] : env['XDG_CONFIG_HOME'];
-  const base = set !== undefined && set !== '' ? set : join(env['HOME'] ?? homedir(), '.config');
-  return join(base, SERVICE_NAME, 'device');
-}
-
 /** The profile of a name. Throws `CommandError` `usage` for a name that cannot be a folder's. */
 export function profileOf(
   name: string,
@@ -34,7 +26,7 @@ export function profileOf(
 ): Profile {
   if (!PROFILE_NAME.test(name))
     throw usageError('a profile name is 1 to 64 letters, digits, dots, hyphens and underscores');
-  const folder = join(profilesFolder(terminal.env), name);
+  const folder = join(configFolder(terminal.env), 'device', name);
   const secrets = new Secrets({
     ...{ sodium, folder },
     keychain: systemKeychain({

@@ -76,7 +76,7 @@ export async function confirmedUrl(terminal: Terminal, text: string, confirm: st
   let url: URL;
   try {
     url = new URL(text);
-    baseOf(text);
+    baseOf(url.origin);
   } catch {
     throw usage('--url takes an address such as https://sync.example.org');
   }

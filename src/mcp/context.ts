@@ -1,11 +1,10 @@
 /** The environment of the companion's commands: files, platform, terminal. */
-import { homedir } from 'node:os';
-import { isAbsolute, join } from 'node:path';
+import { join } from 'node:path';
+import { configFolder } from '../files/config-folder.js';
 import { withCertificateErrors } from '../sdk/node-certificate.js';
 import type { Platform, SocketPort } from '../sdk/platform.js';
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
-import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Release } from '../terminal/output.js';
 import type { Terminal as DeviceTerminal } from '../terminal/terminal.js';
 import { systemMachine, type Machine } from './machine.js';
@@ -14,7 +13,7 @@ export type Env = Readonly<Record<string, string | undefined>>;
 
 /** Where the companion keeps its files, and the machine that its secrets are bound to. */
 export interface Paths {
-  /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (MCP-07). */
+  /** See `configFolder` (MCP-07). */
   readonly folder: string;
   /** The pairing: `mcp.json` in `folder`. */
   readonly configPath: string;
@@ -40,15 +39,8 @@ export interface CommandContext extends Context {
   readonly terminal: Terminal;
 }
 
-/**
- * The folder is `$XDG_CONFIG_HOME/service`, on Windows `%APPDATA%\service`, else `~/.config/service`. A relative
- * `XDG_CONFIG_HOME` is ignored, as the XDG base directory specification requires: an MCP client may start the program
- * in any folder.
- */
 export function pathsOf(env: Env, machine: Machine = systemMachine(), platform = process.platform): Paths {
-  const set = platform === 'win32' ? env['APPDATA'] : env['XDG_CONFIG_HOME'];
-  const base = set !== undefined && isAbsolute(set) ? set : join(env['HOME'] ?? homedir(), '.config');
-  const folder = join(base, SERVICE_NAME);
+  const folder = configFolder(env, platform);
   return { folder, configPath: join(folder, 'mcp.json'), machine };
 }
 

@@ -116,6 +116,9 @@ export class Bins {
     const { id, slug, createdAt, updatedAt, itemCount, meta } = row;
     const { sodium, reader } = this.options;
     const label = meta === null ? null : openLabel({ sodium, masterKey: reader.masterKey }, id, meta);
-    return { id, slug, createdAt, updatedAt, itemCount, label, readable: meta === null || label !== null };
+    // A slug is what people type and what is kept for use without the server: one that a server leaves empty is the id,
+    // as for a bin that was made without one (BIN-10).
+    const named = slug === '' ? id.toLowerCase() : slug;
+    return { id, slug: named, createdAt, updatedAt, itemCount, label, readable: meta === null || label !== null };
   }
 }

@@ -1,6 +1,6 @@
 /** The platform of a browser. */
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
-import { systemClock } from '../protocol/clock.js';
+import { systemClock, type Clock, type Timer } from '../protocol/clock.js';
 import { CLOSE_WITHIN_MS, OPEN_WITHIN_MS, SERVER_FRAME_MAX } from './platform.js';
 import type { OpenSocket, Platform, SocketPort } from './platform.js';
 
@@ -13,7 +13,7 @@ export const browserPlatform = async (): Promise<Platform> => ({
   sodium: await loadBrowserSodium(),
   // `fetch` throws when it is called as a method of anything but the window.
   fetch: (url, init) => globalThis.fetch(url, init),
-  sockets: browserSockets,
+  sockets: browserSockets(systemClock),
   clock: systemClock,
   random: Math.random,
 });
@@ -22,16 +22,16 @@ export const browserPlatform = async (): Promise<Platform> => ({
 const ABNORMAL = 1006;
 
 /** WebSockets of browsers. They cannot be paused: a client that reads too slowly has to disconnect (see `Sync`). */
-const browserSockets: SocketPort = {
+export const browserSockets = (clock: Clock): SocketPort => ({
   open(url, events): OpenSocket {
     let reported = false;
     const closed = (code: number, reason: string): void => {
-      clearTimeout(timer);
+      timer?.cancel();
       if (reported) return;
       reported = true;
       events.closed(code, reason);
     };
-    let timer: ReturnType<typeof setTimeout> | undefined;
+    let timer: Timer | undefined;
     let socket: WebSocket;
     try {
       socket = new WebSocket(url);
@@ -39,19 +39,19 @@ const browserSockets: SocketPort = {
       // For example, a page on https may not open ws:. Reported in a later task, because the caller does not have the
       // socket yet.
       const reason = error instanceof Error ? error.message : 'the browser refused the address';
-      timer = setTimeout(() => closed(ABNORMAL, reason), 0);
+      timer = clock.setTimer(0, () => closed(ABNORMAL, reason));
       return { send: () => undefined, close: () => undefined };
     }
     const giveUp = (ms: number, reason: string): void => {
-      clearTimeout(timer);
-      timer = setTimeout(() => {
+      timer?.cancel();
+      timer = clock.setTimer(ms, () => {
         socket.close();
         closed(ABNORMAL, reason);
-      }, ms);
+      });
     };
     giveUp(OPEN_WITHIN_MS, 'no connection in time');
     socket.onopen = () => {
-      clearTimeout(timer);
+      timer?.cancel();
       if (!reported) events.opened();
     };
     /** Reports the end after a while too: a server may leave the closing handshake unanswered. */
@@ -76,4 +76,4 @@ const browserSockets: SocketPort = {
       close,
     };
   },
-};
+});

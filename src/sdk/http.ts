@@ -58,11 +58,16 @@ const PATIENCE_MS = 4 * REQUEST_WAIT_MAX_MS;
 
 const readError = field('error', errorBody);
 
-/** The server's address in canonical form: no query, no fragment, no trailing slash. */
+/**
+ * The server's address in canonical form: no query, no fragment, no trailing slash. Throws `TypeError` for one that is
+ * not http or https, or has user information.
+ */
 export function baseOf(url: string): string {
   const parsed = new URL(url);
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')
     throw new TypeError(`not an http address: ${parsed.protocol}`);
+  // Nothing would send it, and a reader may not notice that the host of `localhost:x@other.example` is after the `@`.
+  if (parsed.username !== '' || parsed.password !== '') throw new TypeError('an address with a user name or password');
   return `${parsed.origin}${parsed.pathname.replace(/\/+$/, '')}`;
 }
 

@@ -76,3 +76,20 @@ export async function servePage(t: WithTeardown, code: string): Promise<string> 
   });
   return `http://127.0.0.1:${await openFor(t, server)}`;
 }
+
+/** Runs in the page: opens every database as a newer version of the page would. */
+export async function upgradeDatabases(): Promise<string[]> {
+  const all = (await indexedDB.databases()).map(
+    ({ name = '' }) =>
+      new Promise<string>((resolve) => {
+        const request = indexedDB.open(name, 2);
+        request.onblocked = () => resolve('blocked');
+        request.onerror = () => resolve(String(request.error));
+        request.onsuccess = () => {
+          request.result.close();
+          resolve('upgraded');
+        };
+      }),
+  );
+  return Promise.all(all);
+}

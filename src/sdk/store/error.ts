@@ -76,6 +76,8 @@ function faultOf(codes: readonly string[], text: string): StoreFault {
   if (READ_ONLY.test(text)) return 'read_only';
   if (codes.includes('LEVEL_CORRUPTION')) return 'damaged';
   if (codes.includes('LEVEL_IO_ERROR')) return CUT_OFF.test(text) ? 'damaged' : 'io';
+  // IndexedDB's error where a newer version of the page has upgraded the database.
+  if (text.includes('VersionError')) return 'newer_format';
   const last = codes.at(-1);
   const notOpen = last === 'LEVEL_DATABASE_NOT_OPEN' || last === 'LEVEL_ITERATOR_NOT_OPEN';
   // IndexedDB's error for a closed database.

@@ -27,23 +27,43 @@ export const RESERVE_MS = 5_000;
  */
 type BudgetVerdict = 'held' | 'share' | 'bound';
 
-/** A tenant, or the address of an unauthenticated client. */
-interface Group {
-  readonly name: string;
-  held: number;
+/** A linked list: whoever makes room must not search all holders of the process for those of one group. */
+interface List<T> {
+  first: T | undefined;
+  last: T | undefined;
 }
 
-/** A device or an address. Its holdings are a linked list, the one without progress for longest first. */
-interface Holder {
-  readonly owner: string;
-  readonly group: Group;
-  held: number;
+/** An entry of at most one list. */
+interface Linked<T> {
+  before: T | undefined;
+  after: T | undefined;
+}
+
+/** A tenant, or the address of an unauthenticated client; the list is its holders. */
+class Group implements List<Holder> {
+  held = 0;
+  first: Holder | undefined;
+  last: Holder | undefined;
+
+  constructor(readonly name: string) {}
+}
+
+/** A device or an address. The list is its holdings, the one without progress for longest first. */
+class Holder implements List<Holding>, Linked<Holder> {
+  held = 0;
   first: Holding | undefined;
   last: Holding | undefined;
+  before: Holder | undefined;
+  after: Holder | undefined;
+
+  constructor(
+    readonly owner: string,
+    readonly group: Group,
+  ) {}
 }
 
 /** One use of a budget: a reply, a partial body, the unsent bytes of a socket. It is not counted while its amount is 0. */
-export class Holding {
+export class Holding implements Linked<Holding> {
   // Written by the budget only.
   amount = 0;
   movedAt = 0;
@@ -191,8 +211,9 @@ export class FairBudget {
     let holder = this.holders.map.get(holding.owner);
     if (holder === undefined) {
       let group = this.groups.map.get(holding.group);
-      if (group === undefined) this.groups.map.set(holding.group, (group = { name: holding.group, held: 0 }));
-      holder = { owner: holding.owner, group, held: 0, first: undefined, last: undefined };
+      if (group === undefined) this.groups.map.set(holding.group, (group = new Group(holding.group)));
+      holder = new Holder(holding.owner, group);
+      append(group, holder);
       this.holders.map.set(holding.owner, holder);
     }
     holding.movedAt = this.clock.now();
@@ -215,7 +236,10 @@ export class FairBudget {
   private leave(holding: Holding, holder: Holder): void {
     unlink(holder, holding);
     holding.holder = undefined;
-    if (holder.first === undefined) this.holders.delete(holder.owner);
+    if (holder.first === undefined) {
+      unlink(holder.group, holder);
+      this.holders.delete(holder.owner);
+    }
     if (holder.group.held === 0) this.groups.delete(holder.group.name);
   }
 
@@ -235,7 +259,7 @@ export class FairBudget {
     }
     const group = this.groups.map.get(holding.group);
     if (group === undefined) return;
-    for (const holder of this.holdersOf(group)) {
+    for (const holder of holdersOf(group)) {
       this.cutWhile(holder, (old) => old !== holding && old.movedAt <= still && group.held + more > this.groupShare);
     }
   }
@@ -254,18 +278,11 @@ export class FairBudget {
       for (const group of larger.sort((one, other) => other.held - one.held)) {
         if (this.held + more <= this.bound) return;
         const half = group.held / 2;
-        for (const holder of this.holdersOf(group)) {
+        for (const holder of holdersOf(group)) {
           this.cutWhile(holder, ({ movedAt }) => movedAt <= movedBefore && group.held > half && !enough());
         }
       }
     }
-  }
-
-  /** The largest first. */
-  private holdersOf(group: Group): Holder[] {
-    const found: Holder[] = [];
-    for (const holder of this.holders.map.values()) if (holder.group === group) found.push(holder);
-    return found.sort((one, other) => other.held - one.held);
   }
 
   /** Evicts the holdings for which `goes` is true, starting with the one without progress for longest. */
@@ -320,22 +337,29 @@ export class FairBudget {
   }
 }
 
-function append(holder: Holder, holding: Holding): void {
-  holding.before = holder.last;
-  holding.after = undefined;
-  if (holder.last === undefined) holder.first = holding;
-  else holder.last.after = holding;
-  holder.last = holding;
+/** The largest first; a copy, which evictions do not change. */
+function holdersOf(group: Group): Holder[] {
+  const found: Holder[] = [];
+  for (let next = group.first; next !== undefined; next = next.after) found.push(next);
+  return found.sort((one, other) => other.held - one.held);
 }
 
-function unlink(holder: Holder, holding: Holding): void {
-  const { before, after } = holding;
-  if (before === undefined) holder.first = after;
+function append<T extends Linked<T>>(list: List<T>, entry: T): void {
+  entry.before = list.last;
+  entry.after = undefined;
+  if (list.last === undefined) list.first = entry;
+  else list.last.after = entry;
+  list.last = entry;
+}
+
+function unlink<T extends Linked<T>>(list: List<T>, entry: T): void {
+  const { before, after } = entry;
+  if (before === undefined) list.first = after;
   else before.after = after;
-  if (after === undefined) holder.last = before;
+  if (after === undefined) list.last = before;
   else after.before = before;
-  holding.before = undefined;
-  holding.after = undefined;
+  entry.before = undefined;
+  entry.after = undefined;
 }
 
 const MIB = 1024 * 1024;

@@ -2,7 +2,7 @@
  * The tenants loaded on this instance. Loads them on first use, compares them with the database if a notification may
  * have been lost, drops idle ones.
  */
-import { Batcher } from '../../protocol/batcher.js';
+import { Batcher, nextTurn } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { every, type Clock, type Timer } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
@@ -23,6 +23,11 @@ const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 const REPLAY_PAGES = 8;
 /** Tenants compared in one statement. */
 const COMPARE_BATCH = 2_000;
+/**
+ * Actors that a tick looks at in one turn of the event loop: with a hundred thousand of them, which are no longer in the
+ * processor's caches, looking at all would take tens of ms, in which nothing else is answered.
+ */
+const SWEEP_SLICE = 2_000;
 /** Interval of the checks for idle actors and for those that wait for a comparison, ms. */
 const TICK_MS = HEAD_COMPARE_MS - 1_000;
 /** Each actor is compared this often, ms, even if nothing is known to be lost. */
@@ -75,6 +80,8 @@ export class TenantRegistry {
   /** Reads of the actors and of this registry, so that `close` can wait for them. */
   private readonly reads = new PendingReads();
   private timer: Timer | undefined;
+  /** A sweep is under way: a tick in the meantime begins no second one. */
+  private sweeping = false;
   /** Until this time, ms, no comparison of all actors is made. */
   private restUntil = -Infinity;
   private restTimer: Timer | undefined;
@@ -108,7 +115,7 @@ export class TenantRegistry {
 
   /** Starts the eviction of idle actors, and the comparison of those that wait for one. */
   start(): void {
-    this.timer = every(this.options.clock, TICK_MS, () => void this.ticking.join(this.sweep()));
+    this.timer = every(this.options.clock, TICK_MS, () => void this.sweep());
   }
 
   /**
@@ -236,15 +243,22 @@ export class TenantRegistry {
     actor.retire(code, reason);
   }
 
-  /** Evicts idle actors. Returns those that wait for a comparison, or have not been compared for long. */
-  private sweep(): readonly Actor[] {
+  /** Evicts idle actors, and compares those that wait for it, or have not been compared for long. */
+  private async sweep(): Promise<void> {
+    if (this.sweeping) return;
+    this.sweeping = true;
     const now = this.options.clock.now();
     const waiting: Actor[] = [];
+    let seen = 0;
     for (const actor of this.actors.values()) {
       if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
       else if (actor.toCompare(now - COMPARE_ALL_MS)) waiting.push(actor);
+      if (++seen % SWEEP_SLICE === 0) await nextTurn();
+      if (this.closed) return;
     }
-    return waiting;
+    this.sweeping = false;
+    // Not awaited: a database that does not answer must not hold up the evictions.
+    void this.ticking.join(waiting);
   }
 
   /**

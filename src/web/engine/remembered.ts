@@ -16,7 +16,7 @@ export interface Remembered {
 const label = object({ name: string, emoji: nullable(string) });
 const readParts = object({
   devices: readDeviceList,
-  bins: array(object({ id: nonEmpty, slug: nonEmpty, createdAt: count, updatedAt: count, label: nullable(label) })),
+  bins: array(object({ id: nonEmpty, slug: string, createdAt: count, updatedAt: count, label: nullable(label) })),
 });
 
 /** Empty if nothing was kept, or another version wrote it in another format: the server has all of it. */

@@ -11,7 +11,7 @@ import { DropZone } from './drop.js';
 import { KIND_ICONS } from './fields.js';
 import { useKeys } from './keys.js';
 import { Button, closeDialogs, Dialogs, EmptyState, SecondsTo, Toasts, later, openDialog } from './kit.js';
-import { call, isRevoked, phase, shared } from './link.js';
+import { call, isOut, isRevoked, phase, shared } from './link.js';
 import { List } from './list.js';
 import { LockScreen } from './lock.js';
 import { Notices, Uploads } from './notices.js';
@@ -53,10 +53,9 @@ function SharedWaiting() {
 
 function Screens() {
   const now = phase.value?.phase;
-  const isOut = now === 'locked' || now === 'empty';
   useEffect(() => {
-    if (isOut) forgetTyped();
-  }, [isOut]);
+    if (isOut.value) forgetTyped();
+  }, [isOut.value]);
   // Closed before the next screen is there, to which a dialog would not leave the focus.
   useMemo(closeDialogs, [now]);
   return (

@@ -8,7 +8,7 @@ import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
 import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import { Button, submits } from './kit.js';
-import { bins, call } from './link.js';
+import { bins, call, isOut } from './link.js';
 import { Menu } from './menu.js';
 import { binId, focusComposer, focusList } from './route.js';
 import { text } from './strings.js';
@@ -70,7 +70,10 @@ function fieldsTyped(now: Input): { readonly type: TextKind; readonly fields: Dr
   return { type, fields: draftOf(type, payload) };
 }
 
-/** Puts what is typed. The field is cleared at once, and restored if the engine refuses. */
+/**
+ * Puts what is typed. The field is cleared at once, and restored if the engine refuses; not where it refuses because it
+ * was locked meanwhile: `forgetTyped` has been called then.
+ */
 async function put(): Promise<void> {
   const before = input.value;
   if (!isFilled(before)) return;
@@ -85,7 +88,7 @@ async function put(): Promise<void> {
   focusComposer.current();
   if (await attempt(call('put', { id: newItemId(), binId: bin, type, payload }))) return;
   // Must not replace what was typed meanwhile.
-  if (input.value.typed === '' && input.value.draft === null) input.value = { ...before, errors: {} };
+  if (!isOut.value && input.value.typed === '' && input.value.draft === null) input.value = { ...before, errors: {} };
 }
 
 /** What is typed, as one text. */

@@ -3,6 +3,7 @@ import { signal } from '@preact/signals';
 import type { ComponentChildren, ComponentType, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
+import { isOut } from './link.js';
 import { text, safeText } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
@@ -381,7 +382,10 @@ const TOAST_MS = 5_000;
 const toasts = signal<readonly ToastShown[]>([]);
 let lastToast = 0;
 
-/** Shows a message for some seconds at the foot of the page; `action`: a button in it. */
+/**
+ * Shows a message for some seconds at the foot of the page. `action`: a button in it, for the open vault: such a message
+ * may name what is in it, and is not shown while the vault is locked.
+ */
 export function toast(message: string, action: ToastShown['action'] = null): void {
   const id = ++lastToast;
   toasts.value = [...toasts.value.filter((one) => one.message !== message), { id, message, action }].slice(-TOASTS_MAX);
@@ -392,9 +396,10 @@ const dropToast = (id: number): void => void (toasts.value = toasts.value.filter
 
 /** Shows the toasts; rendered once in the app. */
 export function Toasts() {
+  const shown = toasts.value.filter(({ action }) => action === null || !isOut.value);
   return (
     <div class="toasts" role="status" aria-live="polite">
-      {toasts.value.map(({ id, message, action }) => (
+      {shown.map(({ id, message, action }) => (
         <div class="toast" key={id}>
           <span class="grow">{message}</span>
           {action !== null && (

@@ -61,6 +61,8 @@ function watched<N extends PlainTopic>(topic: N): ReadonlySignal<Topics[N]['valu
 export const phase = watched('phase');
 /** This device was revoked: its items can be read, and nothing can be changed. */
 export const isRevoked = computed(() => phase.value?.phase === 'revoked');
+/** No vault is open: nothing of one may be shown, nor anything that was typed for it. */
+export const isOut = computed(() => phase.value?.phase === 'locked' || phase.value?.phase === 'empty');
 export const info = watched('info');
 export const bins = watched('bins');
 export const devices = watched('devices');
