@@ -14,11 +14,14 @@ import { takeTurns } from '../src/server/storage/query.js';
 import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from './support/accounts.js';
 import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { Ears, EPOCH, instances, tenantWith } from './support/instances.js';
 import { postgresLogs, type PostgresLogs } from './support/logs.js';
 
-const loaderOf = ({ pool, faults }: Pick<PostgresLogs, 'pool' | 'faults'>): PostgresTenantLoader =>
-  new PostgresTenantLoader(pool, new TestClock(7), (error) => faults.push(error));
+const loaderOf = (
+  { pool, faults }: Pick<PostgresLogs, 'pool' | 'faults'>,
+  clock = new TestClock(7),
+): PostgresTenantLoader => new PostgresTenantLoader(pool, clock, (error) => faults.push(error));
 
 t.test('the tenant loader reads many tenants in few statements', async (t) => {
   const world = await newWorld(t);
@@ -186,6 +189,25 @@ t.test('FAIR-45: where the items cannot be counted, a revocation is told all the
     'the bins are told of without counts',
   );
   t.match(logs.faults, [/bin_id/], 'which is reported, once');
+});
+
+t.test('FAIR-45: a revocation does not wait for a count for more than two seconds', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await tenantWith(logs, 2);
+  await logs.pool.query('SELECT create_bin($1, $2, $3, $2, NULL, 1000, 7)', [tenantId, 'one', deviceId(1)]);
+  await logs.pool.query('SELECT revoke_device($1, $2, $3, 7)', [tenantId, deviceId(2), deviceId(1)]);
+  const clock = new TestClock(7);
+  const holder = await openClient({ url: logs.url, name: 'holder', onLost: () => undefined });
+  t.teardown(async () => holder.end());
+  await holder.query('BEGIN');
+  await holder.query('LOCK TABLE items');
+  const reloaded = loaderOf(logs, clock).reload(tenantId, 0);
+  await until('the count at the lock', () => clock.hasTimer(2_000));
+  clock.advance(2_000);
+  const update = await reloaded;
+  t.match(update?.devices, [{ revoked: false }, { revoked: true }]);
+  t.notHas(update?.bins.find(({ id }) => id === 'one')?.view, { itemCount: 0 });
+  await holder.query('ROLLBACK');
 });
 
 t.test('FAIR-45: a count waits for a bounded part of the calls of its tenant', async (t) => {

@@ -331,6 +331,9 @@ t.test('FAIR-47: a tenant that changes much takes the place of at most half of t
     Array.from({ length: 20 }, () => true),
     'the newest half is kept, however many change much',
   );
+  const calm = Array.from({ length: 60 }, () => new RecentFrames('a', 0, shared));
+  for (const one of calm) add(one, rows(1, 3, 60_000));
+  t.ok(calm[0]?.covers(0), 'and where none does any more, the others have all of it');
   t.ok(shared['segments'].size <= 16, 'memory stays within the bound');
   t.end();
 });

@@ -137,7 +137,7 @@ export class ShortIds {
 
   add(id: string): void {
     this.beginnings.add(id.slice(0, SHORT_MIN));
-    for (let length = SHORT_MIN; ; length++) {
+    for (let length = SHORT_MIN; length <= id.length; length++) {
       const end = id.slice(-length);
       const other = this.byEnd.get(end);
       if (other === undefined) this.byEnd.set(end, id);

@@ -7,7 +7,7 @@ import type { Core } from '../core.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { delay, type Clock, type Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isTransient, NetworkError, ProtocolError, retryAfterMs } from '../errors.js';
-import { backoffMs, abortOnAny, REQUEST_WAIT_MAX_MS, RETRY } from '../platform.js';
+import { backoffMs, abortOnAny, namedWaitMs, REQUEST_WAIT_MAX_MS, RETRY } from '../platform.js';
 
 /** Most attempts at a transfer without progress. */
 const ATTEMPTS_MAX = 5;
@@ -120,7 +120,7 @@ export class Retries {
     if (this.exhausted || !(refused || isTransient(error)) || retryAfter > REQUEST_WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
-    const wait = Math.max(retryAfter, backoffMs(this.failures++, RETRY, random));
+    const wait = Math.max(namedWaitMs(retryAfter, random), backoffMs(this.failures++, RETRY, random));
     const stop = new AbortController();
     const release = abortOnAny(stop, [this.signal, lifetime]);
     try {

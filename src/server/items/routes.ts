@@ -268,7 +268,7 @@ export const listItems: Handler<ItemParts, Text> = async (ctx, { items, epoch })
 
 function pageText(shape: Shape, page: LogPage, { epoch, reset }: { epoch: string; reset: boolean }): Text {
   const last = page.rows.at(-1);
-  const next = page.more && last !== undefined ? last.version : page.summary.version;
+  const next = page.upTo ?? (page.more && last !== undefined ? last.version : page.summary.version);
   const [nextKey, moreKey] = shape === 'b' ? ['head_version', 'has_more'] : ['nextSince', 'hasMore'];
   const rows = page.rows.map((row) => rowText(shape, row)).join(',');
   const tail = `"${nextKey}":${next},"${moreKey}":${page.more},"epoch":${JSON.stringify(epoch)}${reset ? ',"reset":true' : ''}`;

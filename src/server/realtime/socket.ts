@@ -103,7 +103,7 @@ export class Sockets {
     this.madeRoomAt = now;
     const tenants = new Map<TenantActor, DeviceSocket[]>();
     for (const socket of this.all()) {
-      if (socket.actor.sessionCount <= this.spared) continue;
+      if (socket.closing || socket.actor.sessionCount <= this.spared) continue;
       const known = tenants.get(socket.actor);
       if (known === undefined) tenants.set(socket.actor, [socket]);
       else known.push(socket);

@@ -28,12 +28,13 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
+import { withRetry } from './database.js';
 import { Links } from './links.js';
 import { Listener } from './listener.js';
 import { NoticeQueue } from './notice-queue.js';
 import { MAC_BYTES, NoticeMac, noticeOf, type Hint, type Notice } from './notice.js';
 import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from './notification.js';
-import { textArray, orUnavailable } from './query.js';
+import { isRetryableRead, textArray } from './query.js';
 import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type InstanceStatus } from './registration.js';
 import { Peers, RecentHeads, Subscriptions } from './subscriptions.js';
 
@@ -67,6 +68,8 @@ const RENEW_MS = 60_000;
  * After a NOTIFY that took longer, ms, subscriptions may have arrived too late for the recent heads that others keep.
  */
 const SLOW_MS = HEAD_COMPARE_MS;
+/** A NOTIFY that failed is sent again up to this long after it was first sent, ms. */
+const REPEAT_WITHIN_MS = 1_000;
 /**
  * Interval between heartbeats, ms; and how long after its statement one may arrive until notifications count as lost.
  */
@@ -323,8 +326,11 @@ export class ChangeFeed implements ChangeAnnouncer {
     const values = [textArray(channels), textArray(payloads)];
     try {
       const begun = this.options.clock.now();
-      // Repeated at will: whoever hears it twice drops the second. Given up, it makes every instance compare all heads.
-      await orUnavailable(() => this.options.pool.query({ name: 'notify', text: NOTIFY, values }), true);
+      // Repeated while that is quick, since later notifications wait: whoever hears it twice drops the second. Given up, it
+      // makes every instance compare all heads.
+      const isQuick = (): boolean => Math.abs(this.options.clock.now() - begun) < REPEAT_WITHIN_MS;
+      const send = (): Promise<unknown> => this.options.pool.query({ name: 'notify', text: NOTIFY, values });
+      await withRetry(send, (error) => isRetryableRead(error) && isQuick());
       this.flushMs = Math.max(0, this.options.clock.now() - begun);
       const slow = Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS;
       if (subscribing && slow) this.options.onGap();

@@ -32,8 +32,8 @@ const rowsSql = (page: { since: string; limit: string; maxBytes: number; filter?
   ) weighed WHERE total - bytes < ${page.maxBytes}`;
 
 /**
- * Items of the tenant, of any bin, that one statement of a bin's page looks at in the index: without a bound a bin with
- * few of many items would keep a connection busy for seconds, and there are few (query.ts).
+ * Items of the tenant, of any bin, that a bin's page looks at in the index: without a bound a bin with few of many items
+ * would keep a connection busy for seconds, and there are few (query.ts).
  */
 const BIN_ROWS = 50_000;
 
@@ -80,7 +80,7 @@ class Page {
   private summary: Summary | undefined;
   private total = 0;
   /** The version up to which a bin was looked for; null: to the end. */
-  partEnd: number | null = null;
+  private partEnd: number | null = null;
 
   take(row: CopiedRow): void {
     const version = row.int8() ?? 0;
@@ -99,9 +99,11 @@ class Page {
 
   /** Throws `tenant_not_found`. */
   finish({ limit, maxBytes = PAGE_BYTES }: PageRequest): LogPage {
-    const { rows, summary, total } = this;
+    const { rows, summary, total, partEnd } = this;
     if (summary === undefined) throw new ServiceError('tenant_not_found');
-    return { rows: rows.slice(0, limit), more: isMore({ count: rows.length, total }, limit, maxBytes), summary };
+    const full = isMore({ count: rows.length, total }, limit, maxBytes);
+    const page = { rows: rows.slice(0, limit), more: full, summary };
+    return full || partEnd === null ? page : { ...page, more: true, upTo: partEnd };
   }
 }
 
@@ -150,26 +152,9 @@ export class PostgresItemLog extends Store implements ItemLog {
     return page;
   }
 
-  /**
-   * A page; of a bin, by statements that each have their turn. Their snapshots differ, but every version at or below the
-   * last one's head that is not replaced was in the snapshot of its part: versions only rise.
-   */
   private async read(request: PageRequest): Promise<LogPage> {
-    const { limit, maxBytes = PAGE_BYTES } = request;
-    const rows: ItemRow[] = [];
-    let bytes = 0;
-    for (let { since } = request; ;) {
-      const part = { ...request, since, limit: limit - rows.length, maxBytes: maxBytes - bytes };
-      const read = (): Promise<Page> => copyRows(this.pool, pageSql(part), () => new Page());
-      const found = await inTurn(this.pool, request.tenantId, read);
-      const page = found.finish(part);
-      for (const row of page.rows) {
-        rows.push(row);
-        bytes += row.counted;
-      }
-      if (page.more || found.partEnd === null) return { ...page, rows };
-      since = found.partEnd;
-    }
+    const read = (): Promise<Page> => copyRows(this.pool, pageSql(request), () => new Page());
+    return (await inTurn(this.pool, request.tenantId, read)).finish(request);
   }
 
   private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {

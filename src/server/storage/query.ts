@@ -83,7 +83,7 @@ export function inTurn<T>(pool: Client, tenantId: unknown, statement: () => Prom
 }
 
 /** A read may be repeated whether or not it was executed. */
-const isRetryableRead = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
+export const isRetryableRead = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
  * Repeats a statement after deadlocks and serialization failures. After the last attempt, and if the database cannot be

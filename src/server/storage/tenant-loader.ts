@@ -1,7 +1,7 @@
 /** Loads tenants for the actors. Concurrent calls share a statement, so that a reconnect storm costs few. */
 import type pg from 'pg';
 import { Batcher, nextTurn } from '../../protocol/batcher.js';
-import { delay, type Clock } from '../../protocol/clock.js';
+import { delay, within, type Clock } from '../../protocol/clock.js';
 import type { Summary } from '../../protocol/item.js';
 import { ServiceError } from '../../protocol/errors.js';
 import type { FrameBin, FrameDevice, PairRequestFrame, Wire } from '../../protocol/frames.js';
@@ -16,6 +16,9 @@ import type {
   TenantUpdate,
 } from '../tenant/ports.js';
 import { arrayOf, byColumn, Store } from './query.js';
+
+/** How long a reload waits for counts, ms: what was read before them, such as a revocation, applies only after that. */
+const COUNTS_WITHIN_MS = 2_000;
 
 /** Tenants in one statement. */
 const BATCH_MAX = 500;
@@ -188,7 +191,7 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
    */
   constructor(
     pool: pg.Pool,
-    clock: Clock,
+    private readonly clock: Clock,
     private readonly onFault: (error: unknown, tenantId: string) => void,
   ) {
     super(pool, 'loads');
@@ -217,10 +220,11 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     // Of bins whose latest change the reader does not know: it is about to send their frames.
     const changed = row.bins?.filter(({ deletedAt, changedAt }) => deletedAt === null && changedAt > known) ?? [];
     const ids = changed.map(({ id }) => id);
-    return updateOf(row, ids.length === 0 ? NO_COUNTS : await this.counts(tenantId, ids));
+    if (ids.length === 0) return updateOf(row, NO_COUNTS);
+    return updateOf(row, await within(this.clock, COUNTS_WITHIN_MS, this.counts(tenantId, ids), NO_COUNTS));
   }
 
-  /** None if they cannot be read: a revocation that was read with them must not fail. */
+  /** None if they cannot be read: a revocation that was read before them must not fail. */
   private async counts(tenantId: string, ids: readonly string[]): Promise<BinCounts> {
     const options = { name: 'bin-counts', readOnly: true };
     try {

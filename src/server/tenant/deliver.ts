@@ -187,10 +187,18 @@ export class FrameRing {
     return newest === undefined || newest.used + size > SEGMENT_BYTES ? this.begin(list) : newest;
   }
 
-  /** Begins a segment; at the limit the oldest one is evicted and used again: a busy one only where those are half. */
+  /** The list with the segment that gives way: a busy one only to others, or where those are half. */
+  private oldest(list: Segment[]): Segment[] {
+    const [[busy], [common]] = [this.busy, this.common];
+    return list === this.common && busy !== undefined && busy.number < (common?.number ?? Infinity)
+      ? this.busy
+      : this.common;
+  }
+
+  /** Begins a segment; at the limit the oldest one is evicted and used again. */
   private begin(list: Segment[]): Segment {
     const isHalf = list === this.busy && list.length >= Math.floor(this.most / 2);
-    const evicted = isHalf ? list.shift() : this.segments.size >= this.most ? this.common.shift() : undefined;
+    const evicted = isHalf ? list.shift() : this.segments.size >= this.most ? this.oldest(list).shift() : undefined;
     if (evicted !== undefined) this.segments.delete(evicted.number);
     const free = evicted === undefined || evicted.step === this.step ? undefined : evicted.bytes;
     const segment = segmentOver(free ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES), this.next++);

@@ -97,6 +97,8 @@ export interface LogPage {
   readonly rows: readonly ItemRow[];
   /** True when the snapshot holds more rows above the last one. */
   readonly more: boolean;
+  /** A page of a bin that ended before it was full: the version up to which it looked, where the next page begins. */
+  readonly upTo?: number;
   readonly summary: Summary;
 }
 
