@@ -68,6 +68,9 @@ for (const shape of SHAPES) {
       [10, 'a\nb'],
       [10, 'ä'],
       [10, 'x'.repeat(128)],
+      [10, ' a/b'],
+      [10, 'a/b;  c=d'],
+      [10, 'a\u007f'],
       [10, 7],
     ];
     for (const [size, type] of bad) {
@@ -77,6 +80,8 @@ for (const shape of SHAPES) {
     }
     const plain = await uploadOf(wire, first, { size: 5, shape });
     t.equal(plain.headers['content-type'], 'application/octet-stream', 'the type may be omitted');
+    for (const type of ['x', 'x'.repeat(127), 'text/plain; charset=utf-8'])
+      t.equal((await uploadOf(wire, first, { size: 1, type, shape })).headers['content-type'], type);
   });
 
   t.test(`BLOB-05: an item may name only a blob that was uploaded (${shape})`, async (t) => {

@@ -136,6 +136,8 @@ const CASES: readonly Case[] = [
   { title: 'RETRY-05: a later ts is no conflict', given: [write()], when: write({ text: 'two', ts: TS + 1 }), then: ['replace', 2, TS] },
   { title: 'RETRY-05: the same content with a later ts is a replace', given: [write()], when: write({ ts: TS + 1 }), then: ['replace', 2, TS] },
   { title: 'RETRY-06: the same ts and other content', given: [write()], when: write({ text: 'two' }), then: ['conflict', 1, TS], stored: inlineOf('one') },
+  { title: 'RETRY-06: another ciphertext alone', given: [write()], when: write({ inline: { ...inline('one'), ct: inline('two').ct } }), then: ['conflict', 1, TS], stored: inlineOf('one') },
+  { title: 'RETRY-06: another nonce alone', given: [write()], when: write({ inline: { ...inline('one', [ONE, TWO]), nonce: inline('two').nonce } }), then: ['conflict', 1, TS], stored: inlineOf('one') },
   { title: 'RETRY-06: another type alone', given: [write()], when: write({ type: 'code' }), then: ['conflict', 1, TS], stored: { type: 'text' } },
   { title: 'RETRY-06: an earlier ts', given: [write()], when: write({ text: 'two', ts: TS - 1 }), then: ['conflict', 1, TS], stored: inlineOf('one') },
   { title: 'RETRY-11: the same write though a new one is refused', given: [write()], when: write({}, { refused: true }), then: ['same', 1, TS] },
@@ -184,6 +186,7 @@ const CASES: readonly Case[] = [
   { title: 'RETRY-04: a blob is re-wrapped', blobs: { [R1]: READY }, given: [write(withBlob(R1))], when: write({ ...withBlob(R1, [ONE, TWO]), sig: sig('new') }), then: ['rewrap', 2, TS], stored: { blob: blob(R1, [ONE, TWO]), sig: sig('new') }, blobsAfter: { [R1]: TAKEN } },
   { title: 'RETRY-18: after a move the blob keeps the keys that its tag covers', blobs: { [R1]: READY }, given: [write({ blob: blob(R1) }), move()], when: write({ ...wraps([ONE, TWO]), blob: blob(R1, [ONE, TWO]) }), then: ['rewrap', 3, TS], stored: { inline: inline('one', [ONE, TWO]), blob: blob(R1), sig: sig('moved') } },
   { title: 'RETRY-18: after a move new blob keys alone add nothing', blobs: { [R1]: READY }, given: [write(withBlob(R1)), move()], when: write(withBlob(R1, [ONE, TWO])), then: ['same', 2, TS], stored: { blob: blob(R1) } },
+  { title: 'RETRY-06: another nonce of the blob alone', blobs: { [R1]: READY }, given: [write(withBlob(R1))], when: write({ inline: null, blob: { ...blob(R1, [ONE, TWO]), nonce: blob(R2).nonce } }), then: ['conflict', 1, TS], stored: { blob: blob(R1) } },
   { title: 'RETRY-06: another blob with the same ts', blobs: { [R1]: READY, [R2]: READY }, given: [write(withBlob(R1))], when: write(withBlob(R2)), then: ['conflict', 1, TS], blobsAfter: { [R1]: TAKEN, [R2]: READY } },
 ];
 

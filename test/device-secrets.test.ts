@@ -1,5 +1,5 @@
 /** A device's secrets at rest: encrypted, closed to others, and recoverable when they are damaged. */
-import { chmod, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { chmod, link, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
@@ -245,7 +245,13 @@ t.test('SECRET-07: a crash in the middle of a replacement leaves secrets that op
   t.ok(await secretsIn(folder, { keychain }).read(), 'the old key is still there');
   const both = secretsIn(folder, { keychain });
   const newer = { ...identity, token: { text: 'newer', expiresAt: null } };
+  // Another name of the file that is replaced: what is written in place would show under it.
+  const [file, old] = [join(folder, 'default', 'identity'), join(folder, 'old')];
+  await link(file, old);
+  const before = await readFile(old);
   await Promise.all([both.keep(identity), both.keep(newer)]);
+  t.ok((await readFile(old)).equals(before), 'the file is never written in place');
+  t.notOk((await readFile(file)).equals(before));
   t.equal((await both.read())?.token.text, 'newer', 'the later call wins');
   t.same(
     (await readdir(join(folder, 'default'))).filter((name) => name.endsWith('.tmp')),

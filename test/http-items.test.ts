@@ -133,6 +133,8 @@ const BAD: readonly Bad[] = [
       { nonce: Buffer.alloc(24) },
       { nonce: Buffer.alloc(23), ct: Buffer.alloc(48) },
       { nonce: Buffer.alloc(24), ct: Buffer.alloc(47) },
+      { nonce: Buffer.alloc(25), ct: Buffer.alloc(48) },
+      { nonce: Buffer.alloc(24), ct: Buffer.alloc(49) },
       [],
     ],
   ],

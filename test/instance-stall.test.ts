@@ -349,6 +349,27 @@ t.test('INST-60: an instance gives its sign of life while requests hold the conn
   t.same(new Set((await Promise.all(held)).map(({ status }) => status)), new Set([200]));
 });
 
+t.test('INST-12: a serialization failure is retried, and no client sees it', async (t) => {
+  const { wire, sql } = await runServer(t);
+  const device = await claim(wire);
+  // Only a sequence keeps what happened in a statement that was undone.
+  await sql('CREATE SEQUENCE failures');
+  await sql(`CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF nextval('failures') % 2 = 1 THEN RAISE 'again' USING ERRCODE = 'serialization_failure'; END IF;
+    RETURN NEW;
+  END $$`);
+  // A device's `last_seen_at` changes by itself.
+  for (const change of ['INSERT OR UPDATE ON items', 'INSERT ON bins', 'UPDATE OF name ON devices'])
+    await sql(`CREATE TRIGGER fails BEFORE ${change} FOR EACH ROW EXECUTE FUNCTION fails()`);
+  const item = newItem([device.id]);
+  const as = { token: device.token };
+  t.equal((await write(wire, device, item)).outcome, '200');
+  t.equal((await wire.post('/bins', { id: 'work' }, as)).outcome, '200');
+  t.equal((await wire.patch(`/devices/${device.id}`, { name: 'Desk' }, as)).outcome, '200');
+  t.equal((await wire.delete(`/items/${item.id}`, as)).outcome, '200');
+  t.match(await sql('SELECT last_value::int AS n FROM failures'), [{ n: 8 }], 'each of the four failed once');
+});
+
 t.test('INST-13: writers of many tenants on two instances do not deadlock', async (t) => {
   const database = await testDatabase(t);
   const { tenants, resolveTenant, claimAll } = manyTenants(24);

@@ -194,3 +194,32 @@ t.test('INST-54: a change that is announced while the tenant is being read is no
   t.same([asked, faults], [[], []], 'no comparison was needed, and nothing failed');
   await registry.close();
 });
+
+t.test('FAIR-25: eight pages of replays are read at once, and one of each tenant', async (t) => {
+  const { log, registry } = registryOf(new TestClock());
+  const reading: string[] = [];
+  const ends: (() => void)[] = [];
+  log.page = async (request) => {
+    reading.push(request.tenantId);
+    await new Promise<void>((resolve) => ends.push(resolve));
+    return log.read(request);
+  };
+  const tenants = Array.from({ length: 10 }, (_, n) => `tenant ${n}`);
+  const replays: ReturnType<typeof listen>[] = [];
+  for (const tenantId of tenants) {
+    log.addTenant(tenantId);
+    log.apply([writeChange(writeOf(), { tenantId })]);
+    const actor = await registry.get(tenantId);
+    if (actor === undefined) throw new Error('no actor');
+    replays.push(listen(actor, 1), listen(actor, 2));
+  }
+  await new Promise(setImmediate);
+  t.same(reading, tenants.slice(0, 8));
+  for (let at = 0; at < 20; at++) {
+    await until('the next page', () => ends[at] !== undefined);
+    t.ok(ends.length - at <= 8, 'no more than eight');
+    ends[at]?.();
+  }
+  for (const { versions } of await Promise.all(replays)) t.same(versions, [1]);
+  await registry.close();
+});

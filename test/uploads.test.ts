@@ -217,6 +217,21 @@ t.test('BLOB-58: an upload is open for a day after it was last continued, and fo
   await stage.sound();
 });
 
+t.test('BLOB-54: an upload that has expired is not open, but may be given up; then it is unknown', async (t) => {
+  const gone = '404 blob_not_found';
+  for (const shape of SHAPES) {
+    const { blobRef } = await begun(wire, first, 10);
+    const used = await stage.used();
+    const givenUp = async (): Promise<string> => (await wire.delete(`/uploads/${blobRef}`, scene.as(shape))).outcome;
+    stage.clock.advance(DAY_MS + 1);
+    t.equal((await askStanding(wire, first, blobRef, shape)).outcome, gone, 'expired');
+    t.equal(await givenUp(), '200');
+    t.equal(await stage.used(), used - 10, 'its room is free');
+    t.equal(await givenUp(), gone, 'given up');
+    t.equal((await askStanding(wire, first, blobRef, shape)).outcome, gone);
+  }
+});
+
 t.test('BLOB-59: an item may name a blob for a day after the last part', async (t) => {
   const whole = randomBytes(6 * MIB);
   const at = await begun(wire, first, whole.length);
