@@ -2,7 +2,7 @@
 import { parsedJson } from '../protocol/bytes.js';
 import { delay } from '../protocol/clock.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
-import { backoffMs, abortOnAny, namedWaitMs, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
+import { backoffMs, abortOnAny, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { errorBody, field, type Read } from './reader.js';
 
@@ -125,14 +125,13 @@ export class Http {
     const limited = error instanceof ApiError && error.status === 429;
     if (retryAfter > REQUEST_WAIT_MAX_MS) return undefined;
     // A wait that the server requested is not a failure: it is bounded by `PATIENCE_MS`, not by the number of attempts.
-    const { random } = this.options;
     if (limited && retryAfter > 0) {
       tried.waitedMs += retryAfter;
-      return tried.waitedMs <= PATIENCE_MS ? namedWaitMs(retryAfter, random) : undefined;
+      return tried.waitedMs <= PATIENCE_MS ? retryAfter : undefined;
     }
     // 429 is decided before anything is executed, so any request may be repeated after it.
     if (tried.repeats >= REPEATS_MAX || !(limited || (request.repeatable && isBriefly(error)))) return undefined;
-    return Math.max(namedWaitMs(retryAfter, random), backoffMs(tried.repeats++, RETRY, random));
+    return Math.max(retryAfter, backoffMs(tried.repeats++, RETRY, this.options.random));
   }
 
   private async attempt(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {
