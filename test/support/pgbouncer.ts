@@ -11,8 +11,7 @@ import { freePort } from './free-port.js';
 import { endProcess } from './processes.js';
 import { DEPLOY, replaced } from './proxies.js';
 
-/** Sessions of PostgreSQL for all connections of its servers. */
-export const SESSIONS = 4;
+const SESSIONS = 4;
 
 /** Gives the role of a database what the server's sessions need, as its operator does. */
 export async function fitForPooler(url: string): Promise<void> {

@@ -27,8 +27,7 @@ export interface Database {
   readonly pool: pg.Pool;
   /**
    * One connection that stays open, for heartbeats and notifications: where the pool has to open another one on a busy
-   * machine, they would fail, and every other instance would compare all of its heads with the database. It bypasses a
-   * pooler, whose sessions may all wait for a lock.
+   * machine, they would fail, and every other instance would compare all of its heads with the database.
    */
   readonly feedPool: pg.Pool;
   readonly history: EpochGuard;
@@ -85,7 +84,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   };
   const pool = createPool({ ...settings, size: POOL_SIZE });
   if (config.tenantMode === 'multi') takeTurns(pool);
-  const feedPool = createPool({ ...settings, url: sessionUrl, pooled: false, size: 1, idleMs: 0 });
+  const feedPool = createPool({ ...settings, size: 1, idleMs: 0 });
   hooks.stops.push(
     () => endPool(pool),
     () => endPool(feedPool),
