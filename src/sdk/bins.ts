@@ -116,8 +116,7 @@ export class Bins {
     const { id, slug, createdAt, updatedAt, itemCount, meta } = row;
     const { sodium, reader } = this.options;
     const label = meta === null ? null : openLabel({ sodium, masterKey: reader.masterKey }, id, meta);
-    // A slug is what people type and what is kept for use without the server: one that a server leaves empty is the id,
-    // as for a bin that was made without one (BIN-10).
+    // A slug is what people type and what is kept for use without the server: one that a server leaves empty is the id.
     const named = slug === '' ? id.toLowerCase() : slug;
     return { id, slug: named, createdAt, updatedAt, itemCount, label, readable: meta === null || label !== null };
   }

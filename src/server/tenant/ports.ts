@@ -95,7 +95,7 @@ export interface TenantLoader {
 /** Rows above a version in version order, and the tenant's position in the same snapshot. */
 export interface LogPage {
   readonly rows: readonly ItemRow[];
-  /** True when the snapshot holds more rows above the last one. */
+  /** True when the snapshot holds more rows above the last one or, with `upTo`, may hold more. */
   readonly more: boolean;
   /** A page of a bin that ended before it was full: the version up to which it looked, where the next page begins. */
   readonly upTo?: number;
