@@ -1,4 +1,5 @@
 /** The stored pairing of the companion: its place, its content, copies, damage and concurrent instances. */
+import { userInfo } from 'node:os';
 import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -97,6 +98,8 @@ t.test('MCP-07 CLI-66: the folder is the one that the system has for such files,
     'a relative XDG_CONFIG_HOME is ignored',
   );
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '' }), '/home/me/.config/service/mcp.json');
+  for (const HOME of ['', 'me'])
+    t.equal(base({ HOME }), `${userInfo().homedir}/.config/service/mcp.json`, `HOME "${HOME}" is ignored`);
   const profile = (env: Record<string, string>): string =>
     profileOf('default', { sodium: nodeSodium, clock: new TestClock() }, { env, note: () => undefined }).folder;
   for (const [set, folder] of [

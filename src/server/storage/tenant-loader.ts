@@ -182,6 +182,8 @@ type BinCounts = ReadonlyMap<string, number>;
 
 export class PostgresTenantLoader extends Store implements TenantLoader {
   /** Separate, so that connecting devices do not wait for the lists of those that are here. */
+  /** Tenants whose counts are being read. */
+  private readonly counting = new Set<string>();
   private readonly reloads: Batcher<Reload, ReloadedRow | undefined>;
   private readonly arrivals: Batcher<Arrival, LoadedRow | SummaryRow | undefined>;
 
@@ -220,19 +222,23 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     // Of bins whose latest change the reader does not know: it is about to send their frames.
     const changed = row.bins?.filter(({ deletedAt, changedAt }) => deletedAt === null && changedAt > known) ?? [];
     const ids = changed.map(({ id }) => id);
-    if (ids.length === 0) return updateOf(row, NO_COUNTS);
+    // Reloads of a tenant follow each other: only one of them waits for a count that takes long.
+    if (ids.length === 0 || this.counting.has(tenantId)) return updateOf(row, NO_COUNTS);
     return updateOf(row, await within(this.clock, COUNTS_WITHIN_MS, this.counts(tenantId, ids), NO_COUNTS));
   }
 
   /** None if they cannot be read: a revocation that was read before them must not fail. */
   private async counts(tenantId: string, ids: readonly string[]): Promise<BinCounts> {
     const options = { name: 'bin-counts', readOnly: true };
+    this.counting.add(tenantId);
     try {
       const rows = await this.rows<{ id: string; count: number }>(COUNTS, [tenantId, ids], options);
       return new Map([...ids.map((id) => [id, 0] as const), ...rows.map(({ id, count }) => [id, count] as const)]);
     } catch (error) {
       this.onFault(error, tenantId);
       return NO_COUNTS;
+    } finally {
+      this.counting.delete(tenantId);
     }
   }
 

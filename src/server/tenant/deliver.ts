@@ -187,18 +187,18 @@ export class FrameRing {
     return newest === undefined || newest.used + size > SEGMENT_BYTES ? this.begin(list) : newest;
   }
 
-  /** The list with the segment that gives way: a busy one only to others, or where those are half. */
-  private oldest(list: Segment[]): Segment[] {
-    const [[busy], [common]] = [this.busy, this.common];
-    return list === this.common && busy !== undefined && busy.number < (common?.number ?? Infinity)
-      ? this.busy
-      : this.common;
+  /** The list whose oldest segment gives way to a new one of `list`; undefined if there is room. */
+  private givingWay(list: Segment[]): Segment[] | undefined {
+    const { busy, common } = this;
+    if (list === busy && busy.length >= Math.floor(this.most / 2)) return busy;
+    if (this.segments.size < this.most) return undefined;
+    const isBusyOlder = (busy[0]?.number ?? Infinity) < (common[0]?.number ?? Infinity);
+    return list === common && isBusyOlder ? busy : common;
   }
 
   /** Begins a segment; at the limit the oldest one is evicted and used again. */
   private begin(list: Segment[]): Segment {
-    const isHalf = list === this.busy && list.length >= Math.floor(this.most / 2);
-    const evicted = isHalf ? list.shift() : this.segments.size >= this.most ? this.oldest(list).shift() : undefined;
+    const evicted = this.givingWay(list)?.shift();
     if (evicted !== undefined) this.segments.delete(evicted.number);
     const free = evicted === undefined || evicted.step === this.step ? undefined : evicted.bytes;
     const segment = segmentOver(free ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES), this.next++);

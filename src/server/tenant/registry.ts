@@ -250,13 +250,16 @@ export class TenantRegistry {
     const now = this.options.clock.now();
     const waiting: Actor[] = [];
     let seen = 0;
-    for (const actor of this.actors.values()) {
-      if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
-      else if (actor.toCompare(now - COMPARE_ALL_MS)) waiting.push(actor);
-      if (++seen % SWEEP_SLICE === 0) await nextTurn();
-      if (this.closed) return;
+    try {
+      for (const actor of this.actors.values()) {
+        if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
+        else if (actor.toCompare(now - COMPARE_ALL_MS)) waiting.push(actor);
+        if (++seen % SWEEP_SLICE === 0) await nextTurn();
+        if (this.closed) return;
+      }
+    } finally {
+      this.sweeping = false;
     }
-    this.sweeping = false;
     // Not awaited: a database that does not answer must not hold up the evictions.
     void this.ticking.join(waiting);
   }
