@@ -117,6 +117,20 @@ t.test('FAIR-51: a budget that ten thousand tenants share up to its bound makes 
   t.ok(user + system < 2_000_000, `${Math.round((user + system) / 20_000)} ms of a processor each`);
 });
 
+t.test('FAIR-51: where nothing can give way, the refusal costs no order of all holders', async (t) => {
+  const budget = new FairBudget(10_000, new TestClock());
+  for (let n = 0; n < 10_000; n++) budget.set(new Holding(`${n}`, `${n}/device`), 1);
+  const { sort } = Array.prototype;
+  const sorted: number[] = [];
+  Array.prototype.sort = function (this: unknown[], compare) {
+    sorted.push(this.length);
+    return sort.call(this, compare) as never[];
+  };
+  t.teardown(() => (Array.prototype.sort = sort));
+  t.equal(budget.set(new Holding('new', 'new/device', () => undefined), 1), 'bound');
+  t.same(sorted, [0, 0]);
+});
+
 t.test('FAIR-04: what has stood still gives way to something new of the same holder', async (t) => {
   const { clock, budget, gone, holding } = stage();
   budget.set(holding('a', 'a1', 'old'), 60);

@@ -16,7 +16,7 @@ const GROUP_PARTS = 4;
 const OWNER_PARTS = 16;
 /** A holding without progress for this long may be evicted for a new one of the same owner, ms. */
 export const STILL_MS = 5_000;
-/** An eviction frees a further 1/64 of the bound, because sorting the holders for every few bytes is expensive. */
+/** Evictions leave 1/64 of the bound free where they can: the holders are not sorted again for the next few bytes. */
 const SLACK_PARTS = 64;
 /** A reservation waits at most this long, ms. */
 export const RESERVE_MS = 5_000;
@@ -272,14 +272,16 @@ export class FairBudget {
   private makeRoom(holding: Holding, more: number): void {
     const enough = (): boolean => this.held + more <= this.bound - Math.floor(this.bound / SLACK_PARTS);
     const after = (this.groups.map.get(holding.group)?.held ?? 0) + more;
-    const still = this.clock.now() - STILL_MS;
-    for (const movedBefore of [still, Infinity]) {
-      const larger = [...this.groups.map.values()].filter(({ name, held }) => name !== holding.group && held >= after);
+    for (const movedBefore of [this.clock.now() - STILL_MS, Infinity]) {
+      const goes = ({ giveWay, movedAt }: Holding): boolean => giveWay !== undefined && movedAt <= movedBefore;
+      const larger = [...this.groups.map.values()].filter(
+        (group) => group.held >= after && group.name !== holding.group && hasAny(group, goes),
+      );
       for (const group of larger.sort((one, other) => other.held - one.held)) {
         if (this.held + more <= this.bound) return;
         const half = group.held / 2;
         for (const holder of holdersOf(group)) {
-          this.cutWhile(holder, ({ movedAt }) => movedAt <= movedBefore && group.held > half && !enough());
+          this.cutWhile(holder, (old) => goes(old) && group.held > half && !enough());
         }
       }
     }
@@ -335,6 +337,13 @@ export class FairBudget {
     waiter.timer.cancel();
     waiter.resolve(verdict);
   }
+}
+
+/** Whether one of its holdings is such. Most groups have a few: asking each is cheaper than sorting them. */
+function hasAny(group: Group, such: (holding: Holding) => boolean): boolean {
+  for (let { first: holder } = group; holder !== undefined; holder = holder.after)
+    for (let { first: one } = holder; one !== undefined; one = one.after) if (such(one)) return true;
+  return false;
 }
 
 /** The largest first; a copy, which evictions do not change. */
@@ -532,11 +541,8 @@ export class DeviceRates {
     // A body larger than the bucket is refused by its size, not here.
     const body = Math.min(bodyBytes, BODY_BYTES_BURST);
     if (body > 0 && bucket.bodies < body) {
-      const missing = body - bucket.bodies;
-      throw rateLimited(
-        `at most ${BODY_BYTES_PER_S} bytes of bodies per second and device`,
-        missing / BODY_BYTES_PER_S,
-      );
+      const seconds = (body - bucket.bodies) / BODY_BYTES_PER_S;
+      throw rateLimited(`at most ${BODY_BYTES_PER_S} bytes of bodies per second and device`, seconds);
     }
     if (kind === 'read' && bucket.replies <= 0) {
       const seconds = (1 - bucket.replies) / REPLY_BYTES_PER_S;
@@ -574,7 +580,9 @@ export class DeviceRates {
   private bucket(device: string, now: number): Bucket {
     if (now - this.turnedAt >= FULL_MS || now < this.turnedAt) this.turn(now);
     const known = this.current.get(device);
-    const bucket = known ?? this.previous.get(device) ?? this.full(now);
+    // A new one was last filled so long ago that it is full.
+    const bucket = known ??
+      this.previous.get(device) ?? { reads: 0, writes: 0, bodies: 0, replies: 0, at: (now - FULL_MS) | 0 };
     if (known === undefined) this.current.set(device, bucket);
     return this.refilled(bucket, now);
   }
@@ -588,10 +596,5 @@ export class DeviceRates {
     bucket.bodies = filled(bucket.bodies, (passed * BODY_BYTES_PER_S) / 1_000, BODY_BYTES_BURST);
     bucket.replies = filled(bucket.replies, (passed * REPLY_BYTES_PER_S) / 1_000, REPLY_BYTES_BURST);
     return bucket;
-  }
-
-  private full(now: number): Bucket {
-    const [reads, writes] = [PARTS * this.rates.read, PARTS * this.rates.write];
-    return { reads, writes, bodies: BODY_BYTES_BURST, replies: REPLY_BYTES_BURST, at: now | 0 };
   }
 }
