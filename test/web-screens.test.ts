@@ -398,6 +398,8 @@ t.test(
     await app.call('unlock', { passphrase: 'correct horse' });
     const field = await page.waitForSelector('.composer textarea');
     t.equal(await field?.evaluate((area) => area.value), '');
+    const shown = await page.evaluate(() => document.querySelector('.toasts')?.textContent);
+    t.notMatch(shown, /Divorce/, 'nor does it come back');
     t.same(app.faults, []);
   },
 );
@@ -405,6 +407,7 @@ t.test(
 t.test('STORE-21: a page whose databases a newer version has upgraded says so', { skip }, async (t) => {
   const app = await claimedApp(t);
   t.same(new Set(await app.page.evaluate(upgradeDatabases)), new Set(['upgraded']));
+  t.same(await app.call('lock'), { failed: 'closed' }, 'the one that runs has lost them');
   await app.reload();
   await app.shows('phase', (now) => now.phase === 'failed' && now.problem.code === 'newer_format');
   await says(app.page, text.unable.store['newer_format'] ?? '');

@@ -71,6 +71,8 @@ export function storeErrorOf(error: unknown): StoreError {
 /** `codes` and `text`: of the error and its causes. */
 function faultOf(codes: readonly string[], text: string): StoreFault {
   if (codes.includes('LEVEL_LOCKED')) return 'locked';
+  // IndexedDB's error where the browser gives a page no storage.
+  if (text.includes('SecurityError')) return 'unsupported';
   // Checked before damage, because a write without space may be reported as either.
   if (FULL.test(text)) return 'full';
   if (READ_ONLY.test(text)) return 'read_only';

@@ -11,7 +11,8 @@ import type { Device } from '../../sdk/device.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import { removeIndexed } from '../../sdk/store/browser-store.js';
-import { failureOf, type Failure, type NewLock, type Opener, type Phase } from '../link/messages.js';
+import { problemOf } from '../link/host.js';
+import { type Failure, type NewLock, type Opener, type Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
 import { Enrolment, Offers } from './enrolment.js';
 import type { KeyValue } from './key-value.js';
@@ -70,7 +71,7 @@ export class Engine {
       } else if (lock.kind === 'none') await this.open(await this.vault.open());
       else this.phase.set({ phase: 'locked', kind: lock.kind, passkey: lock.passkey });
     } catch (error) {
-      this.phase.set({ phase: 'failed', problem: failureOf(error) });
+      this.phase.set({ phase: 'failed', problem: problemOf(error) });
     }
   }
 
@@ -83,7 +84,7 @@ export class Engine {
     api.status().then(
       ({ claimed }) => publish(claimed, null),
       (error: unknown) => {
-        publish(null, failureOf(error));
+        publish(null, problemOf(error));
         if (!isTransient(error)) return;
         // At most one retry is scheduled, however many queries failed.
         this.retryTimer?.cancel();
@@ -221,6 +222,6 @@ export class Engine {
   private watchLock(): void {
     this.platform.clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
     if (!this.isLockDue()) return;
-    this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: failureOf(error) }));
+    this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: problemOf(error) }));
   }
 }

@@ -3,10 +3,8 @@
  * the store and all cryptography; the pages show what it publishes (`link/messages.ts`).
  */
 import { browserPlatform } from '../../sdk/browser-platform.js';
-import { storeErrorOf } from '../../sdk/store/error.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
-import { serve } from '../link/host.js';
-import { failureOf } from '../link/messages.js';
+import { problemOf, serve } from '../link/host.js';
 import { Engine } from './engine.js';
 import { KeyValue } from './key-value.js';
 import { brokenBy, servedBy } from './served.js';
@@ -20,6 +18,6 @@ try {
   serve(servedBy(engine, new SharedInbox(engine, await Shared.open())));
   await started;
 } catch (error) {
-  // No WebAssembly, or no storage: every tab gets the reason, of IndexedDB as of the device's store.
-  serve(brokenBy(failureOf(error instanceof DOMException ? storeErrorOf(error) : error)));
+  // No WebAssembly, or no storage: every tab gets the reason.
+  serve(brokenBy(problemOf(error)));
 }

@@ -1,10 +1,12 @@
 /** The engine's side of the link: serves the clients of this browser, and drops those whose tab was closed. */
+import { storeErrorOf } from '../../sdk/store/error.js';
 import {
   channelOf,
   ANNOUNCEMENTS,
   failureOf,
   type Announcement,
   type Calls,
+  type Failure,
   type Streams,
   type ToClient,
   type ToEngine,
@@ -44,6 +46,13 @@ const isMessage = (data: unknown): data is ToEngine =>
 /** Accepts the form of `crypto.randomUUID`. */
 const isClient = (client: unknown): boolean => typeof client === 'string' && /^[\da-f-]{36}$/.test(client);
 
+/**
+ * An error as the clients get it; that of a browser's storage with the code of a `StoreError`: `closed` also where a
+ * newer version of the page has upgraded it, `unsupported` where the browser gives this page none.
+ */
+export const problemOf = (error: unknown): Failure =>
+  failureOf(error instanceof DOMException ? storeErrorOf(error) : error);
+
 /** A client, and what it has open. */
 class ConnectedClient {
   private readonly channel: BroadcastChannel;
@@ -79,7 +88,7 @@ class ConnectedClient {
     const { id } = data;
     if (data.kind === 'pull') return this.pulls.get(id)?.();
     if (data.kind === 'end') return this.ends.get(id)?.();
-    const failed = (error: unknown): void => this.send({ kind: 'failed', id, problem: failureOf(error) });
+    const failed = (error: unknown): void => this.send({ kind: 'failed', id, problem: problemOf(error) });
     try {
       if (data.kind === 'call')
         this.call(data)

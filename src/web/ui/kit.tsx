@@ -384,9 +384,10 @@ let lastToast = 0;
 
 /**
  * Shows a message for some seconds at the foot of the page. `action`: a button in it, for the open vault: such a message
- * may name what is in it, and is not shown while the vault is locked.
+ * may name what is in it, and is gone once the vault is locked.
  */
 export function toast(message: string, action: ToastShown['action'] = null): void {
+  if (action !== null && isOut.value) return;
   const id = ++lastToast;
   toasts.value = [...toasts.value.filter((one) => one.message !== message), { id, message, action }].slice(-TOASTS_MAX);
   setTimeout(() => dropToast(id), action === null ? TOAST_MS : TOAST_MS + 3_000);
@@ -396,10 +397,13 @@ const dropToast = (id: number): void => void (toasts.value = toasts.value.filter
 
 /** Shows the toasts; rendered once in the app. */
 export function Toasts() {
-  const shown = toasts.value.filter(({ action }) => action === null || !isOut.value);
+  const out = isOut.value;
+  useLayoutEffect(() => {
+    if (out) toasts.value = toasts.value.filter(({ action }) => action === null);
+  }, [out]);
   return (
     <div class="toasts" role="status" aria-live="polite">
-      {shown.map(({ id, message, action }) => (
+      {toasts.value.map(({ id, message, action }) => (
         <div class="toast" key={id}>
           <span class="grow">{message}</span>
           {action !== null && (

@@ -204,6 +204,7 @@ const unable = {
     read_only: 'The browser does not let this page write. Check the disk and the browser’s settings for this site.',
     newer_format:
       'The store was written by a newer version of this page. Reload the page; if that does not help, the server was set back to an older version.',
+    closed: 'The store was removed or updated by another window. Reload the page.',
     locked: 'Another window or program uses the store. Close other windows of this page, then try again.',
     damaged: 'The store is damaged. Forget this browser and pair it again; everything that was sent is on the server.',
     other_owner: 'The store belongs to another device. Forget this browser and pair it again.',

@@ -142,7 +142,7 @@ export function StoreFailed() {
       </Notice>
       <Problem problem={task.problem} />
       <div class="step-foot">
-        {problem.code === 'newer_format' ? (
+        {problem.code === 'newer_format' || problem.code === 'closed' ? (
           <Button kind="primary" wide onClick={() => location.reload()} label={words.reload} />
         ) : (
           <Button kind="primary" wide {...task.button(() => call('retry'))} label={text.kit.tryAgain} />
