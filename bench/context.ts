@@ -7,7 +7,19 @@ import { Cluster, CONNECTIONS_EACH } from './database.js';
 import type { Drivers } from './drivers.js';
 
 export type ScenarioId =
-  'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9' | 'BLOBS' | 'MIX' | 'LONG' | 'ROLL';
+  | 'S1'
+  | 'S2'
+  | 'S3'
+  | 'S4'
+  | 'S5'
+  | 'S6'
+  | 'S7'
+  | 'S8'
+  | 'S9'
+  | 'BLOBS'
+  | 'MIX'
+  | 'LONG'
+  | 'ROLL';
 
 export interface Options {
   readonly scenarios: ReadonlySet<ScenarioId>;

@@ -160,7 +160,12 @@ t.test('two devices in sync', async (t) => {
     );
     /** A text, and the bytes that its runs of hex and base64 stand for. */
     const decoded = (text: string): string =>
-      ([[/[0-9a-f]{8,}/gi, 'hex'], [/[\w+/-]{8,}/g, 'base64']] as const) // prettier-ignore
+      (
+        [
+          [/[0-9a-f]{8,}/gi, 'hex'],
+          [/[\w+/-]{8,}/g, 'base64'],
+        ] as const
+      ) // prettier-ignore
         .flatMap(([runs, encoding]) => text.match(runs)?.map((run) => Buffer.from(run, encoding).toString('latin1')))
         .concat(text)
         .join('\n');

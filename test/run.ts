@@ -7,7 +7,7 @@
  * `--long` includes the long files and gives all files their full counts (support/long.ts). There, and where files are
  * named, each has a process of its own, so that what passes in company only is found.
  *
- * `npm test` starts it through test/start.js, which adds the runs of compiler, linter and formatter to the jobs.
+ * `npm test` starts it through test/start.js, which adds the runs of linter and formatter to the jobs.
  */
 import { readFileSync } from 'node:fs';
 import { readdir, rm, writeFile } from 'node:fs/promises';

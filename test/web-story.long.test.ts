@@ -83,6 +83,7 @@ async function putsAndFinds(t: Test, app: App, keys: Keyboard): Promise<void> {
   await keys.says(list.clearNow);
   t.notOk((await app.page.content()).includes(SECRET), 'the secret is not in the page');
   await keys.press('n');
+  // oxlint-disable-next-line typescript/no-deprecated -- a browser that is driven pastes only so
   await app.page.keyboard.press('KeyV', { commands: ['Paste'] });
   await app.page.waitForFunction(
     (secret) => document.querySelector<HTMLTextAreaElement>('.composer-text')?.value === secret,

@@ -36,7 +36,8 @@ export interface KeychainRequest {
 
 /** The JSON text that the child writes to its standard output. */
 export type KeychainAnswer =
-  { readonly ok: true; readonly secret: string | null } | { readonly ok: false; readonly message: string };
+  | { readonly ok: true; readonly secret: string | null }
+  | { readonly ok: false; readonly message: string };
 
 interface KeychainOptions {
   readonly clock: Clock;

@@ -74,7 +74,16 @@ export interface LiveFieldsA<B = Bytes> {
 
 /** The ten content types. */
 export type ContentTypeName =
-  'password' | 'link' | 'text' | 'code' | 'image' | 'file' | 'audio' | 'video' | 'contact' | 'location';
+  | 'password'
+  | 'link'
+  | 'text'
+  | 'code'
+  | 'image'
+  | 'file'
+  | 'audio'
+  | 'video'
+  | 'contact'
+  | 'location';
 
 /** A live item in shape A. */
 export interface LiveRowA<B = Bytes> extends LiveFieldsA<B> {

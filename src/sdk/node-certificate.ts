@@ -23,7 +23,13 @@ export interface Shown {
 /** A fault of a certificate. All faults of a chain are reported, because repairing only one of two does not help. */
 export interface CertificateFault {
   readonly kind:
-    'expired' | 'not_yet_valid' | 'self_signed' | 'unknown_authority' | 'no_chain' | 'wrong_name' | 'other';
+    | 'expired'
+    | 'not_yet_valid'
+    | 'self_signed'
+    | 'unknown_authority'
+    | 'no_chain'
+    | 'wrong_name'
+    | 'other';
   /** The certificate, as the subject of a sentence. */
   readonly which: string;
   /** End, or start, of its validity, ms. */

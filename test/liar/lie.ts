@@ -3,7 +3,15 @@ import type { Stage } from './stage.js';
 
 /** The section of the reference's page that lists a lie. */
 export type Family =
-  'items' | 'stream' | 'writes' | 'devices' | 'pairing' | 'challenge' | 'bins' | 'transport' | 'blobs';
+  | 'items'
+  | 'stream'
+  | 'writes'
+  | 'devices'
+  | 'pairing'
+  | 'challenge'
+  | 'bins'
+  | 'transport'
+  | 'blobs';
 
 export interface Told {
   /** `LIAR-NN`; the rule of the same number says the same. */

@@ -24,7 +24,13 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 /** How an answer goes wrong. `cut`: in the middle of the body. `size_above`, `size_below`: metadata tell another size. `same_page`: a listing goes on with itself. */
 export type GcsFault =
-  { readonly status: number } | 'hang' | 'cut' | 'stall' | 'size_above' | 'size_below' | 'same_page';
+  | { readonly status: number }
+  | 'hang'
+  | 'cut'
+  | 'stall'
+  | 'size_above'
+  | 'size_below'
+  | 'same_page';
 
 /** A request that the stand-in took. */
 interface GcsCall {

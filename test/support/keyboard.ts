@@ -9,7 +9,8 @@ const TABS_MAX = 120;
 const focused = (page: Page): Promise<string> =>
   page.evaluate(() => {
     const element = document.activeElement as
-      (HTMLElement & { readonly labels?: NodeListOf<HTMLElement> | null }) | null;
+      | (HTMLElement & { readonly labels?: NodeListOf<HTMLElement> | null })
+      | null;
     if (element === null || element === document.body) return '';
     return (element.ariaLabel ?? element.labels?.[0]?.innerText ?? element.innerText).trim();
   });

@@ -8,7 +8,15 @@ import { ServiceError } from '../../../protocol/errors.js';
  * `refused` any other refusal.
  */
 export type FaultReason =
-  'credentials' | 'denied' | 'bucket' | 'region' | 'clock' | 'unreachable' | 'timeout' | 'broken' | 'refused';
+  | 'credentials'
+  | 'denied'
+  | 'bucket'
+  | 'region'
+  | 'clock'
+  | 'unreachable'
+  | 'timeout'
+  | 'broken'
+  | 'refused';
 
 /** A failed call. Its texts may be logged: they hold no URL, header, key, or text from the store. */
 export class StoreFault extends Error {
