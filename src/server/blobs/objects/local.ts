@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants, createReadStream, readlinkSync } from 'node:fs';
-import { link, mkdir, open, opendir, rename, rm, stat } from 'node:fs/promises';
+import { link, mkdir, open, opendir, rename, stat, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -108,18 +108,17 @@ export class LocalStore implements ObjectStore {
   abort(upload: OpenUpload): Promise<void> {
     return orUnavailable(async () => {
       const part = this.partOf(upload);
-      await rm(part, { force: true });
-      await rm(wholeOf(part), { force: true });
+      await removeFile(part);
+      await removeFile(wholeOf(part));
     });
   }
 
   /** The file of an upload in parts, created if absent. Undefined: it has fewer than `from` bytes. */
   openPart(name: ObjectName, from: number) {
     return orUnavailable(async () => {
-      await makeFolder(this.uploads);
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW;
       const path = this.partOf(name);
-      const handle = await open(path, flags, FILE_MODE);
+      const handle = await inFolder(this.uploads, () => open(path, flags, FILE_MODE));
       // -1 also if `stat` fails: the handle is closed then.
       let [size, ino] = [-1, 0];
       try {
@@ -155,7 +154,7 @@ export class LocalStore implements ObjectStore {
       const made = await ifThere(() => linkAs(whole, this.pathOf(name)));
       // Another request may have been first: it has linked the file, and perhaps already removed the other name.
       if (made !== true && (await this.head(name))?.size !== size) return false;
-      await rm(whole, { force: true });
+      await removeFile(whole);
       return true;
     });
   }
@@ -165,19 +164,21 @@ export class LocalStore implements ObjectStore {
     return orUnavailable(async () => {
       const target = this.pathOf(name);
       const path = join(this.uploads, `${PID_SPACE}.${process.pid}.${RUN_ID}.${randomBytes(8).toString('hex')}.tmp`);
-      await makeFolder(this.uploads);
-      const handle = await open(path, 'wx', FILE_MODE);
+      const handle = await inFolder(this.uploads, () => open(path, 'wx', FILE_MODE));
+      let removed = false;
+      // Closing a closed handle does nothing.
+      const discard = async (): Promise<void> => {
+        if (removed) return;
+        await handle.close();
+        await removeFile(path);
+        removed = true;
+      };
       const commit = async (): Promise<boolean> => {
         await handle.sync();
         await handle.close();
         if (!(await linkAs(path, target))) return false;
-        await rm(path, { force: true });
+        await discard();
         return true;
-      };
-      // Closing a closed handle, and removing a file that is gone, do nothing.
-      const discard = async (): Promise<void> => {
-        await handle.close();
-        await rm(path, { force: true });
       };
       return {
         write: (bytes: Uint8Array) => orUnavailable(() => handle.writeFile(bytes)),
@@ -218,7 +219,7 @@ export class LocalStore implements ObjectStore {
   }
 
   remove(name: ObjectName): Promise<void> {
-    return orUnavailable(async () => rm(this.pathOf(name), { force: true }));
+    return orUnavailable(() => removeFile(this.pathOf(name)));
   }
 
   async *list(): AsyncGenerator<readonly StoredObject[]> {
@@ -280,7 +281,7 @@ export class LocalStore implements ObjectStore {
         for await (const name of this.names(this.uploads, pattern)) {
           const path = join(this.uploads, name);
           if (!(await isAbandoned(path, name, now - maxAgeMs))) continue;
-          await rm(path, { force: true });
+          await removeFile(path);
           swept++;
         }
       }
@@ -321,21 +322,35 @@ const wholeOf = (part: string): string => `${part}.whole`;
 
 /** Gives a file a durable name, which never replaces another file. False: there is a file of this name already. */
 async function linkAs(path: string, target: string): Promise<boolean> {
-  await makeFolder(dirname(target));
-  let made = true;
-  await link(path, target).catch((error: unknown) => {
-    if (errorCode(error) !== 'EEXIST') throw error;
-    made = false;
-  });
+  const made = await inFolder(dirname(target), () =>
+    link(path, target).then(
+      () => true,
+      (error: unknown) => {
+        if (errorCode(error) !== 'EEXIST') throw error;
+        return false;
+      },
+    ),
+  );
   // Also if it exists: the process that linked it may not have synced yet, and the caller removes its own file next.
   await syncFolder(dirname(target));
   return made;
 }
 
-/** Creates a folder and its parents, and makes the entry of the topmost new one durable. Does nothing if it exists. */
-async function makeFolder(folder: string): Promise<void> {
+/**
+ * Creates an entry of a folder. Where the folder is absent it is created with its parents, and the entry of the topmost
+ * new one made durable: only the first blob of a tenant pays for that.
+ */
+async function inFolder<T>(folder: string, create: () => Promise<T>): Promise<T> {
+  const made = await ifThere(create);
+  if (made !== undefined) return made;
   const first = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
   if (first !== undefined) await syncFolder(dirname(first));
+  return create();
+}
+
+/** Does nothing if there is none. `rm` would look at the file first, on the main thread. */
+async function removeFile(path: string): Promise<void> {
+  await ifThere(() => unlink(path));
 }
 
 /** Any failure (full disk, absent folder) becomes `storage_unavailable`; a `ServiceError` passes unchanged. */
