@@ -405,6 +405,21 @@ t.test(
   },
 );
 
+t.test('INST-46: a notification that has failed for a second is not sent again, but reported', async (t) => {
+  const { a, b } = await pair(t);
+  await beatBack(a);
+  await beatBack(b);
+  const before = b.gaps.all.length;
+  const ended = Object.assign(new Error('ended by the administrator'), { code: '57P01' });
+  a.refuse(ended, 2, 500);
+  tell(a, ['tenant', 1, 1]);
+  await a.faults.until(1);
+  t.same(a.faults.all, [ended]);
+  t.same(b.hints.all, [], 'the third attempt would have been heard');
+  await beatBack(a);
+  await b.gaps.until(before + 1);
+});
+
 t.test('INST-46: announcements before an instance was known, or beyond the bound, are reported too', async (t) => {
   const { a, instance } = await pair(t);
   const c = instance('c');

@@ -86,8 +86,8 @@ export interface Instance {
   /** Statements that came back, with their values. */
   readonly statements: Events<string>;
   readonly orders: Events<DrainOrder>;
-  /** Its statements, or the next so many of them, fail with this error. */
-  readonly refuse: (error: Error | undefined, times?: number) => void;
+  /** Its statements, or the next so many of them, fail with this error, each after so many milliseconds of its clock. */
+  readonly refuse: (error: Error | undefined, times?: number, ms?: number) => void;
   /** Turns the clock to the next heartbeat and waits until it is sent. */
   readonly beat: () => Promise<void>;
 }
@@ -121,8 +121,14 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
   const pool = poolOf(t, url);
   const instance = (id: string, listenUrl = url): Instance => {
     const clock = new TestClock();
-    let refusals: { readonly error: Error | undefined; left: number } = { error: undefined, left: 0 };
-    const refuse = (error: Error | undefined, left = Infinity): void => void (refusals = { error, left });
+    let refusals: { readonly error: Error | undefined; left: number; readonly ms: number };
+    const refuse = (error: Error | undefined, left = Infinity, ms = 0): void => void (refusals = { error, left, ms });
+    refuse(undefined);
+    const refusal = (): Error | undefined => {
+      if (refusals.error === undefined || refusals.left-- <= 0) return undefined;
+      clock.advance(refusals.ms);
+      return refusals.error;
+    };
     const made = {
       hints: new Events<Hint>(),
       gaps: new Events<null>(),
@@ -136,7 +142,7 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
     };
     const feed = new ChangeFeed({
       ...{ instanceId: id, noticeKey: NOTICE_KEY, linkFolder },
-      pool: watched(pool, made.statements, () => (refusals.left-- > 0 ? refusals.error : undefined)),
+      pool: watched(pool, made.statements, refusal),
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
       epoch: () => made.epoch.now,
