@@ -239,6 +239,19 @@ void t.test('CBLOB-06: a busy store is waited for as Retry-After says, up to a m
   t.equal(store.tricks.length, 15, 'five attempts');
 });
 
+void t.test('CLIENT-48 CBLOB-06: devices that a busy store sends away do not come back in step', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  all.random = 0.5;
+  store.tricks.push(status(503, { 'retry-after': '8' }), status(429, { 'retry-after': '2' }));
+  const done = await upload(all);
+  t.strictSame(all.clock.waits, [9_000, 2_500]);
+  all.clock.waits.length = 0;
+  store.tricks.push(status(503, { 'retry-after': '2' }));
+  t.ok(same(await download(all, done), THREE));
+  t.strictSame(all.clock.waits, [2_500]);
+});
+
 void t.test(
   'CBLOB-07: changed, truncated, extended or exchanged bytes are refused before they are handed on',
   async (t) => {

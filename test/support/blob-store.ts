@@ -136,6 +136,8 @@ export interface Transfers {
   readonly ports: UploadPorts & DownloadPorts;
   readonly clock: HastyClock;
   readonly lifetime: AbortController;
+  /** What its jitter draws. */
+  random: number;
   /** References for which an address was handed out, in order. */
   readonly granted: string[];
   bend: (grant: Granted) => Granted;
@@ -179,6 +181,7 @@ export function transfers(store: StandInStore, kept: Store = new MemoryStore()):
   const all: Transfers = {
     clock,
     lifetime,
+    random: 0,
     granted: [],
     bend: (one) => ({ ...one, url: one.url.replace(/\?.*/, '') }),
     lie: (truth) => truth,
@@ -187,7 +190,7 @@ export function transfers(store: StandInStore, kept: Store = new MemoryStore()):
     ports: {
       ...platform,
       clock,
-      random: () => 0,
+      random: () => all.random,
       lifetime: lifetime.signal,
       baseUrl: store.origin,
       clockOffset: () => null,
