@@ -1,25 +1,14 @@
 /** Blobs in a bucket of AWS S3, R2, MinIO, Ceph or another store that speaks S3. */
 import {
-  type $Command,
-  AbortMultipartUploadCommand,
-  CompleteMultipartUploadCommand,
-  CreateMultipartUploadCommand,
-  DeleteObjectCommand,
   GetObjectCommand,
-  HeadObjectCommand,
-  ListObjectsV2Command,
-  ListPartsCommand,
   PutObjectCommand,
-  S3Client,
+  S3,
   S3ServiceException,
   UploadPartCommand,
   type _Object,
   type CompletedPart,
   type ListPartsCommandOutput,
   type S3ClientConfig,
-  type S3ClientResolvedConfig,
-  type ServiceInputTypes,
-  type ServiceOutputTypes,
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import { Readable } from 'node:stream';
@@ -58,18 +47,18 @@ const ABSENT: ReadonlySet<string> = new Set(['NotFound', 'NoSuchKey', 'NoSuchUpl
 /** Credentials come from where the AWS SDK looks: environment, shared files, role of the machine. */
 export class S3Store extends BucketStore implements ObjectStore {
   readonly kind = 's3';
-  private readonly client: S3Client;
+  private readonly client: S3;
   /** Signs URLs for clients; it makes no calls. */
-  private readonly signer: S3Client;
+  private readonly signer: S3;
   /** The configuration of `signer`. */
   private readonly reached: S3ClientConfig;
 
   constructor(options: S3Options) {
     super(options);
-    this.client = new S3Client(clientConfig(options, this.bounds, options.endpoint));
+    this.client = new S3(clientConfig(options, this.bounds, options.endpoint));
     const reached = options.publicEndpoint ?? options.endpoint;
     this.reached = clientConfig(options, this.bounds, reached);
-    this.signer = reached === options.endpoint ? this.client : new S3Client(this.reached);
+    this.signer = reached === options.endpoint ? this.client : new S3(this.reached);
   }
 
   signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
@@ -94,8 +83,10 @@ export class S3Store extends BucketStore implements ObjectStore {
 
   async begin(name: ObjectName, { size, contentType }: UploadStart): Promise<string | undefined> {
     if (size <= partSizeOf(size)) return undefined;
-    const command = new CreateMultipartUploadCommand({ ...this.at(name), ContentType: contentType });
-    const { UploadId } = await this.callBucket('begin', this.sending(command));
+    const input = { ...this.at(name), ContentType: contentType };
+    const { UploadId } = await this.callBucket('begin', (abortSignal) =>
+      this.client.createMultipartUpload(input, { abortSignal }),
+    );
     if (UploadId === undefined) throw this.fault('broken', 'begin: no upload id');
     return UploadId;
   }
@@ -111,15 +102,18 @@ export class S3Store extends BucketStore implements ObjectStore {
   }
 
   async abort(upload: OpenUpload): Promise<void> {
-    await this.call('abort', this.sending(new AbortMultipartUploadCommand(this.uploadAt(upload))));
+    const input = this.uploadAt(upload);
+    await this.call('abort', (abortSignal) => this.client.abortMultipartUpload(input, { abortSignal }));
   }
 
   async remove(name: ObjectName): Promise<void> {
-    await this.call('remove', this.sending(new DeleteObjectCommand(this.at(name))));
+    const input = this.at(name);
+    await this.call('remove', (abortSignal) => this.client.deleteObject(input, { abortSignal }));
   }
 
   async read(name: ObjectName): Promise<Readable> {
-    const found = await this.call('read', this.sending(new GetObjectCommand(this.at(name))));
+    const input = this.at(name);
+    const found = await this.call('read', (abortSignal) => this.client.getObject(input, { abortSignal }));
     if (found === undefined) throw new ServiceError('blob_not_found');
     const { Body, ContentLength } = found;
     if (!(Body instanceof Readable)) throw this.fault('broken', 'read: no body');
@@ -128,7 +122,7 @@ export class S3Store extends BucketStore implements ObjectStore {
 
   /** The host of a signed URL depends only on endpoint, region and bucket, so it is signed with dummy keys. */
   async origin(): Promise<string> {
-    const signer = new S3Client({ ...this.reached, credentials: { accessKeyId: '-', secretAccessKey: '-' } });
+    const signer = new S3({ ...this.reached, credentials: { accessKeyId: '-', secretAccessKey: '-' } });
     try {
       return new URL(await getSignedUrl(signer, new GetObjectCommand({ Bucket: this.bucket, Key: '-' }))).origin;
     } finally {
@@ -144,7 +138,8 @@ export class S3Store extends BucketStore implements ObjectStore {
   }
 
   protected async lookUp(name: ObjectName): Promise<Metadata | undefined> {
-    const found = await this.call('head', this.sending(new HeadObjectCommand(this.at(name))));
+    const input = this.at(name);
+    const found = await this.call('head', (abortSignal) => this.client.headObject(input, { abortSignal }));
     return found && metadataOf({ ...found, Size: found.ContentLength });
   }
 
@@ -156,9 +151,9 @@ export class S3Store extends BucketStore implements ObjectStore {
     if (kept === undefined || (before + kept.length) * partSize < size)
       return kept && (before + kept.length) * partSize;
     const Parts = before === 0 ? kept : await this.partsAfter(upload, 0);
-    const command = new CompleteMultipartUploadCommand({ ...this.uploadAt(upload), MultipartUpload: { Parts } });
+    const input = { ...this.uploadAt(upload), MultipartUpload: { Parts } };
     // Unconditional, since names are unique: a condition would only refuse the second of two completions.
-    await this.call('complete', this.sending(command));
+    await this.call('complete', (abortSignal) => this.client.completeMultipartUpload(input, { abortSignal }));
     return size;
   }
 
@@ -167,7 +162,10 @@ export class S3Store extends BucketStore implements ObjectStore {
     const partSize = partSizeOf(upload.size);
     const parts: CompletedPart[] = [];
     for (let marker: string | undefined = String(before); marker !== undefined;) {
-      const page = await this.partsPage(upload, marker);
+      const input = { ...this.uploadAt(upload), PartNumberMarker: marker };
+      const page: ListPartsCommandOutput | undefined = await this.call('list parts', (abortSignal) =>
+        this.client.listParts(input, { abortSignal }),
+      );
       if (page === undefined) return undefined;
       for (const { PartNumber, Size, ETag } of page.Parts ?? []) {
         const from = (before + parts.length) * partSize;
@@ -181,14 +179,9 @@ export class S3Store extends BucketStore implements ObjectStore {
     return parts;
   }
 
-  private partsPage(upload: OpenUpload, marker: string): Promise<ListPartsCommandOutput | undefined> {
-    const command = new ListPartsCommand({ ...this.uploadAt(upload), PartNumberMarker: marker });
-    return this.call('list parts', this.sending(command));
-  }
-
   protected async page(token: string | undefined, max: number): Promise<Page> {
     const input = { Bucket: this.bucket, Prefix: this.prefix, MaxKeys: max, ContinuationToken: token };
-    const page = await this.callBucket('list', this.sending(new ListObjectsV2Command(input)));
+    const page = await this.callBucket('list', (abortSignal) => this.client.listObjectsV2(input, { abortSignal }));
     const next = page.IsTruncated === true ? page.NextContinuationToken : undefined;
     // Without this check a store that repeats a page would be listed without end.
     if (page.IsTruncated === true && (next === undefined || next === token)) {
@@ -214,13 +207,6 @@ export class S3Store extends BucketStore implements ObjectStore {
     }
     if (known !== undefined) return new StoreFault('credentials', `${call}: no credentials`, code);
     return connectionFault(call, error) ?? new StoreFault('broken', `${call}: ${code ?? 'unknown error'}`, code);
-  }
-
-  /** The request of a command, to be run by `call`. */
-  private sending<I extends ServiceInputTypes, O extends ServiceOutputTypes>(
-    command: $Command<I, O, S3ClientResolvedConfig, ServiceInputTypes, ServiceOutputTypes>,
-  ): (abortSignal: AbortSignal) => Promise<O> {
-    return (abortSignal) => this.client.send(command, { abortSignal });
   }
 
   private uploadAt(upload: OpenUpload): { Bucket: string; Key: string; UploadId: string } {
