@@ -47,18 +47,7 @@ interface LockOptions {
   readonly touchEveryMs?: number;
 }
 
-/** The files of a lock, by number. Other processes may change them between any two calls. */
-export interface LockFiles {
-  /** All numbers at one moment: a file that exists before and after the call is listed. */
-  list(): readonly number[];
-  /** Whether the file's holder is alive and has not released it; true also for a file that was removed meanwhile. */
-  isHeld(number: number): boolean;
-  /** A number for a folder without files, never used there before. */
-  first(): number;
-  /** Creates a file exclusively; false if it exists. */
-  create(number: number): boolean;
-  remove(number: number): void;
-}
+export type LockFiles = ReturnType<typeof filesOf>;
 
 /** The number by which the caller now holds the lock; undefined: another process holds it, or was faster. */
 export function take(files: LockFiles): number | undefined {
@@ -124,19 +113,24 @@ export function lockHolder(path: string): number | undefined {
   return top === undefined || isAbandoned(top.file, top.found) ? undefined : pidOf(top.found);
 }
 
-function filesOf(path: string, owner: string): LockFiles {
+/** The files of a lock, by number. Other processes may change them between any two calls. */
+function filesOf(path: string, owner: string) {
   const fileOf = (number: number): string => join(path, String(number));
   return {
-    list: () => {
+    /** All numbers at one moment: a file that exists before and after the call is listed. */
+    list: (): readonly number[] => {
       makeFolder(path);
       return numbersIn(path);
     },
-    isHeld: (number) => {
+    /** Whether the file's holder is alive and has not released it; true also for a file that was removed meanwhile. */
+    isHeld: (number: number): boolean => {
       const found = contentOf(fileOf(number));
       return found === undefined || !isAbandoned(fileOf(number), found);
     },
-    first: () => randomInt(1, FIRST_MAX),
-    create: (number) => {
+    /** A number for a folder without files, never used there before. */
+    first: (): number => randomInt(1, FIRST_MAX),
+    /** Creates a file exclusively; false if it exists. */
+    create: (number: number): boolean => {
       try {
         fs.writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE });
         return true;
@@ -146,7 +140,7 @@ function filesOf(path: string, owner: string): LockFiles {
         throw error;
       }
     },
-    remove: (number) => fs.rmSync(fileOf(number), { force: true }),
+    remove: (number: number): void => fs.rmSync(fileOf(number), { force: true }),
   };
 }
 

@@ -5,7 +5,7 @@
  * checksums (`sha256sum --check`).
  */
 import { execFile } from 'node:child_process';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -94,10 +94,7 @@ await rm(PACKAGES, { recursive: true, force: true });
 const sums: string[] = [];
 for (const workspace of project.workspaces) {
   const name = await pack(await stage(workspace, project));
-  const sum = createHash('sha256')
-    .update(await readFile(join(PACKAGES, name)))
-    .digest('hex');
-  sums.push(`${sum}  ${name}\n`);
+  sums.push(`${hash('sha256', await readFile(join(PACKAGES, name)))}  ${name}\n`);
   console.log(relative('.', join(PACKAGES, name)));
 }
 await writeFile(join(PACKAGES, 'SHA256SUMS'), sums.join(''));

@@ -3,7 +3,7 @@
  * and the list of objects. The manifest, with the SHA-256 of each, comes last, when all of them are known: a file
  * without a manifest is truncated.
  */
-import { createHash } from 'node:crypto';
+import { createHash, hash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -62,7 +62,7 @@ export type Progress = (done: number, total: number) => void;
 const BLOBS = 'blobs/';
 const OBJECTS = 'objects/';
 
-const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+const sha256 = (bytes: Uint8Array): string => hash('sha256', bytes);
 const numbered = (folder: string, n: number): string => folder + String(n).padStart(6, '0');
 
 /** Adds an entry as a stream, since a blob may exceed the memory. Resolves with its entry for the manifest. */
@@ -71,14 +71,14 @@ async function addEntry(
   header: { readonly name: string; readonly size: number; readonly mtime: Date },
   chunks: Chunks,
 ): Promise<BlobPart> {
-  const hash = createHash('sha256');
+  const digest = createHash('sha256');
   let bytes = 0;
   const counted = tapped(chunks, (chunk) => {
-    hash.update(chunk);
+    digest.update(chunk);
     bytes += chunk.length;
   });
   await pipeline(counted, tar.entry({ ...header, mode: FILE_MODE }));
-  return { name: header.name, bytes, sha256: hash.digest('hex') };
+  return { name: header.name, bytes, sha256: digest.digest('hex') };
 }
 
 /** Adds the list of objects. Each part holds whole pages, hence whole lines, and can be read on its own. */
@@ -189,7 +189,10 @@ export async function writeArchive(
 /** Receives a blob, and must read its bytes to the end. */
 type OnBlob = (blob: BlobName, bytes: AsyncIterable<Uint8Array>) => Promise<unknown>;
 
-/** The entries in order, none larger than a part or a manifest may be; blobs are passed to `onBlob` instead. */
+/**
+ * The entries in order up to the manifest, none larger than a part or a manifest may be; blobs are passed to `onBlob`
+ * instead. Throws `ArchiveError` if anything follows the manifest.
+ */
 async function* entriesOf(
   path: string,
   onBlob: OnBlob = () => Promise.reject(new ArchiveError('a blob among the tables')),
@@ -201,8 +204,11 @@ async function* entriesOf(
   const reading = pipeline(file, createGunzip(), tar);
   // The loop below also passes a rejection to the caller; without this handler an earlier one would end the process.
   reading.catch(() => undefined);
+  let ended = false;
   for await (const entry of tar) {
+    if (ended) throw new ArchiveError('there is data after the manifest');
     const { name, size, type } = entry.header;
+    ended = name === MANIFEST;
     const blob = type === 'file' && name.startsWith(BLOBS) ? blobNameIn(name.slice(BLOBS.length)) : undefined;
     if (blob !== undefined) {
       await onBlob(blob, entry as AsyncIterable<Uint8Array>);
@@ -227,14 +233,10 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   const seenObjects: BlobPart[] = [];
   let objects = 0;
   let manifest: Manifest | undefined;
-  const onBlob: OnBlob = async (blob, chunks) => {
-    if (manifest !== undefined) throw new ArchiveError('there is data after the manifest');
-    seenBlobs.push(await summed(blob, chunks));
-  };
+  const onBlob: OnBlob = async (blob, chunks) => seenBlobs.push(await summed(blob, chunks));
   const onRead = (count: number): void => onProgress((read += count), size);
   try {
     for await (const { name, bytes } of entriesOf(path, onBlob, onRead)) {
-      if (manifest !== undefined) throw new ArchiveError('there is data after the manifest');
       if (name === MANIFEST) manifest = manifestOf(bytes);
       else (isObjects(name) ? seenObjects : seen).push({ name, bytes: bytes.length, sha256: sha256(bytes) });
       if (isObjects(name)) objects += objectsOf(bytes).length;
@@ -283,13 +285,13 @@ function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void
 
 /** Reads a blob to its end and hashes it. */
 async function summed(blob: BlobName, chunks: Chunks): Promise<BlobPart> {
-  const hash = createHash('sha256');
+  const digest = createHash('sha256');
   let bytes = 0;
   for await (const chunk of chunks) {
-    hash.update(chunk);
+    digest.update(chunk);
     bytes += chunk.length;
   }
-  return { name: blobPath(blob), bytes, sha256: hash.digest('hex') };
+  return { name: blobPath(blob), bytes, sha256: digest.digest('hex') };
 }
 
 /**

@@ -7,7 +7,6 @@ import {
   UploadPartCommand,
   type _Object,
   type CompletedPart,
-  type ListPartsCommandOutput,
   type S3ClientConfig,
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
@@ -162,10 +161,7 @@ export class S3Store extends BucketStore implements ObjectStore {
     const partSize = partSizeOf(upload.size);
     const parts: CompletedPart[] = [];
     for (let marker: string | undefined = String(before); marker !== undefined;) {
-      const input = { ...this.uploadAt(upload), PartNumberMarker: marker };
-      const page: ListPartsCommandOutput | undefined = await this.call('list parts', (abortSignal) =>
-        this.client.listParts(input, { abortSignal }),
-      );
+      const page = await this.partsPage(upload, marker);
       if (page === undefined) return undefined;
       for (const { PartNumber, Size, ETag } of page.Parts ?? []) {
         const from = (before + parts.length) * partSize;
@@ -177,6 +173,11 @@ export class S3Store extends BucketStore implements ObjectStore {
       marker = next !== undefined && Number(next) > Number(marker) ? next : undefined;
     }
     return parts;
+  }
+
+  private partsPage(upload: OpenUpload, marker: string) {
+    const input = { ...this.uploadAt(upload), PartNumberMarker: marker };
+    return this.call('list parts', (abortSignal) => this.client.listParts(input, { abortSignal }));
   }
 
   protected async page(token: string | undefined, max: number): Promise<Page> {
