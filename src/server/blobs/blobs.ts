@@ -268,28 +268,17 @@ const UNSEEN_MAX_MS = 24 * 3_600_000;
 export const unseenMs = (size: number): number =>
   Math.min(UNSEEN_MAX_MS, UNSEEN_MIN_MS + Math.ceil((size / UNSEEN_BYTES_PER_S) * 1_000));
 
-/** Result of settling expired reservations. */
-export interface Released {
-  /** Rows that were taken. */
-  readonly seen: number;
-  /** Rows that were settled: uploaded, or released. */
-  readonly done: number;
-  /** Rows whose object the store did not answer for, or did not remove. */
-  readonly refused: number;
-  /** The first of these refusals. */
-  readonly fault: ServiceError | undefined;
-}
-
 /**
  * Settles expired reservations of a tenant, or of all (null): a blob whose object has the declared size is ready; any
  * other is removed and its room released. If the store does not answer for one, its room is kept. Throws
- * `storage_unavailable` if the store does not answer at all, and `unavailable`.
+ * `storage_unavailable` if the store does not answer at all, and `unavailable`. Resolves with the number of rows that
+ * were taken (`seen`), of those settled (`done`), of those that the store refused, and the first of these refusals.
  */
 export async function releaseExpired(
   { store, rows }: Pick<BlobsOptions, 'store' | 'rows'>,
   tenantId: string | null,
   turn: Turn,
-): Promise<Released> {
+) {
   const expired = await rows.takeExpired(tenantId, turn);
   const gone: ObjectName[] = [];
   const settle = async (upload: OpenUpload): Promise<void> => {

@@ -5,13 +5,13 @@
 import type pg from 'pg';
 import type { Clock } from '../../protocol/clock.js';
 import type { ServiceError } from '../../protocol/errors.js';
-import { discard, releaseExpired, type Released } from './blobs.js';
+import { discard, releaseExpired } from './blobs.js';
 import { mapLimit } from './map-limit.js';
 import type { ObjectName, ObjectStore } from './ports.js';
 import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremoved } from './store.js';
 
 /** Result of a run of the reaper. What was refused is unchanged, and tried last in the next run. */
-export type Reaped = Pick<Released, 'done' | 'refused' | 'fault'>;
+export type Reaped = Readonly<Omit<Awaited<ReturnType<typeof releaseExpired>>, 'seen'>>;
 
 /** Result of a comparison. Inherited fields: the strays that it removed, and those that the store refused to remove. */
 export interface Comparison extends Reaped {

@@ -17,11 +17,9 @@ import type { Transfers } from './transfers.js';
 export interface BlobParts {
   readonly blobs: Pick<Blobs, 'uploadUrl' | 'downloadUrl' | 'begin' | 'continue' | 'giveUp'>;
   /** Left out: blobs are in a bucket, which clients reach directly. */
-  readonly transfers?: LocalTransfers | undefined;
+  readonly transfers?: Pick<Transfers, 'upload' | 'download' | 'tooSlow'> | undefined;
   readonly config: HttpConfig;
 }
-
-type LocalTransfers = Pick<Transfers, 'upload' | 'download' | 'tooSlow'>;
 
 /** A valid Origin header of a web page (RFC 6454, 6.1); it is passed on to the store. */
 const WEB_ORIGIN = /^https?:\/\/[A-Za-z0-9.:[\]_-]{1,255}$/;

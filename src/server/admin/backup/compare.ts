@@ -5,19 +5,6 @@ import { byColumn } from '../../storage/query.js';
 import { TemporaryTable } from '../../storage/temporary-table.js';
 import type { ListedObject, Listing } from './manifest.js';
 
-/** An object that differs, for a person to look at. */
-interface DifferingObject {
-  readonly tenantId: string;
-  readonly ref: string;
-  readonly difference: 'missing' | 'size' | 'checksum';
-  /** Size and checksums in the list. */
-  readonly listed: string;
-  /** The same in the bucket; empty if it is missing. */
-  readonly found: string;
-  /** Of a missing object, the restored item that names it; null: none does, or it is not missing. */
-  readonly itemId: string | null;
-}
-
 type Checksum = ListedObject['checksum'] | null;
 
 /** An object of the list, as read from the temporary table; a missing one with the restored item that names it. */
@@ -69,24 +56,13 @@ export class ObjectLedger extends TemporaryTable {
   }
 }
 
-/** What a comparison found. */
-export interface ObjectComparison {
-  /** Objects in the list. */
-  readonly listed: number;
-  /** Of these, those whose size and checksum in the bucket match the list. */
-  readonly same: number;
-  readonly missing: number;
-  /** Of the missing ones, those that an item names: nothing needs the others. */
-  readonly missingNamed: number;
-  readonly otherSize: number;
-  readonly otherChecksum: number;
-  /** Those with the size of the list, but no checksum of the same kind: copied in parts, or into another store. */
-  readonly sizeOnly: number;
-  /** In the bucket, and not in the list: written after it. */
-  readonly added: number;
-  /** The first objects of each kind of difference. */
-  readonly examples: readonly DifferingObject[];
-}
+/**
+ * What a comparison found. Of the objects listed, `same` are those whose size and checksum match, `sizeOnly` those with
+ * the size, but no checksum of the same kind: copied in parts, or into another store. `missingNamed`: the missing ones
+ * that an item names, since nothing needs the others. `added`: in the bucket, and not in the list: written after it.
+ * `examples`: the first objects of each kind of difference.
+ */
+export type ObjectComparison = Awaited<ReturnType<typeof compareObjects>>;
 
 /** Examples of each kind of difference. */
 const EXAMPLES = 10;
@@ -110,14 +86,14 @@ export async function compareObjects(
   bucket: Listing,
   ledger: ObjectLedger,
   onPage: (objects: number) => void,
-): Promise<ObjectComparison> {
+) {
   let listed = 0;
   for await (const objects of list) {
     listed += objects.length;
     await ledger.add(objects);
   }
   const found = { same: 0, otherSize: 0, otherChecksum: 0, sizeOnly: 0, added: 0 };
-  const examples: DifferingObject[] = [];
+  const examples: ReturnType<typeof exampleOf>[] = [];
   let seen = 0;
   for await (const page of bucket) {
     const there = new Map(page.map((object) => [blobPath(object), object]));
@@ -147,9 +123,11 @@ function kindOf(wanted: Recorded, object: ListedObject): 'same' | 'otherSize' | 
   return same ? 'same' : 'otherChecksum';
 }
 
-const exampleOf = (object: Recorded, difference: DifferingObject['difference'], found = ''): DifferingObject => ({
-  ...{ tenantId: object.tenantId, ref: object.ref, listed: described(object) },
-  ...{ difference, found, itemId: object.itemId ?? null },
+/** An object that differs, for a person to look at; `found`: size and checksums in the bucket, empty if it is missing. */
+const exampleOf = (object: Recorded, difference: 'missing' | 'size' | 'checksum', found = '') => ({
+  ...{ tenantId: object.tenantId, ref: object.ref, listed: described(object), difference, found },
+  /** The restored item that names a missing object; null: none does, or it is not missing. */
+  itemId: object.itemId ?? null,
 });
 
 const described = ({ size, checksum }: Recorded): string =>

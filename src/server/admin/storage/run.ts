@@ -12,16 +12,10 @@ const ANSWER_MAX_MS = 15_000;
 const BODY_MAX_BYTES = 1024 * 1024;
 
 /** A store's answer. */
-export interface StoreAnswer {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly body: Buffer;
-  /** Error code of a refusal, from XML or from this server's JSON. */
-  readonly code: string | undefined;
-}
+export type StoreAnswer = Awaited<ReturnType<typeof send>>;
 
 /** Sends a request as a client would: redirects are not followed. Throws `StoreFault` if there is no answer. */
-export async function send(url: string, init: Pick<RequestInit, 'method' | 'headers' | 'body'>): Promise<StoreAnswer> {
+export async function send(url: string, init: Pick<RequestInit, 'method' | 'headers' | 'body'>) {
   const call = `${init.method} at the store`;
   const stop = new AbortController();
   // Not `AbortSignal.timeout`: its timer does not keep the process alive, which would end silently during the request.
@@ -40,6 +34,7 @@ export async function send(url: string, init: Pick<RequestInit, 'method' | 'head
   }
 }
 
+/** Error code of a refusal, from XML or from this server's JSON. */
 const codeIn = (text: string): string | undefined =>
   (/<Code>([A-Za-z]{1,64})<\/Code>/.exec(text) ?? /"code":\s*"([a-z_]{1,64})"/.exec(text))?.[1];
 

@@ -70,29 +70,22 @@ export function connectionFault(call: string, error: unknown): StoreFault | unde
 }
 
 /** Codes of S3, compatible stores and Google's XML API. A HEAD's answer has none, so a bare 403 is `denied`. */
-const S3_REASONS: Readonly<Record<string, FaultReason>> = {
-  CredentialsProviderError: 'credentials',
-  TokenProviderError: 'credentials',
-  InvalidAccessKeyId: 'credentials',
-  SignatureDoesNotMatch: 'credentials',
-  InvalidToken: 'credentials',
-  ExpiredToken: 'credentials',
-  InvalidSecurity: 'credentials',
-  Unauthorized: 'credentials',
-  AccessDenied: 'denied',
-  AllAccessDisabled: 'denied',
-  NoSuchBucket: 'bucket',
-  InvalidBucketName: 'bucket',
-  PermanentRedirect: 'region',
-  AuthorizationHeaderMalformed: 'region',
-  IllegalLocationConstraintException: 'region',
-  RequestTimeTooSkewed: 'clock',
-  RequestExpired: 'clock',
+const S3_CODES: Readonly<Partial<Record<FaultReason, string>>> = {
+  credentials: `CredentialsProviderError TokenProviderError InvalidAccessKeyId SignatureDoesNotMatch InvalidToken
+    ExpiredToken InvalidSecurity Unauthorized`,
+  denied: 'AccessDenied AllAccessDisabled',
+  bucket: 'NoSuchBucket InvalidBucketName',
+  region: 'PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException',
+  clock: 'RequestTimeTooSkewed RequestExpired',
 };
+const S3_REASONS: ReadonlyMap<string, FaultReason> = new Map(
+  Object.entries(S3_CODES).flatMap(([reason, codes]) =>
+    codes.split(/\s+/).map((code) => [code, reason as FaultReason] as const),
+  ),
+);
 
 /** The reason that a code of S3 indicates; undefined: the code is unknown. */
-export const reasonOfS3Code = (code: string): FaultReason | undefined =>
-  Object.hasOwn(S3_REASONS, code) ? S3_REASONS[code] : undefined;
+export const reasonOfS3Code = (code: string): FaultReason | undefined => S3_REASONS.get(code);
 
 /** The reason that a status indicates if there is no code. */
 export function reasonOfStatus(status: number): FaultReason {
