@@ -22,7 +22,7 @@ export interface Endpoint {
   readonly summary: string;
   /** Markdown. */
   readonly text?: string;
-  /** The last parameter of the path. */
+  /** The last parameter of the path, if it has any. */
   readonly id?: { readonly schema: string; readonly what: string };
   /** Takes the query parameters of a page of items. */
   readonly paged?: true;
@@ -34,22 +34,25 @@ export interface Endpoint {
   readonly errors?: readonly ErrorName[];
 }
 
+/** The last parameter of the paths of a group. */
+const IDS: Readonly<Record<string, Endpoint['id']>> = {
+  Items: { schema: 'Ulid', what: "The item's id." },
+  Bins: { schema: 'BinId', what: "The bin's id." },
+  Blobs: { schema: 'BlobRef', what: "The blob's name." },
+  Devices: { schema: 'Ulid', what: "The device's id." },
+};
+
 /** Endpoints of one group, by method and path as in the route table. */
 const inGroup = (
   group: string,
   endpoints: Readonly<Record<string, Omit<Endpoint, 'group'>>>,
 ): Readonly<Record<string, Endpoint>> =>
-  Object.fromEntries(Object.entries(endpoints).map(([key, endpoint]) => [key, { group, ...endpoint }]));
+  Object.fromEntries(Object.entries(endpoints).map(([key, endpoint]) => [key, { group, id: IDS[group], ...endpoint }]));
 
 const done = (schema: SchemaName, when = 'Done.'): readonly Reply[] => [{ status: 200, when, schema }];
 
 const UNCHANGED: Reply = { status: 304, when: 'The tag that was given is still right.' };
 const PAGE: readonly Reply[] = [{ status: 200, when: 'The page.' }];
-
-const ITEM_ID = { schema: 'Ulid', what: "The item's id." };
-const BIN_ID = { schema: 'BinId', what: "The bin's id." };
-const BLOB_REF = { schema: 'BlobRef', what: "The blob's name." };
-const DEVICE_ID = { schema: 'Ulid', what: "The device's id." };
 
 const WRITE_ERRORS = [
   'item_too_large',
@@ -89,14 +92,12 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     'DELETE /api/items/:id': {
       summary: 'Delete an item',
       text: 'Of a deleted item: the same version again. The body may be left out.',
-      id: ITEM_ID,
       body: 'DeleteBody',
       replies: done('Changed', 'The item is deleted at this version.'),
       errors: ['item_not_found'],
     },
     'POST /api/items/:id/reconcile': {
       summary: 'Move an item to another bin, with a tag made anew',
-      id: ITEM_ID,
       body: 'ReconcileBody',
       replies: done('Changed', 'The item has moved at this version.'),
       errors: ['item_not_found', 'bin_not_found', 'version_conflict'],
@@ -114,7 +115,6 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     'PATCH /api/bins/:id': {
       summary: 'Change slug or meta of a bin',
       text: 'What is left out stays.',
-      id: BIN_ID,
       body: 'BinPatchBody',
       replies: done('BinReply'),
       errors: ['bin_not_found', 'slug_taken'],
@@ -122,7 +122,6 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     'DELETE /api/bins/:id': {
       summary: 'Delete a bin',
       text: 'With live items only by `force`. It closes first: writes to it get `bin_not_found`. Then its items are deleted, each with a version and a push and without a tag, which clients report: ours delete the items themselves first. Then the bin. `inbox` stays. Of a bin whose deletion was cut off the same call goes on with it.',
-      id: BIN_ID,
       body: 'BinDeleteBody',
       replies: done('Ok'),
       errors: ['bin_not_found', 'conflict'],
@@ -146,28 +145,24 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     'POST /api/uploads/:ref': {
       summary: 'Where an upload stands, and its next parts',
       text: 'All bytes before `offset` are kept and need not be sent again; it may lie within a part. Where `offset` is `size` the upload is whole, and an item may name it. The upload may then be continued for 24 hours more, but not longer than 7 days after it began. `blob_not_found`: it is not open (any more); begin again, under a fresh item key.',
-      id: BLOB_REF,
       replies: done('OpenUploadReply', 'It is open, or whole.'),
       errors: ['no_blob', 'storage_unavailable'],
     },
     'DELETE /api/uploads/:ref': {
       summary: 'Give an upload up',
       text: 'Its room is free when the reply is there. A blob that is whole stays: where no item names it within 24 hours it is removed.',
-      id: BLOB_REF,
       replies: done('Ok'),
       errors: ['no_blob', 'storage_unavailable'],
     },
     'GET /api/blobs/:ref/url': {
       summary: 'A URL to download a blob from',
       text: 'Good for 5 minutes and any number of requests. Ask for another one when it runs out.',
-      id: BLOB_REF,
       replies: done('BlobDownload'),
       errors: ['no_blob', 'storage_unavailable'],
     },
     'PUT /blobs/:tenant/:ref': {
       summary: 'Upload a blob to the local store',
       text: 'Only by a URL that the server gave, with exactly the `headers` that came with it. The blob, or the part of an upload, is durable when the reply is there. `upload_offset`: the part does not begin where the upload stands. With another store the URL leads there, and this is 404.',
-      id: BLOB_REF,
       bytes: true,
       replies: done('Ok', 'The bytes are stored.'),
       errors: ['upload_offset', 'storage_unavailable'],
@@ -175,7 +170,6 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     'GET /blobs/:tenant/:ref': {
       summary: 'Download a blob from the local store',
       text: 'Only by a URL that the server gave. Takes `Range` (one range), `If-Range`, `If-None-Match`, and HEAD. With another store the URL leads there, and this is 404.',
-      id: BLOB_REF,
       replies: [
         { status: 200, when: 'All of it.', bytes: true },
         { status: 206, when: 'The requested part.', bytes: true },
@@ -189,7 +183,6 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     'PATCH /api/devices/:id': {
       summary: 'Change name, glyph or certificate of a device',
       text: 'What is left out stays. Any device may change any other.',
-      id: DEVICE_ID,
       body: 'DevicePatchBody',
       replies: done('KnownDeviceReply'),
       errors: ['device_not_found'],
@@ -197,7 +190,6 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     'POST /api/devices/:id/revoke': {
       summary: 'Revoke a device',
       text: 'When the reply is there its tokens are dead and its sockets on this instance are closed; on others within 5 s at most. Revoking oneself is signing out. Again: 200, nothing changes. Needs no body.',
-      id: DEVICE_ID,
       replies: done('KnownDeviceReply'),
       errors: ['device_not_found', 'last_device'],
     },

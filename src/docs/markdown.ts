@@ -1,16 +1,6 @@
 /** Markdown to HTML. Raw HTML is escaped, so that a page cannot contain markup of its own. */
 import { Marked, type Tokens } from 'marked';
-
-const ESCAPES: Readonly<Record<string, string>> = {
-  '&': '&amp;',
-  '<': '&lt;',
-  '>': '&gt;',
-  '"': '&quot;',
-  "'": '&#39;',
-};
-
-/** Escapes text for HTML, including attribute values. */
-export const escaped = (text: string): string => text.replace(/[&<>"']/g, (char) => ESCAPES[char] ?? char);
+import { escapeHtml } from '../protocol/sanitize.js';
 
 /** The anchor of a heading, generated as by code hosts, so that links work both there and under `/docs`. */
 export function slugOf(heading: string): string {
@@ -123,35 +113,36 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
     gfm: true,
     renderer: {
       // Comments are dropped.
-      html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escaped(text)),
+      html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escapeHtml(text)),
       heading({ tokens, depth, text }) {
         // Headings are set larger: code that fits into a line of text may not fit into a heading.
         const inner = this.parser
           .parseInline(tokens)
           .replace(/<code>([^<]*)<\/code>/g, (_, code: string) => longCode(code));
-        const id = escaped(anchorOf(text));
+        const id = escapeHtml(anchorOf(text));
         headings.push({ depth, text: inner, id });
         return `<h${depth} id="${id}"><a class="anchor" href="#${id}">${inner}</a></h${depth}>\n`;
       },
       link({ href, tokens }: Tokens.Link) {
         const inner = this.parser.parseInline(tokens);
         const address = addressOf(href, places);
-        return address === undefined ? inner : `<a href="${escaped(address)}">${inner}</a>`;
+        return address === undefined ? inner : `<a href="${escapeHtml(address)}">${inner}</a>`;
       },
-      codespan: ({ text }) => (text.length > LINE_CODE_MAX ? longCode(escaped(text)) : `<code>${escaped(text)}</code>`),
+      codespan: ({ text }) =>
+        text.length > LINE_CODE_MAX ? longCode(escapeHtml(text)) : `<code>${escapeHtml(text)}</code>`,
       // `tabindex` makes it scrollable by keyboard.
       code: ({ text, lang }) =>
-        `<pre tabindex="0"${lang === undefined || lang === '' ? '' : ` data-lang="${escaped(lang)}"`}><code>${escaped(text)}\n</code></pre>\n`,
+        `<pre tabindex="0"${lang === undefined || lang === '' ? '' : ` data-lang="${escapeHtml(lang)}"`}><code>${escapeHtml(text)}\n</code></pre>\n`,
       // No external resources: for any other image only its text is shown.
       image({ href, text }) {
         const [, name] = PICTURE.exec(href) ?? [];
-        if (name === undefined) return escaped(text);
+        if (name === undefined) return escapeHtml(text);
         const [, width = ''] = /-(\d+)\.png$/.exec(name) ?? [];
-        return `<img src="${places.file(name)}" alt="${escaped(text)}"${SCREENSHOT_SIZES[width] ?? ''}>`;
+        return `<img src="${places.file(name)}" alt="${escapeHtml(text)}"${SCREENSHOT_SIZES[width] ?? ''}>`;
       },
       table(token) {
         const labelled = token.header.length >= LABELLED_COLUMNS_MIN;
-        const titles = token.header.map(({ text }) => escaped(plain(text)));
+        const titles = token.header.map(({ text }) => escapeHtml(plain(text)));
         const titled = titles.some((title) => title !== '');
         const cell = ({ tokens }: Tokens.TableCell, at: number): string => {
           const inner = this.parser.parseInline(tokens);

@@ -1,5 +1,6 @@
 /** The data of the search and of the index A-Z: the text of each page by section. */
-import { escaped, type Places } from './markdown.js';
+import { escapeHtml } from '../protocol/sanitize.js';
+import type { Places } from './markdown.js';
 
 /** A heading and the content below it, as plain text. */
 interface Section {
@@ -94,8 +95,8 @@ function entriesOf(pages: readonly IndexedPage[]): Entry[] {
 export function indexPageHtml(pages: readonly IndexedPage[], places: Places): string {
   const byLetter = new Map<string, string[]>();
   for (const { term, page, anchor } of entriesOf(pages)) {
-    const href = escaped(`${places.page(page.name)}${anchor === '' ? '' : `#${anchor}`}`);
-    const line = `<li><a href="${href}">${escaped(term).replace(/([/_.])(?=\w)/g, '$1<wbr>')}</a> <small>${escaped(page.title)}</small></li>`;
+    const href = escapeHtml(`${places.page(page.name)}${anchor === '' ? '' : `#${anchor}`}`);
+    const line = `<li><a href="${href}">${escapeHtml(term).replace(/([/_.])(?=\w)/g, '$1<wbr>')}</a> <small>${escapeHtml(page.title)}</small></li>`;
     const letter = letterOf(term);
     byLetter.set(letter, [...(byLetter.get(letter) ?? []), line]);
   }

@@ -4,7 +4,8 @@
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { breakable, escaped, render, titleOf, type Heading, type Places } from './markdown.js';
+import { escapeHtml } from '../protocol/sanitize.js';
+import { breakable, render, titleOf, type Heading, type Places } from './markdown.js';
 import { indexPageHtml, indexScript, sectionsOf, type IndexedPage } from './search-index.js';
 
 /** The groups of the navigation and their pages. Other pages follow in the last one, by name. */
@@ -88,7 +89,7 @@ class Frame {
   }
 
   private link(name: string, more = ''): string {
-    return `<a href="${this.options.places.page(name)}"${more}>${escaped(this.titles.get(name) ?? '')}</a>`;
+    return `<a href="${this.options.places.page(name)}"${more}>${escapeHtml(this.titles.get(name) ?? '')}</a>`;
   }
 
   private navigation(current: Body): string {
@@ -122,7 +123,7 @@ class Frame {
     const link = (other: Body | undefined, rel: string, word: string): string =>
       other === undefined
         ? '<span></span>'
-        : `<a rel="${rel}" href="${this.options.places.page(other.name)}"><small>${word}</small>${breakable(escaped(other.title))}</a>`;
+        : `<a rel="${rel}" href="${this.options.places.page(other.name)}"><small>${word}</small>${breakable(escapeHtml(other.title))}</a>`;
     return `<nav class="neighbours" aria-label="Before and after">${link(family[at - 1], 'prev', 'Before')}${link(family[at + 1], 'next', 'Next')}</nav>`;
   }
 
@@ -135,7 +136,7 @@ class Frame {
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${escaped(body.title)}</title>
+<title>${escapeHtml(body.title)}</title>
 <link rel="icon" href="${places.file('icon.svg')}">
 <link rel="stylesheet" href="${places.file('style.css')}">
 <script src="${places.file('search.js')}" data-pages="${folder}" data-suffix="${suffix}" data-index="${places.file('search-index.js')}" defer></script>
@@ -158,7 +159,7 @@ ${up}${this.contents(body)}
 <article>
 ${body.html}</article>
 ${this.neighbours(body)}
-<footer>Version ${escaped(version)}</footer>
+<footer>Version ${escapeHtml(version)}</footer>
 </main>
 </div>
 </body>

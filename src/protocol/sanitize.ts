@@ -6,9 +6,12 @@ const SEEN_OR_UNSAFE = new RegExp(`(${SEEN.source})|${UNSAFE.source}`, 'gu');
 const escaped = (found: string, seen: string | undefined): string =>
   seen ?? `<U+${(found.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}>`;
 
+/** As the Markdown library writes them, whose output is processed further. */
+const ENTITIES: Readonly<Record<string, string>> = { '&': 'amp', '<': 'lt', '>': 'gt', '"': 'quot', "'": '#39' };
+
 /** Escapes text for HTML, including quoted attributes. */
 export const escapeHtml = (text: string): string =>
-  text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0) ?? 0};`);
+  text.replace(/[&<>"']/g, (character) => `&${ENTITIES[character] ?? ''};`);
 
 /** One line: white space is folded into single spaces, unsafe characters are written as `<U+XXXX>`. */
 export const sanitizeText = (text: string): string =>
