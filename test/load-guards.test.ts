@@ -421,13 +421,7 @@ t.test('LOAD-17: writing ends before the removal begins', async (t) => {
 
 t.test('LOAD-17: the outcome of a superseded order is ignored, and work under way is waited for', async (t) => {
   const sent: Order[] = [];
-  const peer = new Peer({
-    name: 'it',
-    processes: 1,
-    onNews: NOTHING,
-    send: (order) => void sent.push(order),
-    end: NOTHING,
-  });
+  const peer = new Peer('it', 1, { onNews: NOTHING, send: (order) => void sent.push(order), end: NOTHING });
   const overtaken = t.rejects(peer.perform({ phase: 'write' }), /it: interrupted/);
   let removed = false;
   const removing = Promise.all([peer.perform({ phase: 'remove' }), peer.perform({ phase: 'remove' })]).then(() => {

@@ -68,8 +68,8 @@ export class Ledger {
     this.changes.set(version, { entry, device, sentAt: entry.sentAt, deletes });
     this.lastBy.set(device, Math.max(this.lastBy.get(device) ?? 0, version));
     entry.version = version;
-    entry.state = deletes ? 'deleted' : 'live';
-    if (!deletes) this.free.push(entry);
+    if (deletes) entry.state = 'deleted';
+    else this.giveBack(entry);
   }
 
   /** Records that the change under way did not happen, or that this is unknown. */
@@ -78,10 +78,7 @@ export class Ledger {
       entry.state = 'unknown';
       this.unanswered++;
     } else if (entry.version === 0) entry.state = 'refused';
-    else {
-      entry.state = 'live';
-      this.free.push(entry);
-    }
+    else this.giveBack(entry);
   }
 
   /** Takes a random item that `fits` and is not `busy`, and marks it `busy`; undefined: none found in a few tries. */

@@ -11,12 +11,14 @@ import type { Access } from './worker.js';
 /** A number within its bounds. */
 export function numberOf(name: keyof typeof BOUNDS, text: string): number {
   const [least, most] = BOUNDS[name];
-  const whole = !['rate', 'connect-rate', 'hold', 'seconds', 'warm-up'].includes(name);
+  const whole = !['rate', 'connectRate', 'hold', 'seconds', 'warmUp'].includes(name);
   const value = /^\d{1,9}(\.\d{1,3})?$/.test(text) ? Number(text) : NaN;
   if (!(value >= least && value <= most) || (whole && !Number.isInteger(value)))
-    throw usage(`--${name} takes a ${whole ? 'whole ' : ''}number from ${least} to ${most}.`);
+    throw usage(`--${flagOf(name)} takes a ${whole ? 'whole ' : ''}number from ${least} to ${most}.`);
   return value;
 }
+
+const flagOf = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 
 /** `insert=80,list=20` as shares. */
 export function mixOf(text: string): Partial<Record<Kind, number>> {

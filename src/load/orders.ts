@@ -47,8 +47,6 @@ export class CrewError extends Error {
 
 /** A process or an agent as a receiver of orders, of which it performs one at a time. */
 export class Peer implements Crew {
-  readonly name: string;
-  readonly processes: number;
   private current: { readonly phase: Phase; readonly outcome: Promise<void> } | undefined;
   private settle: (error?: Error) => void = () => undefined;
   private gone: string | undefined;
@@ -56,17 +54,14 @@ export class Peer implements Crew {
   private firstPart = Infinity;
 
   constructor(
+    readonly name: string,
+    readonly processes: number,
     private readonly options: {
-      readonly name: string;
-      readonly processes: number;
       readonly onNews: (news: Progress) => void;
       readonly send: (order: LocalOrder) => void;
       readonly end: () => void;
     },
-  ) {
-    this.name = options.name;
-    this.processes = options.processes;
-  }
+  ) {}
 
   /** `remove` may overtake another order, which then rejects. An order that is already under way is not sent again. */
   perform(order: LocalOrder): Promise<void> {
@@ -121,8 +116,8 @@ function forked(onNews: (news: Progress) => void): Peer {
   // Secrets of the environment are passed to the process only by an order.
   const { PATH, HOME, NODE_EXTRA_CA_CERTS } = process.env;
   const child = fork(WORKER, { env: { PATH, HOME, NODE_EXTRA_CA_CERTS }, execArgv: [] });
-  const peer = new Peer({
-    ...{ name: 'a process of the run', processes: 1, onNews },
+  const peer = new Peer('a process of the run', 1, {
+    onNews,
     send: (order) => child.send(order),
     end: () => child.disconnect(),
   });

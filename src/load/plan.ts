@@ -6,22 +6,22 @@ export const KINDS = ['insert', 'replace', 'delete', 'list', 'blob-put', 'blob-g
 export type Kind = (typeof KINDS)[number];
 export const isKind = (text: string): text is Kind => KINDS.some((kind) => kind === text);
 
-/** Bounds of the numbers, smallest and largest. */
-export const BOUNDS = {
+/** Bounds of the numbers of a plan, smallest and largest. */
+export const PLAN_BOUNDS = {
   tenants: [1, 10_000],
   devices: [1, 100],
-  'connect-rate': [1, 50_000],
+  connectRate: [1, 50_000],
   hold: [0, 86_400],
   rate: [0, 50_000],
   seconds: [0, 86_400],
-  'warm-up': [0, 3_600],
+  warmUp: [0, 3_600],
   size: [64, 49_152],
-  'blob-size': [1, 67_108_864],
-  processes: [1, 256],
+  blobSize: [1, 67_108_864],
   connections: [1, 4_096],
-  agents: [0, 100],
-  count: [1, 100],
 } as const;
+
+/** Those of all options that are numbers. */
+export const BOUNDS = { ...PLAN_BOUNDS, processes: [1, 256], agents: [0, 100], count: [1, 100] } as const;
 
 /** A number within its bounds, where a plan comes from another machine (src/load/remote-crew.ts). */
 type Within<N extends keyof typeof BOUNDS> = number &
@@ -46,18 +46,18 @@ export interface Plan {
   readonly tenants: Whole<'tenants'>;
   readonly devices: Whole<'devices'>;
   /** Sockets opened per second, and seconds that they are held before the first write. */
-  readonly connectRate: Within<'connect-rate'>;
+  readonly connectRate: Within<'connectRate'>;
   readonly hold: Within<'hold'>;
   /** Scheduled operations per second, and for how many seconds, after `warmUp` seconds that are not in the figures. */
   readonly rate: Within<'rate'>;
   readonly seconds: Within<'seconds'>;
-  readonly warmUp: Within<'warm-up'>;
+  readonly warmUp: Within<'warmUp'>;
   readonly arrivals: 'poisson' | 'fixed';
   /** Shares of the kinds. */
   readonly mix: Readonly<Partial<Record<Kind, number & tags.Minimum<0>>>>;
   /** Bytes of an item's ciphertext, and of a blob. */
   readonly size: Whole<'size'>;
-  readonly blobSize: Whole<'blob-size'>;
+  readonly blobSize: Whole<'blobSize'>;
   readonly storms: readonly Storm[];
   /** HTTP connections of a process. */
   readonly connections: Whole<'connections'>;

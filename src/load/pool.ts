@@ -1,4 +1,5 @@
 /** Sealed writes to be sent, refilled by the sealing thread. If they run out, this machine is the bottleneck. */
+import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import type { FleetTenant } from './fleet.js';
 import type { Ledger } from './ledger.js';
@@ -29,7 +30,6 @@ export class SealedPool {
   private readonly full: number;
   /** The run may need more writes than are held at a time. */
   private readonly scarce: boolean;
-  private waiting: (() => void) | undefined;
   private failure: Error | undefined;
 
   /** @param expected writes of the whole run on this process. */
@@ -46,21 +46,13 @@ export class SealedPool {
     };
     this.worker = new Worker(new URL('./sealer.js', import.meta.url), { workerData: data });
     this.worker.on('message', (sealed: Sealed) => this.arrived(sealed));
-    this.worker.on('error', (error: Error) => {
-      this.failure = error;
-      this.waiting?.();
-    });
+    this.worker.on('error', (error: Error) => (this.failure = error));
   }
 
   /** Fills the pool before the first write is due. Rejects with the failure of the thread. */
   async fill(): Promise<void> {
     this.stocks.forEach((_, tenant) => this.refill(tenant));
-    while (this.stocks.some(({ coming }) => coming > 0)) {
-      await new Promise<void>((resolve) => {
-        this.waiting = resolve;
-      });
-      if (this.failure !== undefined) throw this.failure;
-    }
+    while (this.stocks.some(({ coming }) => coming > 0)) await once(this.worker, 'message');
   }
 
   /** A new item's write; undefined: none is ready. Throws the failure of the thread. */
@@ -118,6 +110,5 @@ export class SealedPool {
     }
     stock.coming--;
     stock.inserts.push(sealed);
-    if (stock.coming === 0) this.waiting?.();
   }
 }

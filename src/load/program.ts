@@ -25,29 +25,28 @@ export function loadProgramOf(run: Run<LoadContext>, version = ''): LoadCommand 
   return program;
 }
 
+const WRONG_TOKEN = 'ADMIN_TOKEN must be the same here and on the server.';
+const NO_TENANTS =
+  'Only a server in multi mode creates tenants; for others run service-load devices, then use --device-list.';
+const HINTS: ReadonlyMap<string, string> = new Map([
+  ['not_found', NO_TENANTS],
+  ['forbidden', WRONG_TOKEN],
+  ['no_token', WRONG_TOKEN],
+]);
+
 function known(error: Error): Failure | undefined {
   const { message } = error;
   if (error instanceof Refused) {
     const exitCode = error.transient ? EXIT.unavailable : EXIT.refused;
     const text =
       error.status === 0 ? `the server cannot be reached (${error.code})` : `the server refuses (${error.code})`;
-    return { exitCode, code: error.code, message: text, ...hintOf(error) };
+    return { exitCode, code: error.code, message: text, hint: HINTS.get(error.code) };
   }
   if (error instanceof CrewError) return { exitCode: EXIT.unavailable, code: 'agent', message };
   if (error instanceof PrivateFileError || error instanceof ProtocolError)
     return { exitCode: EXIT.usage, code: 'usage', message };
   if (error.name === 'AbortError') return new CommandError(EXIT.interrupted, 'interrupted');
   return undefined;
-}
-
-function hintOf({ code }: Refused): { hint?: string } {
-  if (code === 'not_found')
-    return {
-      hint: 'Only a server in multi mode creates tenants; for others run service-load devices, then use --device-list.',
-    };
-  if (code === 'forbidden' || code === 'no_token')
-    return { hint: 'ADMIN_TOKEN must be the same here and on the server.' };
-  return {};
 }
 
 /** Any error of this program as a failure. */

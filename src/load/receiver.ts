@@ -41,7 +41,8 @@ export class Receiver implements Received {
   live = false;
   /** The server ended this device, or the run ended it. */
   ended = false;
-  private cursor: number;
+  /** The last version received. */
+  at: number;
   private epoch: string | undefined;
   private socket: WebSocket | undefined;
   private heardAt = 0;
@@ -51,12 +52,7 @@ export class Receiver implements Received {
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: ReceiverOptions) {
-    this.cursor = options.ledger.base;
-  }
-
-  /** The last version received. */
-  get at(): number {
-    return this.cursor;
+    this.at = options.ledger.base;
   }
 
   /** Opens the socket; `at`: the time scheduled for that. */
@@ -81,7 +77,7 @@ export class Receiver implements Received {
       meter.count('opened');
       if (this.first) meter.time('connect', nowUs() - this.scheduledAt);
       this.heardAt = nowUs();
-      socket.send(JSON.stringify({ type: 'hello', since: this.cursor, epoch: this.epoch }));
+      socket.send(JSON.stringify({ type: 'hello', since: this.at, epoch: this.epoch }));
     });
     socket.on('message', (data: Buffer) => this.frame(data));
     socket.on('error', (error) => {
@@ -198,8 +194,8 @@ export class Receiver implements Received {
     if (typeof id !== 'string' || typeof version !== 'number' || !Number.isSafeInteger(version))
       return this.note('a change without id or version');
     const entry = ledger.entryOf(id);
-    if (version <= this.cursor) this.note(`version ${version} after ${this.cursor}`);
-    else this.cursor = version;
+    if (version <= this.at) this.note(`version ${version} after ${this.at}`);
+    else this.at = version;
     this.versions.push(version);
     this.entries.push(entry?.index ?? -1);
     if (entry === undefined) {

@@ -90,8 +90,8 @@ export class AgentListener {
         }
         if (!isJoined(message)) return 'it did not join';
         if (this.crews.length >= wanted) return 'there are enough agents';
-        crew = new Peer({
-          ...{ name: `agent ${this.crews.length + 1} (${address})`, processes: message.joins, onNews },
+        crew = new Peer(`agent ${this.crews.length + 1} (${address})`, message.joins, {
+          onNews,
           send: (order) => channel.send(order),
           end: () => channel.end(),
         });

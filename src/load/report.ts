@@ -1,7 +1,7 @@
 /** The report of a run, as JSON (the reference, Load tests, has every field), from the results of its processes. */
 import type { Release } from '../terminal/output.js';
 import { sumOf, type Audited } from './audit.js';
-import { Histogram, type Buckets, type Latency } from './histogram.js';
+import { Histogram, type Latency } from './histogram.js';
 import { Counts, ofSecond, SERIES, type Series, type Tick } from './meter.js';
 import { byName, KINDS, sum, type Kind, type Plan } from './plan.js';
 import type { ClientResult, PartResult, StormResult } from './worker.js';
@@ -99,9 +99,6 @@ function percentilesOf(histogram: Histogram): SecondLatency | null {
   return { p50, p99, p999 };
 }
 
-const merged = (results: readonly PartResult[], of: (result: PartResult) => Buckets): Latency =>
-  Histogram.of(...results.map(of)).latency;
-
 /** What is kept of a result with so many storms: an agent sends it, and may send anything else along with it. */
 export function keptOf(result: PartResult, storms: number): PartResult {
   const { part, tenants, sockets, totals, client, audit } = result;
@@ -152,29 +149,27 @@ function doubtsOf({ plan, results, lostParts }: Sources, audit: Audited, lag: La
 export function reportOf(of: Sources): Report {
   const { plan, at, load, server, results, timeline, lostParts, left } = of;
   const total = (count: (result: PartResult) => number): number => sum(results, count);
-  const latency = byName(SERIES, (name) => merged(results, ({ totals }) => totals.timed[name]));
-  const errors = new Counts([]);
-  for (const { totals } of results)
-    for (const [code, times] of Object.entries(totals.errors)) errors.error(code, times);
+  const counts = new Counts(SERIES);
+  for (const { totals } of results) counts.merge({ ...totals, done: 0 });
+  const { opened, lost, pushed, errors } = counts.counted;
+  const latency = byName(SERIES, (name) => counts.timed[name].latency);
   const audit = sumOf(results.map((result) => result.audit));
   const doubts = doubtsOf(of, audit, latency.lag);
   return {
     ...{ format: 'service-load-report', version: 1, name: plan.name, url: plan.url, at, load, server, plan },
     ...{ trusted: doubts.length === 0, doubts, lostParts },
     ...{ tenants: total((part) => part.tenants), sockets: total((part) => part.sockets) },
-    counts: {
-      ...{ opened: total(({ totals }) => totals.opened), lost: total(({ totals }) => totals.lost) },
-      pushed: total(({ totals }) => totals.pushed),
-      done: byName(KINDS, (kind) => total(({ totals }) => totals.done[kind])),
-    },
+    counts: { opened, lost, pushed, done: byName(KINDS, (kind) => total(({ totals }) => totals.done[kind])) },
     perSecond: plan.seconds === 0 ? 0 : latency.answer.count / plan.seconds,
     latency,
-    answers: byName(KINDS, (kind) => merged(results, ({ totals }) => totals.answers[kind])),
-    errors: Object.fromEntries([...errors.errors].sort(([, one], [, other]) => other - one)),
-    storms: plan.storms.map(({ at: began }, place) => {
-      const parts = results.flatMap(({ storms }) => storms[place] ?? []);
-      return stormOf(began, parts);
-    }),
+    answers: byName(KINDS, (kind) => Histogram.of(...results.map(({ totals }) => totals.answers[kind])).latency),
+    errors: Object.fromEntries(Object.entries(errors).sort(([, one], [, other]) => other - one)),
+    storms: plan.storms.map((storm, place) =>
+      stormOf(
+        storm.at,
+        results.flatMap(({ storms }) => storms[place] ?? []),
+      ),
+    ),
     client: results.map(({ part, client }) => ({ part, ...client })).sort((one, other) => one.part - other.part),
     ...{ audit, left, seconds: timeline.seconds },
   };

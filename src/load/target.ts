@@ -130,19 +130,13 @@ export class Target {
     return from[this.turn++ % Math.max(1, from.length)];
   }
 
-  /** Sends a request, and resolves with its reply if that is a success. Throws `Refused`. */
-  async send(request: TargetRequest): Promise<TargetReply> {
-    const { reply, retryAfter } = await this.exchange(request);
-    if (reply.status < 200 || reply.status > 299) throw refusalOf(reply, retryAfter);
-    return reply;
-  }
-
   /** Closes all connections. */
   close(): void {
     for (const agent of this.agents) agent.destroy();
   }
 
-  private exchange(request: TargetRequest): Promise<{ reply: TargetReply; retryAfter: string | undefined }> {
+  /** Sends a request, and resolves with its reply if that is a success. Rejects with `Refused`. */
+  send(request: TargetRequest): Promise<TargetReply> {
     const { method, path, host, token, body, bytes } = request;
     const { hostname, port, protocol } = this.url;
     const payload = typeof body === 'string' ? Buffer.from(body) : body;
@@ -163,8 +157,10 @@ export class Target {
       outgoing.on('error', fail);
       outgoing.on('response', (incoming) => {
         readAll(incoming).then((read) => {
-          const reply = { status: incoming.statusCode ?? 0, bytes: read, body: bytes ? undefined : json(read) };
-          resolve({ reply, retryAfter: incoming.headers['retry-after'] });
+          const status = incoming.statusCode ?? 0;
+          const reply = { status, bytes: read, body: bytes ? undefined : json(read) };
+          if (status >= 200 && status <= 299) resolve(reply);
+          else reject(refusalOf(reply, incoming.headers['retry-after']));
         }, fail);
       });
       outgoing.end(payload);

@@ -152,9 +152,7 @@ export class Writer {
     entry.sentAt = at;
     let doubtful = false;
     try {
-      const { body } = await this.send(call, request, () => {
-        doubtful = true;
-      });
+      const { body } = await this.send(call, request, () => (doubtful = true));
       const { version } = changed(body, '');
       ledger.acknowledge(entry, version, { device, deletes: request.method === 'DELETE' });
     } catch (error) {

@@ -75,7 +75,8 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
     let phrase = terminal.env['LOAD_PHRASE'] ?? '';
     if (phrase === '') {
       await requireUnclaimed(platform, serverUrl);
-      const claim = await prepareClaim({ ...newcomer(platform, serverUrl, 1), ...claimTokenOf(terminal.env) });
+      const claimToken = terminal.env['BOOTSTRAP_TOKEN'] || undefined;
+      const claim = await prepareClaim({ ...newcomer(platform, serverUrl, 1), claimToken });
       phrase = claim.phrase;
       // Before the claim: after a crash in between, nobody would have the words that own the server.
       terminal.print(phrase);
@@ -103,11 +104,6 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
 const newcomer = (platform: Platform, serverUrl: string, number: number) =>
   ({ platform, serverUrl, name: `Load ${number}`, glyph: 'laptop' }) as const;
 
-const claimTokenOf = (env: Readonly<Record<string, string | undefined>>): { claimToken?: string } => {
-  const claimToken = env['BOOTSTRAP_TOKEN'] ?? '';
-  return claimToken === '' ? {} : { claimToken };
-};
-
 async function requireUnclaimed(platform: Platform, baseUrl: string): Promise<void> {
   const http = new Http({ ...platform, baseUrl });
   const { claimed } = await new PublicApi((request) => http.send(request)).status();
@@ -126,9 +122,9 @@ const listOf = (identities: readonly SavableIdentity[]) => ({
     {
       host: null,
       masterKey: toBase64Url(identities[0]?.masterKey ?? new Uint8Array()),
-      devices: identities.map(({ deviceId, token, keys }) => ({
-        ...{ id: deviceId, token: token.text, publicKey: toBase64Url(keys.publicKey) },
-      })),
+      devices: identities.map(({ deviceId: id, token, keys }) => {
+        return { id, token: token.text, publicKey: toBase64Url(keys.publicKey) };
+      }),
     },
   ],
 });

@@ -15,17 +15,17 @@ import {
   stormOf,
 } from '../options.js';
 import { LocalCrew, type Crew, type Phase, type Progress } from '../orders.js';
-import { sum, type Plan, type Storm } from '../plan.js';
+import { byName, PLAN_BOUNDS, sum, type Plan, type Storm } from '../plan.js';
 import type { LoadCommand, LoadContext, Texts } from '../context.js';
 import { AgentListener } from '../remote-crew.js';
 import { pageOf } from '../report-page.js';
 import type { Report } from '../report.js';
 import type { Access } from '../worker.js';
 
+/** The numbers of a plan, each an option of that name. */
+const NUMBERS = Object.keys(PLAN_BOUNDS) as (keyof typeof PLAN_BOUNDS)[];
 /** Options with a default. */
-type Given =
-  | ('tenants' | 'devices' | 'connectRate' | 'hold' | 'rate' | 'seconds' | 'warmUp' | 'arrivals' | 'mix')
-  | ('size' | 'blobSize' | 'connections' | 'agents' | 'listen');
+type Given = keyof typeof PLAN_BOUNDS | 'arrivals' | 'mix' | 'agents' | 'listen';
 /** Options without a default. */
 type Optional = 'confirm' | 'name' | 'deviceList' | 'adminTokenFile' | 'processes' | 'from' | 'secretFile' | 'out';
 type RunOptions = Texts<'url' | Given, Optional> & { readonly storm: readonly Storm[]; readonly force?: true };
@@ -84,19 +84,10 @@ async function planOf(terminal: Terminal, options: RunOptions): Promise<Plan> {
   return {
     name: nameOf(options.name),
     url: await confirmedUrl(terminal, options.url, options.confirm),
-    tenants: numberOf('tenants', options.tenants),
-    devices: numberOf('devices', options.devices),
-    connectRate: numberOf('connect-rate', options.connectRate),
-    hold: numberOf('hold', options.hold),
-    rate: numberOf('rate', options.rate),
-    seconds: numberOf('seconds', options.seconds),
-    warmUp: numberOf('warm-up', options.warmUp),
+    ...byName(NUMBERS, (name) => numberOf(name, options[name])),
     arrivals,
     mix: mixOf(options.mix),
-    size: numberOf('size', options.size),
-    blobSize: numberOf('blob-size', options.blobSize),
     storms: options.storm,
-    connections: numberOf('connections', options.connections),
     from: options.from === undefined ? [] : sourcesOf(options.from),
   };
 }
