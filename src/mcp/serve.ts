@@ -164,13 +164,11 @@ function guarded(output: Writable, strays: Writable, onBroken: () => void) {
   });
   protocol.on('error', onBroken);
   output.on('error', onBroken);
-  const own = Object.getOwnPropertyDescriptor(output, 'write');
   output.write = ((...args: Parameters<Write>) => strays.write(...args)) as Write;
   return {
     output: protocol,
     release: () => {
-      if (own === undefined) Reflect.deleteProperty(output, 'write');
-      else Object.defineProperty(output, 'write', own);
+      output.write = original as Write;
       output.off('error', onBroken);
     },
   };
