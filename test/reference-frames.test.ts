@@ -29,7 +29,7 @@ import { EXAMPLES } from '../src/docs/examples.js';
 import { WIRE_CODES } from '../src/docs/errors-page.js';
 import { CONFIG_VARIABLES } from '../src/server/config/config.js';
 import { readSources } from '../src/docs/site.js';
-import { ERROR_NOTES, OPERATOR_NOTES } from '../src/docs/error-notes.js';
+import { ERROR_DETAILS, ERROR_NOTES, OPERATOR_NOTES } from '../src/docs/error-notes.js';
 import { programOf } from '../src/cli/program.js';
 import { loadProgramOf } from '../src/load/program.js';
 import { adminProgramOf } from '../src/server/admin/program.js';
@@ -341,11 +341,8 @@ t.test('REF-20: the commands, options, metrics and variables on these pages exis
   const scraped = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
   const operating = pages.get('operating') ?? '';
   const configuration = pages.get('configuration') ?? '';
-  const notes = Object.entries({ ...ERROR_NOTES, ...OPERATOR_NOTES }).map(([name, note]) => [
-    name,
-    JSON.stringify(note),
-  ]);
-  const texts = [...night.map((name) => [name, pages.get(name) ?? '']), ...notes] as [string, string][];
+  const notes = [ERROR_NOTES, ERROR_DETAILS, OPERATOR_NOTES].flatMap((all) => Object.entries(all));
+  const texts = [...night.map((name) => [name, pages.get(name) ?? ''] as const), ...notes];
   for (const [name, text] of texts) {
     const blocks = [...text.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);
     for (const line of blocks) {

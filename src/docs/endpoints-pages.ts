@@ -21,13 +21,9 @@ function bounds(schema: Json): string {
   const { minimum, maximum, minLength, maxLength, minItems, maxItems } = schema;
   const range = (low: unknown, high: unknown, unit: string): string => {
     if (low === undefined && high === undefined) return '';
-    const text =
-      low === undefined
-        ? `at most ${textOf(high)}`
-        : high === undefined
-          ? `at least ${textOf(low)}`
-          : `${textOf(low)} to ${textOf(high)}`;
-    return `, ${text}${unit}`;
+    if (low === undefined) return `, at most ${textOf(high)}${unit}`;
+    if (high === undefined) return `, at least ${textOf(low)}${unit}`;
+    return `, ${textOf(low)} to ${textOf(high)}${unit}`;
   };
   return (
     range(minimum, maximum, '') + range(minLength, maxLength, ' characters') + range(minItems, maxItems, ' entries')
@@ -47,14 +43,9 @@ function typeInWords(value: unknown): string {
   if ('const' in schema) return `\`${JSON.stringify(schema['const'])}\``;
   const choices = listOf(schema['enum']);
   if (choices.length > 0) return choices.map((choice) => `\`${JSON.stringify(choice)}\``).join(', ');
-  switch (schema['type']) {
-    case 'array':
-      return `list of ${typeInWords(schema['items'])}${bounds(schema)}`;
-    case 'object':
-      return objectInWords(schema);
-    default:
-      return `${textOf(schema['type']) || 'anything'}${bounds(schema)}`;
-  }
+  if (schema['type'] === 'array') return `list of ${typeInWords(schema['items'])}${bounds(schema)}`;
+  if (schema['type'] === 'object') return objectInWords(schema);
+  return `${textOf(schema['type']) || 'anything'}${bounds(schema)}`;
 }
 
 function objectInWords(schema: Json): string {

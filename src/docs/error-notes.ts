@@ -1,33 +1,17 @@
 /** The reference's notes on each error: what a client and an operator do, and the fields of `details`. */
 import type { ErrorName } from '../protocol/errors.js';
 
-interface ErrorNote {
-  readonly remedy: string;
-  /** The fields of `details`. */
-  readonly details: string;
-}
-
-/** Markdown by the catalogue's names: what a client, its user or the operator does, and the fields of `details`. */
-export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
-  validation: {
-    remedy:
-      'Fix the request; repeated unchanged, it fails again. If `missingDevices` is present, read the device list and seal the item key for those too.',
-    details:
-      '`path` (the field, as the shape spells it; `body` for the whole, `framing`, `content-type`, `query` or a parameter’s name for the rest), `rule` (what it must be). For an item whose keys leave out devices also `missingDevices`, their ids',
-  },
-  item_too_large: { remedy: 'Upload the content as a blob.', details: '`path`' },
-  unknown_type: {
-    remedy: 'Use one of the ten types of [Content types](content-types.md).',
-    details: '`path`',
-  },
+/** Markdown by the catalogue's names: what a client, its user or the operator does. */
+export const ERROR_NOTES: Readonly<Record<ErrorName, string>> = {
+  validation:
+    'Fix the request; repeated unchanged, it fails again. If `missingDevices` is present, read the device list and seal the item key for those too.',
+  item_too_large: 'Upload the content as a blob.',
+  unknown_type: 'Use one of the ten types of [Content types](content-types.md).',
   pair_expired: 'Start the pairing again with a new code.',
   webhook_invalid: 'For the payment provider: check the signing secret, and the clock of the server.',
   pair_invalid:
     'Check the six words. Otherwise start again with a new code: the session was rejected, ended, or taken by another device.',
-  blob_not_found: {
-    remedy: 'Upload the blob first, then write the item.',
-    details: '`path`, if the name can never have been issued',
-  },
+  blob_not_found: 'Upload the blob first, then write the item.',
   no_blob: 'Sync: the item that named it was replaced or deleted. If it is your own upload: upload it again.',
   range_invalid: 'Request a range that exists: `Content-Range: bytes */<size>` gives the size.',
   no_token: 'Send `Authorization: Bearer <token>`.',
@@ -43,17 +27,14 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   url_invalid: 'Request a new URL from the endpoint that returned this one.',
   not_found: 'Check the path. Endpoints of a mode that the server does not run in do not exist either.',
   item_not_found: 'Drop the change: the item never existed, or was deleted more than 30 days ago.',
-  bin_not_found: { remedy: 'Read the bins again and choose another one.', details: '`binId`' },
+  bin_not_found: 'Read the bins again and choose another one.',
   tenant_not_found: 'Check the host name.',
   device_not_found: 'Read the device list again.',
   method_not_allowed: 'Use one of the methods that the header `Allow` lists.',
   bootstrap_already_done:
     'Join by pairing, or by recovery. If the claim was your own and its reply was lost: re-authenticate.',
-  version_conflict: {
-    remedy:
-      'Read the item as it is stored, decide, and write again with that version as `ifVersion` and a later `ts`. A deleted item does not come back: write a new one.',
-    details: '`version` (the stored one; 0 if there is none), `ts` (the stored one; null if it is no longer known)',
-  },
+  version_conflict:
+    'Read the item as it is stored, decide, and write again with that version as `ifVersion` and a later `ts`. A deleted item does not come back: write a new one.',
   slug_taken: 'Choose another name.',
   conflict:
     'The message gives the reason: for a pairing code, generate another; for a bin with items, delete them or use `force`; for a bin id in use, choose another.',
@@ -61,20 +42,28 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   device_exists: 'Generate a new id. If the device is your own and the reply was lost: re-authenticate.',
   last_device: 'Pair another device first.',
   device_limit: 'Revoke a device that is no longer used.',
-  blob_too_large: {
-    remedy: 'Only the operator can raise the limit: `MAX_BLOB_SIZE_MB`.',
-    details: '`maxBytes`, the largest blob',
-  },
+  blob_too_large: 'Only the operator can raise the limit: `MAX_BLOB_SIZE_MB`.',
   storage_cap_exceeded: 'Delete something; inline items free their bytes at once.',
-  payload_too_large: {
-    remedy: 'Send less: split a batch, make the content a blob.',
-    details: '`maxBytes`, the most that the endpoint accepts',
-  },
+  payload_too_large: 'Send less: split a batch, make the content a blob.',
   rate_limited: 'Wait as many seconds as `Retry-After` says, longer with each repetition.',
   internal: 'Try again later; tell the operator the `X-Request-Id`: the log has the cause under it.',
   storage_unavailable: 'Wait as `Retry-After` says and try again.',
   unavailable:
     'Wait as `Retry-After` says and try again. A write may be stored despite this error: repeated unchanged, it is not stored twice.',
+};
+
+/** Markdown by the catalogue's names: the fields of `details`, where an error has it. */
+export const ERROR_DETAILS: Readonly<Partial<Record<ErrorName, string>>> = {
+  validation:
+    '`path` (the field, as the shape spells it; `body` for the whole, `framing`, `content-type`, `query` or a parameter’s name for the rest), `rule` (what it must be). For an item whose keys leave out devices also `missingDevices`, their ids',
+  item_too_large: '`path`',
+  unknown_type: '`path`',
+  blob_not_found: '`path`, if the name can never have been issued',
+  bin_not_found: '`binId`',
+  version_conflict:
+    '`version` (the stored one; 0 if there is none), `ts` (the stored one; null if it is no longer known)',
+  blob_too_large: '`maxBytes`, the largest blob',
+  payload_too_large: '`maxBytes`, the most that the endpoint accepts',
 };
 
 /** Markdown by the catalogue's names: what an operator on call checks and does. */

@@ -1,7 +1,7 @@
 /** The pages on errors, generated from the catalogue: one for all codes, and one per code. */
 import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
-import { ERROR_NOTES, OPERATOR_NOTES } from './error-notes.js';
+import { ERROR_DETAILS, ERROR_NOTES, OPERATOR_NOTES } from './error-notes.js';
 import type { Source } from './site.js';
 
 const NAMES = Object.keys(CATALOGUE) as ErrorName[];
@@ -36,19 +36,17 @@ function again(status: number): string {
 
 /** `level`: the headings' marks. */
 function part({ name, shapes }: ReturnType<typeof meaning>[number], level: '##' | '###'): string {
-  const note = ERROR_NOTES[name];
-  const { remedy, details } = typeof note === 'string' ? { remedy: note, details: undefined } : note;
-  const [only] = shapes.length === 1 ? shapes : [];
-  const other = only === undefined ? '' : codeOf(name, only === 'a' ? 'b' : 'a');
+  const details = ERROR_DETAILS[name];
+  const other = SHAPES.find((shape) => !shapes.includes(shape));
   const inShape =
-    only === undefined
+    other === undefined
       ? ''
-      : ` This is its name in shape ${only.toUpperCase()}; in ${only === 'a' ? 'B' : 'A'} it is ${link(other)}.`;
+      : ` This is its name in shape ${shapes.join('').toUpperCase()}; in ${other.toUpperCase()} it is ${link(codeOf(name, other))}.`;
   return [
     `${CATALOGUE[name].when}${inShape}`,
     `| | |\n| --- | --- |\n| Status | ${statuses(name, shapes)} |\n| Send it again? | ${again(statusOf(name, 'a'))} |` +
       (details === undefined ? '' : `\n| \`details\` | ${details} |`),
-    `${level} What a client does\n\n${remedy}`,
+    `${level} What a client does\n\n${ERROR_NOTES[name]}`,
     `${level} What an operator does\n\n${OPERATOR_NOTES[name]}`,
   ].join('\n\n');
 }

@@ -161,25 +161,18 @@ export function schemasOf(shape: Shape, generated: object = GENERATED.components
   return out;
 }
 
-function namesIn(value: unknown, found: Set<string>): void {
-  if (Array.isArray(value)) value.forEach((entry) => namesIn(entry, found));
-  else if (isObject(value)) {
-    for (const [key, entry] of Object.entries(value)) {
-      if (key === '$ref' && typeof entry === 'string' && entry.startsWith(REF)) found.add(entry.slice(REF.length));
-      else namesIn(entry, found);
-    }
-  }
-}
+/** The names in the references of a value. Quotes within its texts are escaped, so that no text looks like one. */
+const namesIn = (value: unknown): string[] =>
+  [...JSON.stringify(value).matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)].map(([, name = '']) => name);
 
 /** The schemas that `value` references, directly or not. Throws for an unknown name. */
 export function schemasNamedBy(value: unknown, schemas: Readonly<Record<string, Json>>): Record<string, Json> {
-  const wanted = new Set<string>();
-  namesIn(value, wanted);
+  const wanted = new Set(namesIn(value));
   // Iteration of a set includes members added meanwhile.
   for (const name of wanted) {
     const schema = schemas[name];
     if (schema === undefined) throw new Error(`no schema ${name}`);
-    namesIn(schema, wanted);
+    for (const more of namesIn(schema)) wanted.add(more);
   }
   return Object.fromEntries([...wanted].sort().map((name) => [name, schemas[name] ?? {}]));
 }
