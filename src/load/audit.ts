@@ -11,17 +11,11 @@ import { readItem } from '../sdk/wire.js';
 import { asDevice, type FleetTenant } from './fleet.js';
 import type { Entry, Ledger } from './ledger.js';
 import { byName, sum } from './plan.js';
+import type { Receiver } from './receiver.js';
 import { withRetries, type Target } from './target.js';
 
-/** What a socket received (src/load/receiver.ts). */
-export interface Received {
-  /** In order of arrival. */
-  readonly versions: readonly number[];
-  /** The item of each, by its place in the ledger; -1: none of the run's. */
-  readonly entries: readonly number[];
-  readonly odd: readonly string[];
-  readonly live: boolean;
-}
+/** What a socket received. */
+export type Received = Pick<Receiver, 'versions' | 'entries' | 'odd' | 'live'>;
 
 /** What an audit found. */
 export interface Audited {

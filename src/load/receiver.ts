@@ -5,7 +5,6 @@ import { errorCode } from '../protocol/error-code.js';
 import { retryAfterOf, retryAfterSeconds } from '../protocol/retry-after.js';
 import { backoffMs, SERVER_FRAME_MAX, RECONNECT } from '../sdk/platform.js';
 import { record } from '../sdk/reader.js';
-import type { Received } from './audit.js';
 import type { FleetDevice, FleetTenant } from './fleet.js';
 import { nowUs, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
@@ -32,7 +31,7 @@ const RESTART_SPREAD_MS = 3_000;
 const OVERLOADED_ATTEMPTS = 3;
 
 /** One socket, for the whole run. */
-export class Receiver implements Received {
+export class Receiver {
   /** Versions of changes in order of arrival, and the item of each by its place in the ledger; -1: not of the run. */
   readonly versions: number[] = [];
   readonly entries: number[] = [];

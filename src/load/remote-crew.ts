@@ -25,6 +25,7 @@ const isOrder = typia.createIs<Order>();
 
 /** Connections that have not joined yet; beyond these the oldest is closed. */
 const UNAUTHENTICATED_MAX = 32;
+const LOOK_EVERY_MS = 100;
 
 /** Accepts the agents of a run at the coordinator. */
 export class AgentListener {
@@ -33,7 +34,6 @@ export class AgentListener {
   private readonly unauthenticated = new Set<Socket>();
   /** All agents have joined: one that leaves after that is lost, and no other may take its place. */
   private complete = false;
-  private onJoined: () => void = () => undefined;
 
   /** @param options.onNote is called for each agent that joins, leaves before the run or is refused. */
   constructor(
@@ -58,10 +58,7 @@ export class AgentListener {
 
   /** Resolves with the agents, once all have joined. Rejects when interrupted. */
   async allJoined(signal: AbortSignal): Promise<readonly Crew[]> {
-    while (this.crews.length < this.options.wanted) {
-      signal.throwIfAborted();
-      await Promise.race([new Promise<void>((resolve) => (this.onJoined = resolve)), delay(systemClock, 1_000)]);
-    }
+    while (this.crews.length < this.options.wanted) await delay(systemClock, LOOK_EVERY_MS, signal);
     this.complete = true;
     return this.crews;
   }
@@ -98,7 +95,6 @@ export class AgentListener {
         this.crews.push(crew);
         this.unauthenticated.delete(socket);
         onNote(`${crew.name} has joined with ${message.joins} processes.`);
-        this.onJoined();
         return undefined;
       },
       onEnd: (text) => {

@@ -7,13 +7,10 @@ import { AEAD_TAG_BYTES } from '../protocol/limits.js';
 import { nodePlatform } from '../sdk/node-platform.js';
 import { ulid } from '../sdk/ulid.js';
 import { writeBody } from '../sdk/wire.js';
+import type { FleetTenant } from './fleet.js';
 
 /** A tenant as the sealer needs it. */
-interface SealFor {
-  readonly masterKey: Uint8Array;
-  readonly binId: string;
-  readonly devices: readonly ListedDevice[];
-}
+type SealFor = Pick<FleetTenant, 'masterKey' | 'binId'> & { readonly devices: readonly ListedDevice[] };
 
 /** What the thread is started with. */
 export interface SealerData {

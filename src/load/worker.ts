@@ -110,8 +110,7 @@ export class LoadWorker {
 
   /** Makes tenants or reads the list, and seals the first writes. */
   prepare(): Promise<void> {
-    this.preparing = this.begin();
-    return this.preparing;
+    return (this.preparing = this.begin());
   }
 
   private async begin(): Promise<void> {
