@@ -24,6 +24,7 @@ const interrupted = entryOf(EXIT.interrupted);
 
 const PAIR_AGAIN = 'Run `service-mcp pair --force` on this machine, with the six words that another device shows.';
 const LATER = 'Try again later.';
+const CALL_AGAIN = 'Nothing was changed. Call again after a minute; if that fails too, tell the user.';
 const UNPAIRED =
   'Tell the user: no tool works until this machine is paired again, by `service-mcp pair --force` at a terminal.';
 
@@ -52,14 +53,8 @@ export const ERRORS = {
   password_invalid: refused('Pair again with the right one. The words are still valid.'),
   device_limit: refused('Revoke a device that is no longer used, then try again.'),
   interrupted: interrupted('Nothing was changed.', 'Nothing was changed. Call again if it is still wanted.'),
-  unreachable: unavailable(
-    'Check that the server is up and the address is right.',
-    'Nothing was changed. Call again after a minute; if that fails too, tell the user.',
-  ),
-  server_trouble: unavailable(
-    LATER,
-    'Nothing was changed. Call again after a minute; if that fails too, tell the user.',
-  ),
+  unreachable: unavailable('Check that the server is up and the address is right.', CALL_AGAIN),
+  server_trouble: unavailable(LATER, CALL_AGAIN),
   rate_limited: unavailable(LATER, 'Nothing was changed. Wait, then call again, and less often.'),
   /** The response is not of this service. */
   bad_answer: failure(
