@@ -1,17 +1,5 @@
 /** What a pairing shows: six digits with their picture, to be compared with the other screen, and words in a grid. */
-import {
-  Anchor,
-  Bell,
-  Fish,
-  Heart,
-  House,
-  KeyRound,
-  Moon,
-  Star,
-  TreePine,
-  Umbrella,
-  type LucideIcon,
-} from 'lucide-preact';
+import * as icons from 'lucide-preact';
 import { text } from './strings.js';
 
 /**
@@ -19,17 +7,17 @@ import { text } from './strings.js';
  * they can be distinguished without colour.
  */
 const ICONS = {
-  anchor: [Anchor, 250],
-  bell: [Bell, 75],
-  fish: [Fish, 205],
-  heart: [Heart, 20],
-  house: [House, 50],
-  key: [KeyRound, 100],
-  moon: [Moon, 285],
-  star: [Star, 90],
-  tree: [TreePine, 150],
-  umbrella: [Umbrella, 340],
-} as const satisfies Readonly<Record<string, readonly [LucideIcon, hue: number]>>;
+  anchor: [icons.Anchor, 250],
+  bell: [icons.Bell, 75],
+  fish: [icons.Fish, 205],
+  heart: [icons.Heart, 20],
+  house: [icons.House, 50],
+  key: [icons.KeyRound, 100],
+  moon: [icons.Moon, 285],
+  star: [icons.Star, 90],
+  tree: [icons.TreePine, 150],
+  umbrella: [icons.Umbrella, 340],
+} as const satisfies Readonly<Record<string, readonly [icons.LucideIcon, hue: number]>>;
 type Thing = keyof typeof ICONS;
 export const THINGS = Object.keys(ICONS) as readonly Thing[];
 

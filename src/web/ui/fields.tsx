@@ -1,66 +1,40 @@
 /** The kinds of items: their icons, their order, and their fields while they are edited. */
-import {
-  Code,
-  File,
-  Image,
-  KeyRound,
-  LinkIcon,
-  MapPin,
-  Music,
-  Text,
-  UserRound,
-  Video,
-  type LucideIcon,
-} from 'lucide-preact';
+import * as icons from 'lucide-preact';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import type { TextKind } from './detect.js';
-import { Field } from './kit.js';
+import { Field, type FieldProps } from './kit.js';
 import { text } from './strings.js';
 
 /** A field of the edit form. */
-interface FieldSpec {
+interface FieldSpec extends Pick<FieldProps, 'kind' | 'mono'> {
   readonly name: string;
-  readonly kind: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
   /** The text is a number, with a decimal point or comma. */
   readonly number?: boolean;
   readonly required?: boolean;
-  readonly mono?: boolean;
 }
 
 /** Fields that can be edited; for a file, only its name. */
 const FIELDS: Readonly<Record<ContentType, readonly FieldSpec[]>> = {
-  password: [
-    { name: 'service', kind: 'text' },
-    { name: 'user', kind: 'text' },
-    { name: 'secret', kind: 'secret', required: true },
-  ],
-  link: [
-    { name: 'url', kind: 'url', required: true },
-    { name: 'title', kind: 'text' },
-    { name: 'desc', kind: 'lines' },
-  ],
+  password: [{ name: 'service' }, { name: 'user' }, { name: 'secret', kind: 'secret', required: true }],
+  link: [{ name: 'url', kind: 'url', required: true }, { name: 'title' }, { name: 'desc', kind: 'lines' }],
   text: [{ name: 'text', kind: 'lines', required: true }],
-  code: [
-    { name: 'label', kind: 'text' },
-    { name: 'lang', kind: 'text' },
-    { name: 'text', kind: 'lines', required: true, mono: true },
-  ],
-  image: [{ name: 'label', kind: 'text', required: true }],
-  file: [{ name: 'name', kind: 'text', required: true }],
-  audio: [{ name: 'label', kind: 'text', required: true }],
-  video: [{ name: 'title', kind: 'text', required: true }],
+  code: [{ name: 'label' }, { name: 'lang' }, { name: 'text', kind: 'lines', required: true, mono: true }],
+  image: [{ name: 'label', required: true }],
+  file: [{ name: 'name', required: true }],
+  audio: [{ name: 'label', required: true }],
+  video: [{ name: 'title', required: true }],
   contact: [
-    { name: 'name', kind: 'text', required: true },
-    { name: 'role', kind: 'text' },
+    { name: 'name', required: true },
+    { name: 'role' },
     { name: 'email', kind: 'email' },
     { name: 'phone', kind: 'tel' },
   ],
   location: [
-    { name: 'name', kind: 'text' },
+    { name: 'name' },
     { name: 'addr', kind: 'lines' },
-    { name: 'lat', kind: 'text', number: true },
-    { name: 'lng', kind: 'text', number: true },
+    { name: 'lat', number: true },
+    { name: 'lng', number: true },
   ],
 };
 
@@ -152,17 +126,17 @@ export function KindFields({ type, draft, onDraft, errors }: KindFieldsProps) {
   );
 }
 
-export const KIND_ICONS: Readonly<Record<ContentType, LucideIcon>> = {
-  password: KeyRound,
-  link: LinkIcon,
-  text: Text,
-  code: Code,
-  image: Image,
-  file: File,
-  audio: Music,
-  video: Video,
-  contact: UserRound,
-  location: MapPin,
+export const KIND_ICONS: Readonly<Record<ContentType, icons.LucideIcon>> = {
+  password: icons.KeyRound,
+  link: icons.LinkIcon,
+  text: icons.Text,
+  code: icons.Code,
+  image: icons.Image,
+  file: icons.File,
+  audio: icons.Music,
+  video: icons.Video,
+  contact: icons.UserRound,
+  location: icons.MapPin,
 };
 
 /** Kinds that text can become, the likeliest first. */

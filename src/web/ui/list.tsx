@@ -3,19 +3,7 @@
  * near.
  */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
-import {
-  Check,
-  Clock,
-  Copy,
-  Download,
-  ExternalLink,
-  FolderInput,
-  Inbox,
-  Pencil,
-  Search,
-  Trash2,
-  Undo2,
-} from 'lucide-preact';
+import * as icons from 'lucide-preact';
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
 import type { ListPage, ListParams, ItemRow } from '../link/messages.js';
@@ -289,7 +277,7 @@ function useCurrent(box: RefObject<HTMLDivElement>, page: ListPage, first: numbe
 function NothingHere({ filtered }: { filtered: boolean }) {
   if (filtered)
     return (
-      <EmptyState icon={Search} title={words.notFoundTitle} lead={words.notFound}>
+      <EmptyState icon={icons.Search} title={words.notFoundTitle} lead={words.notFound}>
         <Button
           kind="quiet"
           onClick={() => {
@@ -300,30 +288,30 @@ function NothingHere({ filtered }: { filtered: boolean }) {
         />
       </EmptyState>
     );
-  return <EmptyState icon={Inbox} title={words.noneTitle} lead={words.none} />;
+  return <EmptyState icon={icons.Inbox} title={words.noneTitle} lead={words.none} />;
 }
 
 /** Downloads a file, or copies any other item. */
 export function takeOf(item: ItemRow): Entry {
-  if (item.file !== null) return { label: words.download, icon: Download, onSelect: () => void download(item) };
+  if (item.file !== null) return { label: words.download, icon: icons.Download, onSelect: () => void download(item) };
   const label = item.type === 'password' ? words.copySecret : text.kit.copy;
-  return { label, icon: Copy, onSelect: () => void copyItem(item) };
+  return { label, icon: icons.Copy, onSelect: () => void copyItem(item) };
 }
 
 /** The menu entries of an item. */
 export function entriesOf(item: ItemRow): readonly MenuEntry[] {
   return [
     takeOf(item),
-    ...(item.href === null ? [] : [{ label: words.open, icon: ExternalLink, href: item.href }]),
+    ...(item.href === null ? [] : [{ label: words.open, icon: icons.ExternalLink, href: item.href }]),
     ...(isRevoked.value ? [] : changesOf(item)),
   ];
 }
 
 const changesOf = (item: ItemRow): readonly MenuEntry[] => [
-  { label: words.edit, icon: Pencil, onSelect: () => edit(item) },
-  { label: words.move, icon: FolderInput, onSelect: () => askMove(item) },
+  { label: words.edit, icon: icons.Pencil, onSelect: () => edit(item) },
+  { label: words.move, icon: icons.FolderInput, onSelect: () => askMove(item) },
   null,
-  { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
+  { label: words.remove, icon: icons.Trash2, danger: true, onSelect: () => void remove(item.id) },
 ];
 
 /** Chooses another bin for an item. */
@@ -346,7 +334,7 @@ function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
             >
               <BinSign emoji={bin.emoji} />
               <bdi class="grow clip">{binName(bin.id)}</bdi>
-              {bin.id === item.binId && <Check />}
+              {bin.id === item.binId && <icons.Check />}
             </button>
           </li>
         ))}
@@ -399,7 +387,7 @@ function Row({ item, open, reachable }: RowProps) {
         <span class="row-when small quiet">
           {item.pending ? (
             <span class="pending" title={words.pending}>
-              <Clock />
+              <icons.Clock />
               <span class="sr">{words.pending}</span>
             </span>
           ) : (
@@ -421,7 +409,7 @@ function Row({ item, open, reachable }: RowProps) {
 function RowAct({ item, tabIndex }: { item: ItemRow; tabIndex: number }) {
   if (item.href !== null) {
     const opens = { label: words.open, name: `${words.open}: ${item.title}`, href: item.href, external: true };
-    return <Button kind="icon" icon={ExternalLink} {...opens} tabIndex={tabIndex} />;
+    return <Button kind="icon" icon={icons.ExternalLink} {...opens} tabIndex={tabIndex} />;
   }
   const { label, icon, onSelect } = takeOf(item);
   return <Button kind="icon" icon={icon} label={`${label}: ${item.title}`} tabIndex={tabIndex} onClick={onSelect} />;
@@ -431,7 +419,7 @@ function RemovedRow({ item, at }: { item: ItemRow; at: number }) {
   return (
     <div class="row removed">
       <span class="glyph row-kind">
-        <Trash2 />
+        <icons.Trash2 />
       </span>
       <span class="row-words">
         <OneLine value={item.title} class="row-title" />
@@ -441,7 +429,7 @@ function RemovedRow({ item, at }: { item: ItemRow; at: number }) {
       </span>
       <Button
         kind="quiet"
-        icon={Undo2}
+        icon={icons.Undo2}
         name={`${words.undo}: ${item.title}`}
         onClick={() => void undoRemove(item.id)}
         label={words.undo}

@@ -1,20 +1,5 @@
 /** The side bar: bins with their dialogs, links to the other pages, and the status line. */
-import {
-  Keyboard,
-  Layers,
-  Lock,
-  MonitorSmartphone,
-  Pencil,
-  Plus,
-  Settings,
-  ShieldCheck,
-  X,
-  type LucideIcon,
-  CircleCheck,
-  CloudOff,
-  RefreshCw,
-  TriangleAlert,
-} from 'lucide-preact';
+import * as icons from 'lucide-preact';
 import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { isEmoji } from '../../protocol/ids.js';
@@ -31,9 +16,9 @@ import { text } from './strings.js';
 const words = text.frame;
 
 const PAGE_LINKS = [
-  ['devices', MonitorSmartphone],
-  ['settings', Settings],
-  ['trust', ShieldCheck],
+  ['devices', icons.MonitorSmartphone],
+  ['settings', icons.Settings],
+  ['trust', icons.ShieldCheck],
 ] as const;
 
 /** The content of the side bar, beside the list or in a drawer. */
@@ -52,12 +37,12 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
       </div>
       <nav class="side-nav" aria-label={words.bins}>
         <ul>
-          <NavItem to={{}} icon={<Layers />} label={words.all} count={total} />
+          <NavItem to={{}} icon={<icons.Layers />} label={words.all} count={total} />
         </ul>
         <div class="side-title">
           <h2>{words.bins}</h2>
           {!isRevoked.value && (
-            <Button kind="icon" icon={Plus} label={text.bins.create} onClick={() => openDialog(BinDialog)} />
+            <Button kind="icon" icon={icons.Plus} label={text.bins.create} onClick={() => openDialog(BinDialog)} />
           )}
         </div>
         <ul>
@@ -79,7 +64,7 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
             PAGE_LINKS.map(([to, Sign]) => <NavItem key={to} to={{ page: to }} icon={<Sign />} label={words[to]} />)}
           <LockEntry />
           <li class="nav keys-entry">
-            <NavButton icon={Keyboard} label={text.keys.title} onClick={showKeys} />
+            <NavButton icon={icons.Keyboard} label={text.keys.title} onClick={showKeys} />
           </li>
         </ul>
       </nav>
@@ -93,12 +78,12 @@ function LockEntry() {
   if (info.value == null || info.value.lock.kind === 'none') return null;
   return (
     <li class="nav">
-      <NavButton icon={Lock} label={words.lock} onClick={() => void attempt(call('lock'))} />
+      <NavButton icon={icons.Lock} label={words.lock} onClick={() => void attempt(call('lock'))} />
     </li>
   );
 }
 
-function NavButton({ icon: Sign, label, onClick }: { icon: LucideIcon; label: string; onClick: () => void }) {
+function NavButton({ icon: Sign, label, onClick }: { icon: icons.LucideIcon; label: string; onClick: () => void }) {
   return (
     <button type="button" class="nav-link" onClick={onClick}>
       <Sign />
@@ -138,7 +123,7 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
       </a>
       {onEdit !== undefined && (
         <span class="nav-edit">
-          <Button kind="icon" icon={Pencil} label={words.binMenu(label)} onClick={onEdit} />
+          <Button kind="icon" icon={icons.Pencil} label={words.binMenu(label)} onClick={onEdit} />
         </span>
       )}
     </li>
@@ -150,7 +135,7 @@ export function Drawer({ onClose }: Closable) {
   const modal = useModal(onClose);
   return (
     <dialog {...modal} class="drawer" aria-label={words.menu}>
-      <Sidebar close={<Button kind="icon" icon={X} label={text.kit.close} onClick={onClose} />} />
+      <Sidebar close={<Button kind="icon" icon={icons.X} label={text.kit.close} onClick={onClose} />} />
     </dialog>
   );
 }
@@ -211,45 +196,41 @@ function RemoveDialog({ bin, onClose, onDone }: Closable & { bin: BinRow; onDone
   );
 }
 
-const SIGNS = { good: CircleCheck, busy: RefreshCw, away: CloudOff, bad: TriangleAlert } as const;
+const SIGNS = {
+  good: icons.CircleCheck,
+  busy: icons.RefreshCw,
+  away: icons.CloudOff,
+  bad: icons.TriangleAlert,
+} as const;
 
 const clock = (at: number): string => {
-  const today = new Date(at).toDateString() === new Date().toDateString();
-  return new Date(at).toLocaleString(
-    undefined,
-    today ? { timeStyle: 'short' } : { dateStyle: 'short', timeStyle: 'short' },
-  );
+  const time = new Date(at);
+  const today = time.toDateString() === new Date().toDateString();
+  return time.toLocaleString(undefined, { dateStyle: today ? undefined : 'short', timeStyle: 'short' });
 };
 
 /** The text of the line, and its appearance. */
-function statusOf({ connection, waiting, complete, halted }: DeviceInfo): { mood: keyof typeof SIGNS; says: string } {
-  if (halted !== null) return { mood: 'bad', says: words.halted };
+function statusOf({ connection, waiting, complete, halted }: DeviceInfo): readonly [keyof typeof SIGNS, string] {
+  if (halted !== null) return ['bad', words.halted];
   const { count, since } = waiting;
   if (connection.state === 'waiting' || connection.state === 'closed')
-    return {
-      mood: 'away',
-      says: count > 0 && since !== null ? words.offlineWaiting(count, clock(since)) : words.offline,
-    };
-  if (connection.state === 'connecting') return { mood: 'busy', says: words.connecting };
-  if (count > 0) return { mood: 'busy', says: words.sending(count) };
-  if (complete === true) return { mood: 'good', says: words.here };
-  return { mood: 'busy', says: words.catchingUp };
+    return ['away', since === null ? words.offline : words.offlineWaiting(count, clock(since))];
+  if (connection.state === 'connecting') return ['busy', words.connecting];
+  if (count > 0) return ['busy', words.sending(count)];
+  return complete === true ? ['good', words.here] : ['busy', words.catchingUp];
 }
 
 /** `short`: for the head of the list, shown only if there is something to report. */
 export function Status({ short = false }: { short?: boolean }) {
-  const about = info.value ?? null;
-  const said = about === null ? null : statusOf(about);
-  const Sign = said === null ? null : SIGNS[said.mood];
+  const [mood, says] = info.value == null ? [] : statusOf(info.value);
+  const Sign = mood && SIGNS[mood];
   return (
-    <div class={`status ${said?.mood ?? ''}${short ? ' short' : ''}`}>
+    <div class={`status ${mood ?? ''}${short ? ' short' : ''}`}>
       <p role={short ? undefined : 'status'} class="line">
-        {Sign !== null && <Sign />}
-        <span>{said?.says ?? ''}</span>
+        {Sign && <Sign />}
+        <span>{says}</span>
       </p>
-      {said?.mood === 'away' && (
-        <Button kind="quiet" onClick={() => void attempt(call('reconnect'))} label={words.connect} />
-      )}
+      {mood === 'away' && <Button kind="quiet" onClick={() => void attempt(call('reconnect'))} label={words.connect} />}
     </div>
   );
 }
