@@ -10,7 +10,17 @@ import { Composer, forgetTyped } from './composer.js';
 import { DropZone } from './drop.js';
 import { KIND_ICONS } from './fields.js';
 import { useKeys } from './keys.js';
-import { Button, closeDialogs, Dialogs, EmptyState, SecondsTo, Toasts, later, openDialog } from './kit.js';
+import {
+  Button,
+  closeDialogs,
+  Dialogs,
+  EmptyState,
+  SecondsTo,
+  Toasts,
+  later,
+  openDialog,
+  useListening,
+} from './kit.js';
 import { call, isOut, isRevoked, phase, shared } from './link.js';
 import { List } from './list.js';
 import { LockScreen } from './lock.js';
@@ -51,37 +61,31 @@ function SharedWaiting() {
   );
 }
 
+/** By the phase. */
+const SCREENS = {
+  // Too short for a progress indicator, which would only flicker.
+  starting: () => <main class="screen" aria-busy="true" />,
+  empty: BeginScreen,
+  locked: LockScreen,
+  failed: StoreFailed,
+  revoked: Open,
+  open: Open,
+} as const satisfies Readonly<Record<Phase['phase'], unknown>>;
+
 function Screens() {
-  const now = phase.value?.phase;
+  const now = phase.value?.phase ?? 'starting';
   useEffect(() => {
     if (isOut.value) forgetTyped();
   }, [isOut.value]);
   // Closed before the next screen is there, to which a dialog would not leave the focus.
   useMemo(closeDialogs, [now]);
+  const Shown = SCREENS[now];
   return (
     <>
-      {screenOf(now)}
+      <Shown />
       <Dialogs />
     </>
   );
-}
-
-function screenOf(now: Phase['phase'] | undefined) {
-  switch (now) {
-    case undefined:
-    case 'starting':
-      // Too short for a progress indicator, which would only flicker.
-      return <main class="screen" aria-busy="true" />;
-    case 'empty':
-      return <BeginScreen />;
-    case 'locked':
-      return <LockScreen />;
-    case 'failed':
-      return <StoreFailed />;
-    case 'revoked':
-    case 'open':
-      return <Open />;
-  }
 }
 
 /** Wait after the list is shown before the pages beside it are loaded. */
@@ -92,20 +96,15 @@ const TOUCH_MS = 20_000;
 
 /** Reports the user's activity to the engine, which postpones the lock. */
 function useTouch(): void {
-  useEffect(() => {
-    let last = 0;
-    const touch = (): void => {
-      if (Date.now() - last < TOUCH_MS) return;
-      last = Date.now();
-      // The next activity is reported again.
-      call('touched').catch(() => undefined);
-    };
-    const listening = new AbortController();
-    for (const name of ['pointerdown', 'keydown', 'wheel', 'touchmove'])
-      addEventListener(name, touch, { passive: true, signal: listening.signal });
-    touch();
-    return () => listening.abort();
-  }, []);
+  const last = useRef(0);
+  const touch = (): void => {
+    if (Date.now() - last.current < TOUCH_MS) return;
+    last.current = Date.now();
+    // The next activity is reported again.
+    call('touched').catch(() => undefined);
+  };
+  useListening({ pointerdown: touch, keydown: touch, wheel: touch, touchmove: touch }, { passive: true });
+  useEffect(touch, []);
 }
 
 function Open() {

@@ -1,9 +1,9 @@
 /** Files dropped anywhere in the window, and files and pictures pasted anywhere. */
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
 import { Upload } from 'lucide-preact';
 import { binName } from './actions.js';
 import { upload } from './composer.js';
+import { useListening } from './kit.js';
 import { text } from './strings.js';
 
 const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
@@ -15,37 +15,30 @@ const binUnder = ({ target }: Event): string | undefined =>
 /** Covers the window while files are dragged over it. */
 export function DropZone() {
   const over = useSignal<{ readonly bin: string | undefined } | null>(null);
-  useEffect(() => {
-    const onOver = (event: DragEvent): void => {
+  useListening({
+    dragover: (event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();
       const bin = binUnder(event);
       if (over.value === null || over.value.bin !== bin) over.value = { bin };
-    };
-    const onLeave = (event: DragEvent): void => {
+    },
+    dragleave: (event) => {
       if (event.relatedTarget === null) over.value = null;
-    };
-    const onDrop = (event: DragEvent): void => {
+    },
+    drop: (event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();
       over.value = null;
       upload([...(event.dataTransfer?.files ?? [])], binUnder(event));
-    };
-    const onPaste = (event: ClipboardEvent): void => {
+    },
+    paste: (event) => {
       const files = [...(event.clipboardData?.files ?? [])];
       // If the clipboard also has text, as from an office program, the text is pasted.
       if (files.length === 0 || event.clipboardData?.types.includes('text/plain') === true) return;
       event.preventDefault();
       upload(files);
-    };
-    const listening = new AbortController();
-    const untilAborted = { signal: listening.signal };
-    addEventListener('dragover', onOver, untilAborted);
-    addEventListener('dragleave', onLeave, untilAborted);
-    addEventListener('drop', onDrop, untilAborted);
-    addEventListener('paste', onPaste, untilAborted);
-    return () => listening.abort();
-  }, []);
+    },
+  });
   if (over.value === null) return null;
   const { bin } = over.value;
   return (

@@ -1,8 +1,7 @@
 /** Keyboard shortcuts of the whole page. */
-import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { edit, remove, copyItem } from './actions.js';
-import { Dialog, dialogs, openDialog, type Closable } from './kit.js';
+import { Dialog, dialogs, openDialog, useListening, type Closable } from './kit.js';
 import { isRevoked, link } from './link.js';
 import { askMove } from './list.js';
 import { itemId, leave, page, focusComposer, focusSearch, moveInList } from './route.js';
@@ -53,8 +52,8 @@ const KEYS: Readonly<Record<string, () => void>> = {
 
 /** Handles shortcuts while mounted, except in a text field or while a dialog is open. */
 export function useKeys(): void {
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
+  useListening({
+    keydown: (event) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
       if (document.querySelector('dialog[open], [popover]:popover-open') !== null) return;
       const act = Object.hasOwn(KEYS, event.key) ? KEYS[event.key] : undefined;
@@ -64,10 +63,8 @@ export function useKeys(): void {
         return;
       event.preventDefault();
       act();
-    };
-    addEventListener('keydown', onKey);
-    return () => removeEventListener('keydown', onKey);
-  }, []);
+    },
+  });
 }
 
 /** Lists the shortcuts. */

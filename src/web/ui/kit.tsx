@@ -6,6 +6,7 @@ import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type Lu
 import { isOut } from './link.js';
 import { text, safeText } from './strings.js';
 
+/** A list of classes or ids, as an attribute takes it. */
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
 export interface ButtonProps {
@@ -102,12 +103,15 @@ export interface FieldProps extends LabelledProps, Typed {
   readonly inputMode?: 'decimal';
 }
 
-/** Common properties of an input and a text area. */
-function inputProps(props: FieldProps, id: string, notes: string) {
-  const { kind = 'text', error } = props;
+/** A labelled input or text area with its hint and error. */
+export function Field(props: FieldProps) {
+  const { label, hint, error, kind = 'text', autoFocus = false } = props;
+  const id = useId();
+  const box = useRef<HTMLDivElement>(null);
+  const [shown, setShown] = useState(false);
   // Words and secrets must not reach a browser's spelling service, nor be "corrected".
   const prose = (kind === 'text' || kind === 'lines') && props.mono !== true;
-  return {
+  const shared = {
     id,
     value: props.value,
     autocomplete: props.autoComplete ?? (kind === 'secret' ? 'new-password' : 'off'),
@@ -117,21 +121,11 @@ function inputProps(props: FieldProps, id: string, notes: string) {
     // An empty field has the text direction of the page.
     dir: props.value === '' ? undefined : ('auto' as const),
     'aria-invalid': error ? true : undefined,
-    'aria-describedby': notes === '' ? undefined : notes,
+    'aria-describedby': classes(error && `${id}e`, hint !== undefined && `${id}h`) || undefined,
     onInput: (event: { readonly currentTarget: { readonly value: string } }) =>
       props.onValue(event.currentTarget.value),
     ...(prose ? {} : ({ autocapitalize: 'off', autocorrect: 'off', spellcheck: false } as const)),
   };
-}
-
-/** A labelled input or text area with its hint and error. */
-export function Field(props: FieldProps) {
-  const { label, hint, error, kind = 'text', autoFocus = false } = props;
-  const id = useId();
-  const box = useRef<HTMLDivElement>(null);
-  const [shown, setShown] = useState(false);
-  const notes = [error && `${id}e`, hint !== undefined && `${id}h`].filter(Boolean).join(' ');
-  const shared = inputProps(props, id, notes);
   const type = kind === 'secret' ? (shown ? 'text' : 'password') : kind;
   // Browsers apply `autofocus` once per page, but each time a dialog opens, so the focus is set here.
   useLayoutEffect(() => {
@@ -472,6 +466,18 @@ export function BinSign({ emoji }: { emoji: string }) {
 /** Untrusted text on one line: its text direction is isolated from the surroundings, and it is cut if too long. */
 export function OneLine({ value, class: name }: { value: string; class?: string }) {
   return <bdi class={classes('clip', name)}>{safeText(value)}</bdi>;
+}
+
+type Listeners = { readonly [Name in keyof WindowEventMap]?: (event: WindowEventMap[Name]) => void };
+
+/** Listens on the window while the component is mounted, by the listeners of its first rendering. */
+export function useListening(listeners: Listeners, options?: AddEventListenerOptions): void {
+  useEffect(() => {
+    const listening = new AbortController();
+    for (const [name, listener] of Object.entries(listeners))
+      addEventListener(name, listener as EventListener, { ...options, signal: listening.signal });
+    return () => listening.abort();
+  }, []);
 }
 
 /** The time now; the component is rendered again every `ms`. */
