@@ -1,9 +1,9 @@
 /** The content of files: streamed by the service worker, or collected in the page's memory if there is none. */
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { toast } from './kit.js';
-import { link } from './link.js';
+import { link, useLoaded } from './link.js';
 import { text, safeText } from './strings.js';
 
 /** Where the service worker serves a file's content; null if none controls this page. */
@@ -76,35 +76,20 @@ function saveServed(url: string): void {
  * The URL of content to be shown; null while there is none. The caller calls `onBroken` if it could not be shown:
  * content served by the service worker is then collected in the page instead. `failed`: that has failed too.
  */
-export function useContent(
-  id: string,
-  mime: string,
-): { readonly url: string | null; readonly failed: boolean; readonly onBroken: () => void } {
+export function useContent(id: string, mime: string) {
   const served = contentUrl(id);
   const [serving, setServing] = useState(served !== null);
-  const [own, setOwn] = useState<{ url: string | null; failed: boolean }>({ url: null, failed: false });
-  const onBroken = (): void => {
-    if (serving) setServing(false);
-    else setOwn({ url: null, failed: true });
-  };
-  useEffect(() => {
-    if (serving) return undefined;
-    let url: string | null = null;
-    let gone = false;
-    gather(id, mime).then(
-      (blob) => {
-        if (gone) return;
-        url = URL.createObjectURL(blob);
-        setOwn({ url, failed: false });
-      },
-      () => gone || setOwn({ url: null, failed: true }),
-    );
-    return () => {
-      gone = true;
-      if (url !== null) URL.revokeObjectURL(url);
-    };
-  }, [id, serving]);
-  return serving ? { url: served, failed: false, onBroken } : { ...own, onBroken };
+  const [broken, setBroken] = useState(false);
+  const { value: blob = null, problem } = useLoaded(async () => (serving ? null : gather(id, mime)), [id, serving]);
+  const own = useMemo(() => blob && URL.createObjectURL(blob), [blob]);
+  useEffect(
+    () => () => {
+      if (own !== null) URL.revokeObjectURL(own);
+    },
+    [own],
+  );
+  const onBroken = (): void => (serving ? setServing(false) : setBroken(true));
+  return { url: serving ? served : own, failed: broken || problem !== null, onBroken };
 }
 
 /** The first bytes of a text file; null: not UTF-8. */

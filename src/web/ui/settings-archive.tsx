@@ -171,10 +171,11 @@ function Working({ label, share = null }: { label: string; share?: number | null
 /** Received bytes are moved into blobs of about this size, which are outside of the page's memory. */
 const PIECE_BYTES = 4 * 1024 * 1024;
 
+/** What a `FileSystemWritableFileStream` has; its functions are awaited. */
 interface Target {
-  readonly write: (bytes: Uint8Array<ArrayBuffer>) => Promise<void>;
-  readonly close: () => Promise<void>;
-  readonly abort: () => Promise<void>;
+  readonly write: (bytes: Uint8Array<ArrayBuffer>) => unknown;
+  readonly close: () => unknown;
+  readonly abort: () => unknown;
 }
 
 interface Picker {
@@ -207,18 +208,13 @@ function asDownload(name: string): Target {
       waiting.push(bytes);
       size += bytes.length;
       if (size >= PIECE_BYTES) gather();
-      return Promise.resolve();
     },
     close: () => {
       gather();
       saveBlob(new Blob(pieces, { type: 'application/octet-stream' }), name);
-      return Promise.resolve();
     },
-    abort: () => {
-      pieces.length = 0;
-      waiting = [];
-      return Promise.resolve();
-    },
+    // What was gathered goes with the target.
+    abort: () => undefined,
   };
 }
 
