@@ -211,9 +211,7 @@ function ItemBody({ item, payload }: { item: ItemDetail; payload: JsonObject }) 
   switch (item.type) {
     case 'password':
       return (
-        <Values>
-          <Value name="service" value={field('service')} />
-          <Value name="user" value={field('user')} />
+        <Values field={field} names={['service', 'user']}>
           <Secret item={item} value={field('secret')} />
         </Values>
       );
@@ -232,14 +230,7 @@ function ItemBody({ item, payload }: { item: ItemDetail; payload: JsonObject }) 
         </pre>
       );
     case 'contact':
-      return (
-        <Values>
-          <Value name="name" value={field('name')} />
-          <Value name="role" value={field('role')} />
-          <Value name="email" value={field('email')} href={mailHref(field('email'))} />
-          <Value name="phone" value={field('phone')} href={phoneHref(field('phone'))} />
-        </Values>
-      );
+      return <Values field={field} names={['name', 'role', 'email', 'phone']} />;
     case 'location':
       return <PlaceBody field={field} />;
     default:
@@ -249,28 +240,59 @@ function ItemBody({ item, payload }: { item: ItemDetail; payload: JsonObject }) 
 
 type FieldReader = (name: string) => string;
 
-function Values({ children }: { children: ComponentChildren }) {
-  return <dl class="card flush">{children}</dl>;
+interface ValuesProps {
+  readonly field: FieldReader;
+  readonly names: readonly string[];
+  readonly children?: ComponentChildren;
 }
 
-/** A field with its name and a way to copy it; nothing for an empty one. `href`: where it leads. */
-function Value({ name, value, href }: { name: string; value: string; href?: string }) {
+function Values({ field, names, children }: ValuesProps) {
+  return (
+    <dl class="card flush">
+      {names.map((name) => (
+        <Value key={name} name={name} value={field(name)} />
+      ))}
+      {children}
+    </dl>
+  );
+}
+
+/** Where the value of a field leads. */
+const HREFS: Readonly<Record<string, (value: string) => string>> = {
+  email: (email) => `mailto:${encodeURIComponent(safeText(email)).replace('%40', '@')}`,
+  // Keeps only digits and `+`, so that a program cannot take the address for a command.
+  phone: (phone) => `tel:${phone.replace(/[^\d+]/g, '')}`,
+};
+
+/** A field with its name and a way to copy it; nothing for an empty one. */
+function Value({ name, value }: { name: string; value: string }) {
   if (value === '') return null;
+  const shown = <bdi>{safeText(value)}</bdi>;
+  const href = HREFS[name]?.(value);
+  return (
+    <ValueRow name={name} onCopy={() => copy(value, false)}>
+      {href === undefined ? shown : <a href={href}>{shown}</a>}
+    </ValueRow>
+  );
+}
+
+interface ValueRowProps {
+  readonly name: string;
+  readonly onCopy: () => Promise<void>;
+  readonly children: ComponentChildren;
+  /** A button before the one that copies. */
+  readonly other?: ComponentChildren;
+}
+
+function ValueRow({ name, onCopy, children, other }: ValueRowProps) {
   const label = text.fields.labels[name] ?? name;
   return (
     <div class="value">
       <dt>{label}</dt>
+      <dd>{children}</dd>
       <dd>
-        {href === undefined ? (
-          <bdi>{safeText(value)}</bdi>
-        ) : (
-          <a href={href}>
-            <bdi>{safeText(value)}</bdi>
-          </a>
-        )}
-      </dd>
-      <dd>
-        <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void copy(value, false)} />
+        {other}
+        <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void onCopy()} />
       </dd>
     </div>
   );
@@ -286,34 +308,27 @@ function Secret({ item, value }: { item: ItemDetail; value: string }) {
     document.addEventListener('visibilitychange', hide);
     return () => document.removeEventListener('visibilitychange', hide);
   }, []);
-  const label = text.fields.labels['secret'] ?? '';
   return (
-    <div class="value">
-      <dt>{label}</dt>
-      <dd>
-        {shown.value ? (
-          <bdi class="mono keep">{value}</bdi>
-        ) : (
-          <span class="masked" aria-label={text.kit.hidden}>
-            ••••••••••
-          </span>
-        )}
-      </dd>
-      <dd>
-        <ShowButton shown={shown.value} onShown={(next) => (shown.value = next)} />
-        <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void copyItem(item)} />
-      </dd>
-    </div>
+    <ValueRow
+      name="secret"
+      onCopy={() => copyItem(item)}
+      other={<ShowButton shown={shown.value} onShown={(next) => (shown.value = next)} />}
+    >
+      {shown.value ? (
+        <bdi class="mono keep">{value}</bdi>
+      ) : (
+        <span class="masked" aria-label={text.kit.hidden}>
+          ••••••••••
+        </span>
+      )}
+    </ValueRow>
   );
 }
 
 function LinkBody({ item, field }: { item: ItemDetail; field: FieldReader }) {
   return (
     <>
-      <Values>
-        <Value name="url" value={field('url')} />
-        <Value name="desc" value={field('desc')} />
-      </Values>
+      <Values field={field} names={['url', 'desc']} />
       {item.href !== null && (
         <p>
           <Button kind="primary" icon={ExternalLink} href={item.href} external label={text.list.open} />
@@ -323,20 +338,13 @@ function LinkBody({ item, field }: { item: ItemDetail; field: FieldReader }) {
   );
 }
 
-/** Keeps only digits and `+`, so that a program cannot take the address for a command. */
-const phoneHref = (phone: string): string => `tel:${phone.replace(/[^\d+]/g, '')}`;
-
-const mailHref = (email: string): string => `mailto:${encodeURIComponent(safeText(email)).replace('%40', '@')}`;
-
 function PlaceBody({ field }: { field: FieldReader }) {
   const [lat, lng] = [field('lat'), field('lng')];
   const there = lat !== '' && lng !== '' && Number.isFinite(Number(lat)) && Number.isFinite(Number(lng));
   const place = `mlat=${Number(lat)}&mlon=${Number(lng)}#map=16/${Number(lat)}/${Number(lng)}`;
   return (
     <>
-      <Values>
-        <Value name="name" value={field('name')} />
-        <Value name="addr" value={field('addr')} />
+      <Values field={field} names={['name', 'addr']}>
         {there && <Value name="coordinates" value={`${lat}, ${lng}`} />}
       </Values>
       {there && (
