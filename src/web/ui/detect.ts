@@ -31,22 +31,16 @@ export function convert(raw: string, type: TextKind): JsonObject {
   const trimmed = raw.trim();
   const found = detect(raw);
   if (found.type === type) return found.payload;
-  switch (type) {
-    case 'password':
-      return { service: '', user: '', secret: trimmed };
-    case 'link': {
-      const url = /https?:\/\/\S+/i.exec(trimmed)?.[0] ?? trimmed;
-      return { url, title: trimmed.replace(url, '').trim(), site: siteOf(url) };
-    }
-    case 'code':
-      return { lang: '', label: '', text: raw };
-    case 'contact':
-      return { name: trimmed, role: '', email: '', phone: '' };
-    case 'location':
-      return { name: '', addr: trimmed };
-    case 'text':
-      return { text: raw };
-  }
+  const url = /https?:\/\/\S+/i.exec(trimmed)?.[0] ?? trimmed;
+  const payloads: Readonly<Record<TextKind, JsonObject>> = {
+    password: { service: '', user: '', secret: trimmed },
+    link: { url, title: trimmed.replace(url, '').trim(), site: siteOf(url) },
+    code: { lang: '', label: '', text: raw },
+    contact: { name: trimmed, role: '', email: '', phone: '' },
+    location: { name: '', addr: trimmed },
+    text: { text: raw },
+  };
+  return payloads[type];
 }
 
 /** The text that fields of one kind give when another kind is chosen. */
@@ -202,11 +196,9 @@ function cardIn(text: string): Detection | undefined {
       .trim();
   };
   const name = field('FN') || field('N').split(';').slice(0, 2).reverse().join(' ').trim();
-  const [email, phone, role] = [
-    field('EMAIL'),
-    field('TEL').replace(/^tel:/i, ''),
-    field('TITLE') || field('ORG').replaceAll(';', ' ').trim(),
-  ];
+  const email = field('EMAIL');
+  const phone = field('TEL').replace(/^tel:/i, '');
+  const role = field('TITLE') || field('ORG').replaceAll(';', ' ').trim();
   if (name === '' && email === '' && phone === '') return undefined;
   return contact({ name: name || email || phone, email, phone, role });
 }

@@ -101,10 +101,7 @@ function Row({ device }: RowProps) {
           {device.own && <span class="badge good">{words.own}</span>}
           {!device.certified && <span class="badge warn">{words.uncertified}</span>}
           <Seen device={device} />
-          <span>
-            {words.paired}
-            <When at={device.pairedAt} />
-          </span>
+          <Since label={words.paired} at={device.pairedAt} />
         </p>
       </div>
       <Menu
@@ -124,10 +121,14 @@ function Seen({ device }: RowProps) {
   // Without a connection, the last reported state may be outdated.
   if (device.online && info.value?.connection.state === 'connected') return <span class="online">{words.online}</span>;
   if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
+  return <Since label={words.lastSeen} at={device.lastSeenAt} />;
+}
+
+function Since({ label, at }: { label: string; at: number }) {
   return (
     <span>
-      {words.lastSeen}
-      <When at={device.lastSeenAt} />
+      {label}
+      <When at={at} />
     </span>
   );
 }
@@ -139,8 +140,7 @@ function RevokedRow({ device }: RowProps) {
       <div class="grow">
         <OneLine value={device.name} />
         <p class="small">
-          {words.paired}
-          <When at={device.pairedAt} />
+          <Since label={words.paired} at={device.pairedAt} />
         </p>
       </div>
     </li>

@@ -121,12 +121,12 @@ function EventRow({ event }: { event: EventNotice }) {
       onDismiss={() => void attempt(call('dismiss', id))}
       live
       actions={
-        canResend ? (
+        canResend && (
           <>
             <Button onClick={() => resend('overwrite')} label={words.overwrite} />
             <Button onClick={() => resend('copy')} label={words.asCopy} />
           </>
-        ) : undefined
+        )
       }
     >
       {problem !== null && <p>{text.problem(problem)}</p>}

@@ -14,18 +14,12 @@ export { HiddenList } from './settings.js';
 
 const { revoked, trust } = pagesText;
 
-/** `revoked`: the notice above the list. */
-export function Page({ page }: { page: 'devices' | 'settings' | 'trust' | 'revoked' }) {
-  switch (page) {
-    case 'devices':
-      return <DevicesScreen />;
-    case 'settings':
-      return <SettingsScreen />;
-    case 'trust':
-      return <TrustScreen />;
-    case 'revoked':
-      return <RevokedNotice />;
-  }
+/** By the part of the address; `revoked`: the notice above the list. */
+const PAGES = { devices: DevicesScreen, settings: SettingsScreen, trust: TrustScreen, revoked: RevokedNotice } as const;
+
+export function Page({ page }: { page: keyof typeof PAGES }) {
+  const Shown = PAGES[page];
+  return <Shown />;
 }
 
 /** Shown above the list in the phase `revoked`: what happened, and the options export and forget. */

@@ -206,16 +206,13 @@ export function FormDialog(props: FormDialogProps) {
 }
 
 /** A question before something is done. */
-interface Question {
+interface ConfirmProps extends Closable {
   readonly title: string;
   /** Label of the button. */
   readonly action: string;
   /** Done for a yes; the dialog is closed when it has succeeded, and shows the problem otherwise. */
   readonly onYes: () => unknown;
   readonly children?: ComponentChildren;
-}
-
-interface ConfirmProps extends Question, Closable {
   /** Shown instead of `children` while it is done. */
   readonly meanwhile?: ComponentChildren;
 }
@@ -242,5 +239,5 @@ export function Confirm({ title, action, onYes, onClose, children, meanwhile = c
 }
 
 /** Opens a dialog that asks for confirmation; returns as `openDialog`. */
-export const ask = (question: Question): (() => void) =>
+export const ask = (question: Omit<ConfirmProps, 'onClose'>): (() => void) =>
   openDialog(({ onClose }) => <Confirm {...question} onClose={onClose} />);

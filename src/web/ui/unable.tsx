@@ -9,7 +9,7 @@ import { text } from './strings.js';
 const words = text.unable;
 
 /** A missing feature. `insecure` explains most of the others, so it is reported alone. */
-type Missing = 'insecure' | 'wasm' | 'workers' | 'storage' | 'locks' | 'channels' | 'crypto' | 'streams';
+type Missing = keyof typeof words.parts;
 
 /** The parts of `globalThis` that are checked. */
 export interface Surroundings {
