@@ -4,7 +4,7 @@ import type { Page } from 'puppeteer-core';
 import t from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
-import { text } from '../src/web/ui/strings.js';
+import * as text from '../src/web/ui/strings.js';
 import { CHROMIUM, freshContext, upgradeDatabases } from './support/browser.js';
 import { soon } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';

@@ -13,7 +13,7 @@ import { nodePlatform } from '../src/sdk/node-platform.js';
 import { join } from '../src/sdk/pairing.js';
 import { fieldsOf } from '../src/sdk/payloads/shapes.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
-import { text } from '../src/web/ui/strings.js';
+import * as text from '../src/web/ui/strings.js';
 import { BINARY, spawnCli, type Json } from './support/cli.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';
 import { Keyboard } from './support/keyboard.js';

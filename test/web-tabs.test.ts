@@ -4,7 +4,7 @@ import t, { type Test } from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import type { ItemRow } from '../src/web/link/messages.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
-import { text as strings } from '../src/web/ui/strings.js';
+import * as strings from '../src/web/ui/strings.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
 import { until } from './support/events.js';
 import { runServer } from './support/server.js';

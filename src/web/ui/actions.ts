@@ -8,7 +8,7 @@ import type { ItemRow } from '../link/messages.js';
 import { toast } from './kit.js';
 import { bins, call, problemOf } from './link.js';
 import { openItem } from './route.js';
-import { text, safeText } from './strings.js';
+import * as text from './strings.js';
 
 /** Awaits a call of the engine, and shows a toast if it fails. True if it succeeded. */
 export async function attempt(work: Promise<unknown>): Promise<boolean> {
@@ -37,7 +37,7 @@ export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): 
 /** A bin's name as shown; a generic name if the bin has no readable one. */
 export function binName(id: string): string {
   const name = bins.value?.find((one) => one.id === id)?.name ?? '';
-  if (name !== '') return safeText(name);
+  if (name !== '') return text.safeText(name);
   return id === DEFAULT_BIN ? text.list.defaultBin : text.list.namelessBin;
 }
 

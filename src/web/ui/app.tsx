@@ -27,7 +27,7 @@ import { LockScreen } from './lock.js';
 import { Notices, Uploads } from './notices.js';
 import { itemId, page, binId, focusList, query, filters, focusSearch, searching } from './route.js';
 import { Drawer, Sidebar, Status } from './sidebar.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { StoreFailed } from './unable.js';
 import { forgetDrafts } from './unsaved.js';
 

@@ -5,13 +5,13 @@ import { useEffect, useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import { NAME_MAX, PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
-import { Button, Field, Notice, useTyped, type FieldProps } from './kit.js';
+import { Button, Field, Notice, useTyped, type FieldProps, type Typed } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
 import { Problem, Screen, useForm, useTask, Waiting } from './screen.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { browserOf, placesToAsk, readFragment, readJoin, wordsIn, type Fragment } from './typed.js';
 
-const { begin } = text;
+const begin = text.begin;
 
 /** The words or token of the page's address. In memory only. */
 const fragment = signal<Fragment | null>(null);
@@ -35,7 +35,7 @@ type Draft = Readonly<Record<'name' | 'words' | 'phrase' | 'token', string>>;
 
 interface WayProps {
   readonly draft: Draft;
-  readonly onDraft: (change: Partial<Draft>) => void;
+  readonly fieldOf: (name: keyof Draft) => Typed;
   readonly problem: Failure | null;
   readonly onWay: (way: Way) => void;
   readonly onGo: (go: Promise<void>) => void;
@@ -74,7 +74,7 @@ export function BeginScreen() {
     <Form
       key={way}
       draft={draft}
-      onDraft={(change) => setDraft({ ...draft, ...change })}
+      fieldOf={(name) => ({ value: draft[name], onValue: (value) => setDraft({ ...draft, [name]: value }) })}
       problem={refused ?? failed}
       onWay={setChosen}
       onGo={(go) => {
@@ -124,38 +124,24 @@ function Asking({ problem, onAgain }: { problem: Failure | null; onAgain: () => 
   );
 }
 
-function NameField({ draft, onDraft }: Pick<WayProps, 'draft' | 'onDraft'>) {
-  return (
-    <Field
-      label={begin.deviceName}
-      hint={begin.deviceNameHint}
-      value={draft.name}
-      maxLength={NAME_MAX}
-      onValue={(name) => onDraft({ name })}
-    />
-  );
+function NameField(typed: Typed) {
+  return <Field {...typed} label={begin.deviceName} hint={begin.deviceNameHint} maxLength={NAME_MAX} />;
 }
 
 /** The device's name as it is sent: never empty. */
 const nameOf = ({ name }: Draft): string => name.trim() || ownName();
 
-function ClaimForm({ draft, onDraft, problem, onGo }: WayProps) {
+function ClaimForm({ draft, fieldOf, problem, onGo }: WayProps) {
   const claimToken = draft.token.trim() || null;
   return (
     <Screen title={begin.claim.title} onSubmit={() => onGo(call('claim', { name: nameOf(draft), claimToken }))}>
       <p>{begin.claim.lead}</p>
       <p>{begin.claim.paper}</p>
       <Problem problem={problem} title={begin.failed} />
-      <NameField draft={draft} onDraft={onDraft} />
+      <NameField {...fieldOf('name')} />
       <details open={claimToken !== null || problem?.code === 'forbidden'}>
         <summary>{begin.claim.hasToken}</summary>
-        <Field
-          label={begin.claim.token}
-          hint={begin.claim.tokenHint}
-          value={draft.token}
-          mono
-          onValue={(token) => onDraft({ token })}
-        />
+        <Field {...fieldOf('token')} label={begin.claim.token} hint={begin.claim.tokenHint} mono />
       </details>
       <div class="step-foot">
         <Button kind="primary" submit wide label={begin.claim.go} />
@@ -164,7 +150,7 @@ function ClaimForm({ draft, onDraft, problem, onGo }: WayProps) {
   );
 }
 
-function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
+function JoinForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
   const { words, elsewhere } = readJoin(draft.words, location.origin);
   const ready = words.length === PAIR_WORDS && elsewhere === null;
   return (
@@ -174,12 +160,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
     >
       <p>{begin.join.lead}</p>
       <Problem problem={problem} title={begin.failed} />
-      <WordsField
-        label={begin.join.words}
-        hint={begin.join.count(words.length)}
-        value={draft.words}
-        onValue={(typed) => onDraft({ words: typed })}
-      />
+      <WordsField {...fieldOf('words')} label={begin.join.words} hint={begin.join.count(words.length)} />
       {elsewhere !== null && (
         <Notice
           kind="warn"
@@ -190,7 +171,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
           {begin.join.elsewhereWhy}
         </Notice>
       )}
-      <NameField draft={draft} onDraft={onDraft} />
+      <NameField {...fieldOf('name')} />
       <div class="step-foot">
         <Button kind="primary" submit wide disabled={!ready} label={begin.join.go} />
         <p class="line wrap other-way">
@@ -218,7 +199,7 @@ function sendOnEnter(event: TargetedKeyboardEvent<HTMLElement>): void {
   event.currentTarget.closest('form')?.requestSubmit();
 }
 
-function RecoverForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
+function RecoverForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
   const words = wordsIn(draft.phrase);
   const ready = words.length === PHRASE_WORDS;
   return (
@@ -228,13 +209,8 @@ function RecoverForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
     >
       <p>{begin.recover.lead}</p>
       <Problem problem={problem} title={begin.failed} />
-      <WordsField
-        label={begin.recover.words}
-        hint={begin.recover.count(words.length)}
-        value={draft.phrase}
-        onValue={(phrase) => onDraft({ phrase })}
-      />
-      <NameField draft={draft} onDraft={onDraft} />
+      <WordsField {...fieldOf('phrase')} label={begin.recover.words} hint={begin.recover.count(words.length)} />
+      <NameField {...fieldOf('name')} />
       <div class="step-foot">
         <Button kind="primary" submit wide disabled={!ready} label={begin.recover.go} />
         <Button kind="quiet" onClick={() => onWay('join')} label={begin.recover.join} />

@@ -1,6 +1,6 @@
 /** What a pairing shows: six digits with their picture, to be compared with the other screen, and words in a grid. */
 import * as icons from 'lucide-preact';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 /**
  * The elements of pictures, which are quicker to compare than digits, with their hues. They differ by outline, so that

@@ -11,7 +11,7 @@ import { Button, submits } from './kit.js';
 import { bins, call, isOut } from './link.js';
 import { Menu } from './menu.js';
 import { binId, focusComposer, focusList } from './route.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 const words = text.put;
 

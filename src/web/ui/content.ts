@@ -4,7 +4,7 @@ import type { ItemRow } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { toast } from './kit.js';
 import { link, useLoaded } from './link.js';
-import { text, safeText } from './strings.js';
+import * as text from './strings.js';
 
 /** Where the service worker serves a file's content; null if none controls this page. */
 function contentUrl(id: string, download: string | null = null): string | null {
@@ -53,7 +53,7 @@ export function saveBlob(blob: Blob, name: string): void {
 /** Saves a file to disk, streamed by the service worker if there is one. */
 export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void> {
   if (item.file === null) return;
-  const name = safeText(item.file.name);
+  const name = text.safeText(item.file.name);
   const url = contentUrl(item.id, name);
   if (url !== null) {
     saveServed(url);

@@ -117,23 +117,16 @@ const spaced = (part: string): string => decoded(part.replaceAll('+', ' '));
 
 const MAPS = /^(www\.|maps\.)?(google\.[a-z.]{2,6}|apple\.com|openstreetmap\.org|osm\.org)$/i;
 
-function placeOfLink(address: URL): Detection | undefined {
-  if (!MAPS.test(address.hostname)) return undefined;
-  if (
-    /google|apple/.test(address.hostname) &&
-    !/^maps\./.test(address.hostname) &&
-    !address.pathname.startsWith('/maps')
-  )
-    return undefined;
-  const asked = ['ll', 'q', 'query', 'destination', 'coordinate'].map((name) =>
-    PAIR.exec(address.searchParams.get(name) ?? ''),
-  );
-  const { searchParams } = address;
-  const marked = PAIR.exec(`${searchParams.get('mlat') ?? ''},${searchParams.get('mlon') ?? ''}`);
-  const shown = new RegExp(`/@${NUMBER},${NUMBER}`).exec(address.pathname);
-  const map = new RegExp(`map=\\d+/${NUMBER}/${NUMBER}`).exec(address.hash);
+function placeOfLink({ hostname, pathname, searchParams, hash }: URL): Detection | undefined {
+  if (!MAPS.test(hostname)) return undefined;
+  if (/google|apple/.test(hostname) && !/^maps\./.test(hostname) && !pathname.startsWith('/maps')) return undefined;
+  const param = (name: string): string => searchParams.get(name) ?? '';
+  const asked = ['ll', 'q', 'query', 'destination', 'coordinate'].map((name) => PAIR.exec(param(name)));
+  const marked = PAIR.exec(`${param('mlat')},${param('mlon')}`);
+  const shown = new RegExp(`/@${NUMBER},${NUMBER}`).exec(pathname);
+  const map = new RegExp(`map=\\d+/${NUMBER}/${NUMBER}`).exec(hash);
   const found = [...asked, marked, shown, map].find((match) => match !== null);
-  const name = spaced(/\/place\/([^/@]{1,200})/.exec(address.pathname)?.[1] ?? '');
+  const name = spaced(/\/place\/([^/@]{1,200})/.exec(pathname)?.[1] ?? '');
   return found == null ? undefined : place(found[1] ?? '', found[2] ?? '', name);
 }
 
@@ -224,11 +217,8 @@ function secretIn(text: string): Detection | undefined {
     /^(\S{1,100})(?:\s+\/\s+|\s*\n\s*)(\S{6,200})$/.exec(text) ?? /^([\w.@+-]{2,100}):([^\s/]{8,200})$/.exec(text);
   if (pair !== null) {
     const [, user = '', word = ''] = pair;
-    if (
-      webAddress(user) === undefined &&
-      webAddress(word) === undefined &&
-      (strength(word) >= 2 || (MAIL.test(user) && strength(word) >= 1))
-    )
+    const likely = strength(word) >= (MAIL.test(user) ? 1 : 2);
+    if (likely && webAddress(user) === undefined && webAddress(word) === undefined)
       return secret({ user, secret: word });
   }
   if (/\s/.test(text) || webAddress(text) !== undefined) return undefined;

@@ -28,7 +28,7 @@ import { ask, useForm, FormDialog, CopyButton, Problem, useTask, Waiting, type T
 import { PageFrame, useAnswer } from './section.js';
 import { SignOutDialog } from './settings.js';
 import { pagesText } from './strings-pages.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { wordsIn } from './typed.js';
 
 const words = pagesText.devices;

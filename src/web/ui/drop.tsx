@@ -4,7 +4,7 @@ import { Upload } from 'lucide-preact';
 import { binName } from './actions.js';
 import { upload } from './composer.js';
 import { useListening } from './kit.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
 

@@ -4,7 +4,7 @@ import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import type { TextKind } from './detect.js';
 import { Field, type FieldProps } from './kit.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 /** A field of the edit form. */
 interface FieldSpec extends Pick<FieldProps, 'kind' | 'mono'> {

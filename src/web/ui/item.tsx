@@ -14,7 +14,7 @@ import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
 import { leave } from './route.js';
 import { ask } from './screen.js';
-import { text, safeText } from './strings.js';
+import * as text from './strings.js';
 import { keepDraft, keptDraft } from './unsaved.js';
 
 const words = text.item;
@@ -23,8 +23,8 @@ const words = text.item;
 export function ItemView({ id }: { id: string }) {
   const item = useItem(id);
   if (item === undefined) return <ItemFrame title="" />;
-  if (item === null) keepDraft(id, undefined);
-  if (item === null)
+  if (item === null) {
+    keepDraft(id, undefined);
     return (
       <ItemFrame title="">
         <EmptyState icon={Search} title={words.goneTitle} lead={words.gone}>
@@ -32,6 +32,7 @@ export function ItemView({ id }: { id: string }) {
         </EmptyState>
       </ItemFrame>
     );
+  }
   return <Known key={item.id} item={item} />;
 }
 
@@ -108,7 +109,7 @@ function Title({ item }: { item: ItemDetail }) {
         <Sign />
       </span>
       <h1 ref={heading} tabIndex={-1} title={item.title.length > 120 ? item.title.slice(0, 1_000) : undefined}>
-        <bdi>{safeText(item.title)}</bdi>
+        <bdi>{text.safeText(item.title)}</bdi>
       </h1>
     </div>
   );
@@ -220,13 +221,13 @@ function ItemBody({ item, payload }: { item: ItemDetail; payload: JsonObject }) 
     case 'text':
       return (
         <p class="prose keep isolate" dir="auto">
-          {safeText(field('text'))}
+          {text.safeText(field('text'))}
         </p>
       );
     case 'code':
       return (
         <pre class="code isolate" dir="ltr" tabIndex={0} aria-label={text.list.kind.code}>
-          <code>{safeText(field('text'))}</code>
+          <code>{text.safeText(field('text'))}</code>
         </pre>
       );
     case 'contact':
@@ -259,7 +260,7 @@ function Values({ field, names, children }: ValuesProps) {
 
 /** Where the value of a field leads. */
 const HREFS: Readonly<Record<string, (value: string) => string>> = {
-  email: (email) => `mailto:${encodeURIComponent(safeText(email)).replace('%40', '@')}`,
+  email: (email) => `mailto:${encodeURIComponent(text.safeText(email)).replace('%40', '@')}`,
   // Keeps only digits and `+`, so that a program cannot take the address for a command.
   phone: (phone) => `tel:${phone.replace(/[^\d+]/g, '')}`,
 };
@@ -267,7 +268,7 @@ const HREFS: Readonly<Record<string, (value: string) => string>> = {
 /** A field with its name and a way to copy it; nothing for an empty one. */
 function Value({ name, value }: { name: string; value: string }) {
   if (value === '') return null;
-  const shown = <bdi>{safeText(value)}</bdi>;
+  const shown = <bdi>{text.safeText(value)}</bdi>;
   const href = HREFS[name]?.(value);
   return (
     <ValueRow name={name} onCopy={() => copy(value, false)}>
@@ -407,23 +408,14 @@ function MediaPreview({ id, mime, name, kind }: MediaProps) {
   const { url, failed, onBroken } = useContent(id, mime);
   if (failed) return <Notice kind="warn">{words.previewFailed}</Notice>;
   if (url === null) return <div class={`preview ${kind} waiting`} aria-busy="true" />;
+  const shared = { src: url, onError: onBroken };
   switch (kind) {
     case 'image':
-      return <img class="preview image" src={url} alt={name} onError={onBroken} />;
+      return <img class="preview image" alt={name} {...shared} />;
     case 'audio':
-      return <audio class="preview" controls preload="metadata" src={url} aria-label={name} onError={onBroken} />;
+      return <audio class="preview" controls preload="metadata" aria-label={name} {...shared} />;
     case 'video':
-      return (
-        <video
-          class="preview video"
-          controls
-          playsInline
-          preload="metadata"
-          src={url}
-          aria-label={name}
-          onError={onBroken}
-        />
-      );
+      return <video class="preview video" controls playsInline preload="metadata" aria-label={name} {...shared} />;
     case 'pdf':
       return <iframe class="preview pdf" src={url} title={name} />;
   }
@@ -436,7 +428,7 @@ function TextPreview({ id }: { id: string }) {
   return (
     <>
       <pre class="code isolate" dir="auto" tabIndex={0} aria-label={words.preview}>
-        <code>{safeText(read.text)}</code>
+        <code>{text.safeText(read.text)}</code>
       </pre>
       {!read.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
     </>

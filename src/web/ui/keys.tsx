@@ -5,7 +5,7 @@ import { Dialog, dialogs, openDialog, useListening, type Closable } from './kit.
 import { isRevoked, link } from './link.js';
 import { askMove } from './list.js';
 import { itemId, leave, page, focusComposer, focusSearch, moveInList } from './route.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 const isTyping = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));

@@ -4,7 +4,7 @@ import type { ComponentChildren, ComponentType, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
 import { isOut } from './link.js';
-import { text, safeText } from './strings.js';
+import * as text from './strings.js';
 
 /** A list of classes or ids, as an attribute takes it. */
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
@@ -465,7 +465,7 @@ export function BinSign({ emoji }: { emoji: string }) {
 
 /** Untrusted text on one line: its text direction is isolated from the surroundings, and it is cut if too long. */
 export function OneLine({ value, class: name }: { value: string; class?: string }) {
-  return <bdi class={classes('clip', name)}>{safeText(value)}</bdi>;
+  return <bdi class={classes('clip', name)}>{text.safeText(value)}</bdi>;
 }
 
 type Listeners = { readonly [Name in keyof WindowEventMap]?: (event: WindowEventMap[Name]) => void };

@@ -14,7 +14,7 @@ import { BinSign, Button, Dialog, EmptyState, OneLine, openDialog, SecondsTo, Wh
 import { bins, link, isRevoked } from './link.js';
 import { Menu, type Entry, type MenuEntry } from './menu.js';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 const words = text.list;
 
@@ -300,19 +300,18 @@ export function takeOf(item: ItemRow): Entry {
 
 /** The menu entries of an item. */
 export function entriesOf(item: ItemRow): readonly MenuEntry[] {
+  const changes = [
+    { label: words.edit, icon: icons.Pencil, onSelect: () => edit(item) },
+    { label: words.move, icon: icons.FolderInput, onSelect: () => askMove(item) },
+    null,
+    { label: words.remove, icon: icons.Trash2, danger: true, onSelect: () => void remove(item.id) },
+  ];
   return [
     takeOf(item),
     ...(item.href === null ? [] : [{ label: words.open, icon: icons.ExternalLink, href: item.href }]),
-    ...(isRevoked.value ? [] : changesOf(item)),
+    ...(isRevoked.value ? [] : changes),
   ];
 }
-
-const changesOf = (item: ItemRow): readonly MenuEntry[] => [
-  { label: words.edit, icon: icons.Pencil, onSelect: () => edit(item) },
-  { label: words.move, icon: icons.FolderInput, onSelect: () => askMove(item) },
-  null,
-  { label: words.remove, icon: icons.Trash2, danger: true, onSelect: () => void remove(item.id) },
-];
 
 /** Chooses another bin for an item. */
 export const askMove = (item: ItemRow): void => void openDialog((dialog) => <MoveDialog {...dialog} item={item} />);

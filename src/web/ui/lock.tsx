@@ -3,8 +3,8 @@ import { Lock } from 'lucide-preact';
 import { Button, Field, useTyped } from './kit.js';
 import { call, phase, shared } from './link.js';
 import { askPasskey } from './passkey.js';
-import { ask, PasskeyProblem, Screen, useForm } from './screen.js';
-import { text } from './strings.js';
+import { ask, Problem, Screen, useForm } from './screen.js';
+import * as text from './strings.js';
 
 const words = text.lock;
 
@@ -31,7 +31,7 @@ export function LockScreen() {
           autoFocus
         />
       )}
-      <PasskeyProblem problem={isWrong ? null : form.problem} words={words} />
+      <Problem problem={isWrong ? null : form.problem} passkey={words} />
       {waiting > 0 && <p class="quiet">{words.shared(waiting)}</p>}
       <div class="step-foot">
         <Button

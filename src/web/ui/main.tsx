@@ -6,7 +6,7 @@ import { toast } from './kit.js';
 import { metaContent } from './meta.js';
 import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { UnableScreen, whatIsMissing } from './unable.js';
 
 /** The tab that holds this lock runs the engine for all tabs of this origin. */

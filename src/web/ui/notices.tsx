@@ -5,7 +5,7 @@ import { attempt } from './actions.js';
 import { Button, Dialog, later, Notice, OneLine, openDialog, Progress, useOwnDialog, When } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
 import { Orphaned } from './orphaned.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { update } from './update.js';
 
 const words = text.notices;

@@ -2,7 +2,7 @@
 import { Button, Notice, useOwnDialog } from './kit.js';
 import { call } from './link.js';
 import { ask, Problem, useTask } from './screen.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 const words = text.notices;
 

@@ -4,7 +4,7 @@ import { Button, Notice, openDialog, Points } from './kit.js';
 import { askForget } from './lock.js';
 import { SettingsScreen } from './settings.js';
 import { ExportDialog } from './settings-archive.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
 import { metaContent } from './meta.js';
 import { Copyable } from './screen.js';

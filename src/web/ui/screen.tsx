@@ -10,7 +10,7 @@ import type { Failure } from '../link/messages.js';
 import { Button, Notice, submits, Dialog, openDialog, type ButtonProps, type Closable } from './kit.js';
 import { problemOf } from './link.js';
 import type { PasskeyError } from './passkey.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 export interface Task {
   readonly busy: boolean;
@@ -95,26 +95,17 @@ interface ProblemProps {
   readonly problem: Failure | null;
   readonly title?: string;
   readonly actions?: ComponentChildren;
+  /** The screen's messages for a `PasskeyError`. */
+  readonly passkey?: Readonly<Record<PasskeyError['code'], string>>;
 }
 
 /** An error, announced by screen readers. Nothing for null. */
-export function Problem({ problem, ...notice }: ProblemProps) {
+export function Problem({ problem, passkey, ...notice }: ProblemProps) {
   if (problem === null) return null;
+  const own = problem.name === 'PasskeyError' ? passkey?.[problem.code as PasskeyError['code']] : undefined;
   return (
-    <Notice {...notice} kind="danger" live>
-      {text.problem(problem)}
-    </Notice>
-  );
-}
-
-type PasskeyWords = Readonly<Record<PasskeyError['code'], string>>;
-
-/** As `Problem`. `words`: the screen's messages for a `PasskeyError`. */
-export function PasskeyProblem({ problem, words }: ProblemProps & { words: PasskeyWords }) {
-  if (problem?.name !== 'PasskeyError') return <Problem problem={problem} />;
-  return (
-    <Notice kind="warn" live>
-      {words[problem.code as PasskeyError['code']]}
+    <Notice {...notice} kind={own === undefined ? 'danger' : 'warn'} live>
+      {own ?? text.problem(problem)}
     </Notice>
   );
 }
@@ -128,25 +119,18 @@ export function Waiting({ children }: { children?: ComponentChildren }) {
   );
 }
 
-/** A line that breaks between words, and within a word only if it alone is too long. */
-function Command({ value }: { value: string }) {
-  return (
-    <code dir="ltr">
-      {value.split(' ').map((word, at) => (
-        <Fragment key={at}>
-          {at > 0 && ' '}
-          <span>{word}</span>
-        </Fragment>
-      ))}
-    </code>
-  );
-}
-
-/** A text to be copied: a command, a fingerprint. */
+/** A text to be copied: a command, a fingerprint. It breaks between words, and within one only if that is too long. */
 export function Copyable({ value, label }: { value: string; label: string }) {
   return (
     <div class="copyable">
-      <Command value={value} />
+      <code dir="ltr">
+        {value.split(' ').map((word, at) => (
+          <Fragment key={at}>
+            {at > 0 && ' '}
+            <span>{word}</span>
+          </Fragment>
+        ))}
+      </code>
       <CopyButton value={value} label={label} />
     </div>
   );

@@ -5,7 +5,7 @@ import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button } from './kit.js';
 import { info, useLoaded } from './link.js';
 import { leave } from './route.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 interface PageFrameProps {
   readonly title: string;

@@ -17,7 +17,7 @@ import { attempt } from './actions.js';
 import { call, importing, link } from './link.js';
 import { Problem, useForm } from './screen.js';
 import { Section } from './section.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
 import { wordsIn } from './typed.js';
 import { saveBlob } from './content.js';

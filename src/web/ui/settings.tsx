@@ -20,10 +20,10 @@ import {
 import { call, info, useLoaded } from './link.js';
 import { metaContent } from './meta.js';
 import { Orphaned } from './orphaned.js';
-import { ask, Copyable, Problem, useForm, useTask, FormDialog, PasskeyProblem } from './screen.js';
+import { ask, Copyable, Problem, useForm, useTask, FormDialog } from './screen.js';
 import { PageFrame, Section, useAnswer } from './section.js';
 import { ArchiveSection } from './settings-archive.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
 import { makePasskey, passkeysWork } from './passkey.js';
 
@@ -346,7 +346,7 @@ function PasskeyDialog({ name, onClose }: Closable & { name: string }) {
       actions={<Button kind="primary" {...task.button(make, onClose)} autoFocus label={words.lock.make} />}
     >
       <p>{words.lock.passkeyLead}</p>
-      <PasskeyProblem problem={task.problem} words={words.lock} />
+      <Problem problem={task.problem} passkey={words.lock} />
     </Dialog>
   );
 }

@@ -11,7 +11,7 @@ import { KeysDialog } from './keys.js';
 import { bins, call, info, isRevoked } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
 import { useForm, Confirm, FormDialog } from './screen.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 const words = text.frame;
 

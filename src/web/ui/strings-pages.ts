@@ -3,9 +3,7 @@
  * `strings.ts`.
  */
 import type { Imported } from '../link/messages.js';
-import { text } from './strings.js';
-
-const { counted, size } = text;
+import { counted, size } from './strings.js';
 
 const pair = {
   working: 'Preparing six words…',

@@ -1,12 +1,13 @@
 /** The texts of the web app, grouped by screen; those of the pages beside the list are in `strings-pages.ts`. */
 import type { Failure } from '../link/messages.js';
 
-const counted = (count: number, one: string): string => `${count.toLocaleString()} ${one}${count === 1 ? '' : 's'}`;
+export const counted = (count: number, one: string): string =>
+  `${count.toLocaleString()} ${one}${count === 1 ? '' : 's'}`;
 
 const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const;
 
 /** A size for display: 1.4 MB. */
-function size(bytes: number): string {
+export function size(bytes: number): string {
   const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log10(bytes) / 3));
   const value = bytes / 1000 ** power;
   return `${value.toLocaleString(undefined, { maximumFractionDigits: power === 0 || value >= 100 ? 0 : 1 })} ${UNITS[power] ?? ''}`;
@@ -23,7 +24,7 @@ const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' 
 const dayAndYear = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 
 /** A time relative to `now`: just now, 5 min. ago, yesterday, 3 March. */
-function time(at: number, now: number): string {
+export function time(at: number, now: number): string {
   const ago = now - at;
   if (Math.abs(ago) < 60_000) return 'just now';
   const [unit, ms] = STEPS.findLast(([, length]) => Math.abs(ago) >= length) ?? ['minute', 60_000];
@@ -31,7 +32,7 @@ function time(at: number, now: number): string {
   return (new Date(at).getFullYear() === new Date(now).getFullYear() ? day : dayAndYear).format(at);
 }
 
-const kit = {
+export const kit = {
   cancel: 'Cancel',
   close: 'Close',
   dismiss: 'Dismiss',
@@ -49,7 +50,7 @@ const kit = {
 };
 
 /** Enrolment: claim, join, recover. */
-const begin = {
+export const begin = {
   deviceName: 'Name of this device',
   deviceNameHint: 'Your other devices show it.',
   browserOn: (browser: string, platform: string): string =>
@@ -125,12 +126,12 @@ const begin = {
 };
 
 /** The picture beside the digits. */
-const picture = {
+export const picture = {
   digits: (digits: string): string => `Digits ${Array.from(digits).join(' ')}`,
   of: (things: readonly string[]): string => `Picture: ${things.join(', ')}`,
 };
 
-const bins = {
+export const bins = {
   create: 'New bin',
   edit: 'Edit bin',
   emoji: 'Emoji',
@@ -149,7 +150,7 @@ const bins = {
   noEmoji: 'One emoji, please.',
 };
 
-const lock = {
+export const lock = {
   title: 'Locked',
   passphrase: 'Passphrase',
   open: 'Unlock',
@@ -167,7 +168,7 @@ const lock = {
   forgetRevoke: 'The server still lists it: revoke it on another device.',
 };
 
-const unable = {
+export const unable = {
   insecureTitle: 'This address needs https',
   insecure: 'Browsers allow the encryption that this page needs on https addresses only.',
   shortest: 'The shortest way, on the server’s machine, with Caddy:',
@@ -213,7 +214,7 @@ const unable = {
 };
 
 /** The frame around the screens: side bar, status line, shortcuts. */
-const frame = {
+export const frame = {
   menu: 'Menu',
   all: 'Everything',
   bins: 'Bins',
@@ -240,7 +241,7 @@ const frame = {
 };
 
 /** The list and its rows. */
-const list = {
+export const list = {
   label: 'Items',
   search: 'Search',
   searchIn: (bin: string): string => `Search ${bin}`,
@@ -298,7 +299,7 @@ const list = {
 };
 
 /** The composer. */
-const put = {
+export const put = {
   label: 'Put something',
   placeholder: 'Put anything here',
   put: 'Put',
@@ -313,7 +314,7 @@ const put = {
 };
 
 /** The fields of the kinds. */
-const fields = {
+export const fields = {
   labels: {
     service: 'For',
     user: 'User',
@@ -342,7 +343,7 @@ const fields = {
   noPlace: 'A name, an address, or latitude and longitude.',
 };
 
-const item = {
+export const item = {
   label: 'Item',
   choose: 'No item selected',
   chooseHow: 'The item that you select in the list is shown here.',
@@ -371,7 +372,7 @@ const item = {
 };
 
 /** Uploads of files. */
-const uploads = {
+export const uploads = {
   title: 'Uploads',
   waiting: 'Waiting',
   continues: (percent: number): string => `Continues at ${percent} %`,
@@ -383,7 +384,7 @@ const uploads = {
 };
 
 /** The notices above the list. */
-const notices = {
+export const notices = {
   label: 'Notices',
   rejected: (title: string): string => `The server refused “${title}”`,
   untagged_delete: (title: string): string => `“${title}” was deleted, and it is not proven by whom`,
@@ -423,7 +424,7 @@ const notices = {
   hiddenShow: 'Details',
 };
 
-const keys = {
+export const keys = {
   title: 'Keyboard shortcuts',
   rows: [
     ['/', 'Search'],
@@ -517,32 +518,11 @@ const PROBLEMS: Readonly<Record<string, string>> = {
 };
 
 /** An error message for the user. */
-function problem({ code, message }: Failure): string {
+export function problem({ code, message }: Failure): string {
   // A server may send any code, including `constructor`.
   const known = Object.hasOwn(PROBLEMS, code) ? PROBLEMS[code] : undefined;
   return known ?? (message || 'Something went wrong.');
 }
-
-export const text = {
-  counted,
-  size,
-  time,
-  problem,
-  kit,
-  frame,
-  list,
-  put,
-  fields,
-  item,
-  uploads,
-  notices,
-  keys,
-  begin,
-  picture,
-  bins,
-  lock,
-  unable,
-};
 
 /**
  * Characters that change the direction of a text, by which a file name can fake its extension; invisible control

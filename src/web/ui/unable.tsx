@@ -4,7 +4,7 @@ import { Button, Notice, Points, later } from './kit.js';
 import { call, phase } from './link.js';
 import { askForget } from './lock.js';
 import { Copyable, Problem, Screen, useTask } from './screen.js';
-import { text } from './strings.js';
+import * as text from './strings.js';
 
 const words = text.unable;
 
