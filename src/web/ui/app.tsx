@@ -29,7 +29,7 @@ import { itemId, page, binId, focusList, query, filters, focusSearch, searching 
 import { Drawer, Sidebar, Status } from './sidebar.js';
 import * as text from './strings.js';
 import { StoreFailed } from './unable.js';
-import { forgetDrafts } from './unsaved.js';
+import { drafts } from './unsaved.js';
 
 const words = text.list;
 
@@ -118,7 +118,7 @@ function Open() {
       query.value = '';
       filters.value = [];
       searching.value = false;
-      forgetDrafts();
+      drafts.clear();
     },
     [],
   );

@@ -8,14 +8,14 @@ import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
-import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits, useOwnDialog } from './kit.js';
+import { Button, EmptyState, Glyph, Notice, OneLine, SecondsTo, ShowButton, submits, useOwnDialog } from './kit.js';
 import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
 import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
 import { leave } from './route.js';
 import { ask } from './screen.js';
 import * as text from './strings.js';
-import { keepDraft, keptDraft } from './unsaved.js';
+import { drafts } from './unsaved.js';
 
 const words = text.item;
 
@@ -24,7 +24,7 @@ export function ItemView({ id }: { id: string }) {
   const item = useItem(id);
   if (item === undefined) return <ItemFrame title="" />;
   if (item === null) {
-    keepDraft(id, undefined);
+    drafts.delete(id);
     return (
       <ItemFrame title="">
         <EmptyState icon={Search} title={words.goneTitle} lead={words.gone}>
@@ -60,7 +60,7 @@ function Known({ item }: { item: ItemDetail }) {
   const edit = (): void => void readWhole().then((done) => (editing.value = done));
   useEffect(() => {
     // An unsaved draft is shown again.
-    if (toEdit.value !== id && keptDraft(id) === undefined) return;
+    if (toEdit.value !== id && !drafts.has(id)) return;
     if (toEdit.value === id) toEdit.value = null;
     edit();
   }, [toEdit.value]);
@@ -100,14 +100,11 @@ function Title({ item }: { item: ItemDetail }) {
     // The focus stays in the list if it is there.
     if (document.activeElement?.closest('.list-box') == null) heading.current?.focus({ preventScroll: true });
   }, []);
-  const Sign = KIND_ICONS[item.type];
   // The title of a note is its beginning, and would be shown twice.
   const repeated = item.type === 'text' || (item.type === 'code' && fieldOf(item.payload, 'label') === '');
   return (
     <div class={repeated ? 'sr' : 'item-title'}>
-      <span class="glyph accent">
-        <Sign />
-      </span>
+      <Glyph icon={KIND_ICONS[item.type]} accent />
       <h1 ref={heading} tabIndex={-1} title={item.title.length > 120 ? item.title.slice(0, 1_000) : undefined}>
         <bdi>{text.safeText(item.title)}</bdi>
       </h1>
@@ -152,18 +149,18 @@ function Facts({ item }: { item: ItemDetail }) {
 }
 
 function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonObject; onClose: () => void }) {
-  const draft = useSignal(keptDraft(item.id) ?? draftOf(item.type, payload));
+  const draft = useSignal(drafts.get(item.id) ?? draftOf(item.type, payload));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
   const question = useOwnDialog();
   const onEnd = (): void => {
     // The item's heading, which appears now, gets the focus only where no dialog has it.
     question.current?.();
-    keepDraft(item.id, undefined);
+    drafts.delete(item.id);
     onClose();
   };
   const cancel = (): void => {
-    if (keptDraft(item.id) === undefined) onEnd();
+    if (!drafts.has(item.id)) onEnd();
     else question.current = ask({ title: words.discardTitle, action: text.kit.discard, onYes: onEnd });
   };
   const save = async (): Promise<void> => {
@@ -200,7 +197,7 @@ function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonOb
           type={item.type}
           draft={draft.value}
           errors={errors.value}
-          onDraft={(next) => keepDraft(item.id, (draft.value = next))}
+          onDraft={(next) => drafts.set(item.id, (draft.value = next))}
         />
       </div>
     </form>

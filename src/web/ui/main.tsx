@@ -12,14 +12,6 @@ import { UnableScreen, whatIsMissing } from './unable.js';
 /** The tab that holds this lock runs the engine for all tabs of this origin. */
 const LEADER = 'service-web-leader';
 
-/** A policy of Trusted Types; TypeScript's standard library does not declare that API yet. */
-interface ScriptRules {
-  readonly createScriptURL: (url: string) => string;
-}
-interface TrustedTypes {
-  createPolicy(name: string, rules: ScriptRules): ScriptRules;
-}
-
 /** Allows only scripts of this app, from this origin. Throws `TypeError` for any other. */
 function checkedScript(address: string): string {
   const url = new URL(address, location.href);
@@ -29,6 +21,11 @@ function checkedScript(address: string): string {
 }
 
 const rules = { createScriptURL: checkedScript };
+
+/** TypeScript's standard library does not declare this API yet. */
+interface TrustedTypes {
+  createPolicy(name: string, allowed: typeof rules): typeof rules;
+}
 const trusted = (globalThis as { readonly trustedTypes?: TrustedTypes }).trustedTypes;
 const policy = trusted?.createPolicy('service-web', rules) ?? rules;
 

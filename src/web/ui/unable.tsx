@@ -11,14 +11,10 @@ const words = text.unable;
 /** A missing feature. `insecure` explains most of the others, so it is reported alone. */
 type Missing = keyof typeof words.parts;
 
+type Checked = 'isSecureContext' | 'WebAssembly' | 'Worker' | 'BroadcastChannel' | 'ReadableStream' | 'indexedDB';
+
 /** The parts of `globalThis` that are checked. */
-export interface Surroundings {
-  readonly isSecureContext?: boolean;
-  readonly WebAssembly?: unknown;
-  readonly Worker?: unknown;
-  readonly BroadcastChannel?: unknown;
-  readonly ReadableStream?: unknown;
-  readonly indexedDB?: unknown;
+export interface Surroundings extends Readonly<Partial<Record<Checked, unknown>>> {
   readonly crypto?: { readonly subtle?: unknown; readonly randomUUID?: unknown };
   readonly navigator?: { readonly locks?: unknown; readonly storage?: unknown };
 }
