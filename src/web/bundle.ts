@@ -21,15 +21,6 @@ export const WHOLE_MAX = 350 * 1024;
 const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
 const HASH_CHARACTERS = 20;
 
-/** The result of a build, with sizes and inputs for tests. */
-interface Built {
-  readonly release: WebRelease;
-  /** Gzip sizes: index.html with the page's script and style sheet, and all files. */
-  readonly sizes: { readonly first: number; readonly whole: number };
-  /** The files that went into each bundle, from the project's folder. */
-  readonly inputs: Readonly<Record<'page' | 'engine' | 'worker', readonly string[]>>;
-}
-
 interface File {
   readonly path: string;
   readonly bytes: Buffer;
@@ -247,8 +238,12 @@ async function sweep(target: string, wanted: ReadonlySet<string>): Promise<void>
   }
 }
 
-/** Builds into the folder `target`. Rejects if a bundle cannot be made. */
-export async function buildWeb(target: string): Promise<Built> {
+/**
+ * Builds into the folder `target`. Rejects if a bundle cannot be made. `sizes`: after gzip, of index.html with the
+ * page's script and style sheet, and of all files. `inputs`: the files that went into each bundle, from the project's
+ * folder.
+ */
+export async function buildWeb(target: string) {
   const { files, first, inputs } = await filesOf();
   const written = await Promise.all(files.map((file) => write(file, target)));
   await sweep(target, new Set(written.flatMap((asset) => asset.files)));
@@ -261,7 +256,7 @@ export async function buildWeb(target: string): Promise<Built> {
 }
 
 /** A sentence for each bound that the sizes exceed. */
-export function oversize({ first, whole }: Built['sizes']): string[] {
+export function oversize({ first, whole }: { readonly first: number; readonly whole: number }): string[] {
   const over = (what: string, size: number, max: number): string[] =>
     size > max ? [`${what} has ${size} bytes after gzip, and may have ${max}`] : [];
   return [...over('the first view', first, FIRST_MAX), ...over('the web app', whole, WHOLE_MAX)];

@@ -54,11 +54,7 @@ export const draftOf = (type: ContentType, payload: JsonObject): Draft =>
 export type DraftErrors = Readonly<Record<string, string>>;
 
 /** The payload of a draft, keeping the fields of `over` that are not edited; and the errors. */
-export function payloadOf(
-  type: ContentType,
-  draft: Draft,
-  over: JsonObject = {},
-): { payload: JsonObject; errors: DraftErrors } {
+export function payloadOf(type: ContentType, draft: Draft, over: JsonObject = {}) {
   // An emptied number is removed from the payload.
   const numbers = FIELDS[type].filter(({ number }) => number === true).map(({ name }) => name);
   const payload: Record<string, unknown> = Object.fromEntries(

@@ -1,6 +1,6 @@
 /** The components of the screens. Their styles are in `base.css`. */
 import { signal } from '@preact/signals';
-import type { ComponentChildren, ComponentType, JSX } from 'preact';
+import type { ComponentChildren, ComponentType } from 'preact';
 import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
 import { isOut } from './link.js';
@@ -517,9 +517,7 @@ export function SecondsTo({ at, children }: { at: number; children: (seconds: nu
 }
 
 /** A component that is loaded when it is first rendered, or by `ahead`, whichever comes first. */
-export function later<P extends object>(
-  load: () => Promise<ComponentType<P>>,
-): ((props: P) => JSX.Element | null) & { readonly ahead: () => void } {
+export function later<P extends object>(load: () => Promise<ComponentType<P>>) {
   const loaded = signal<ComponentType<P> | null>(null);
   const failed = signal(false);
   let asked = false;

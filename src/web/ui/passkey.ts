@@ -45,9 +45,7 @@ async function asked<T>(dialog: Promise<T>): Promise<T> {
 }
 
 /** Creates a passkey and gets its secret. Throws `PasskeyError`. */
-export async function makePasskey(
-  name: string,
-): Promise<{ readonly passkey: PasskeyRef; readonly secret: Uint8Array }> {
+export async function makePasskey(name: string) {
   const salt = randomBytes(SALT_BYTES);
   const made = await asked(
     navigator.credentials.create({
@@ -64,7 +62,7 @@ export async function makePasskey(
   );
   if (!(made instanceof PublicKeyCredential)) throw new PasskeyError('cancelled');
   if (made.getClientExtensionResults().prf?.enabled === false) throw new PasskeyError('unsupported');
-  const passkey = { credentialId: new Uint8Array(made.rawId), salt };
+  const passkey: PasskeyRef = { credentialId: new Uint8Array(made.rawId), salt };
   // Many authenticators yield the secret only on a second request.
   return { passkey, secret: secretOf(made) ?? (await askPasskey(passkey)) };
 }
