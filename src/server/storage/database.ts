@@ -146,8 +146,7 @@ export async function unfitSettings(client: Client): Promise<readonly string[]> 
     });
 }
 
-/** The configuration of a connection; also for `pg-listen`, which opens its own and changes nothing. */
-export function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
+function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
   const hosts = hostsOf(settings.url);
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
   const sessionSettings = {
@@ -209,14 +208,14 @@ class ServiceClient extends pg.Client {
 
   override connect(): Promise<pg.Client>;
   override connect(callback: (error: Error | null, client?: pg.Client) => void): void;
-  override connect(callback?: (error: Error | null, client?: pg.Client) => void): Promise<pg.Client> | undefined {
+  override connect(callback?: (error: Error | null, client?: pg.Client) => void): Promise<pg.Client> {
     const connected = this.connectWritable();
-    if (callback === undefined) return connected;
-    connected.then(
-      (client) => callback(null, client),
-      (error: unknown) => callback(asError(error)),
-    );
-    return undefined;
+    if (callback !== undefined)
+      connected.then(
+        (client) => callback(null, client),
+        (error: unknown) => callback(asError(error)),
+      );
+    return connected;
   }
 
   /** Connects to the server that takes writes, if the URL names several. */

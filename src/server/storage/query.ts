@@ -17,6 +17,8 @@ interface QueryOptions {
   readonly readOnly?: boolean;
 }
 
+type Statement = [text: string, values?: readonly unknown[], options?: QueryOptions];
+
 /**
  * Numbers, ULIDs or booleans as the text of an array, which the driver passes through. It would quote each element of a
  * list, which takes five times as long; these need no quotes. Must not be used for other texts.
@@ -119,22 +121,14 @@ export abstract class Store<Pool extends Client = pg.Pool> {
   }
 
   /** The first row; undefined if there is none. */
-  protected async first<Row extends pg.QueryResultRow>(
-    text: string,
-    values?: readonly unknown[],
-    options?: QueryOptions,
-  ): Promise<Row | undefined> {
-    return (await this.rows<Row>(text, values, options))[0];
+  protected async first<Row extends pg.QueryResultRow>(...statement: Statement): Promise<Row | undefined> {
+    return (await this.rows<Row>(...statement))[0];
   }
 
   /** The row of a statement that always returns exactly one. */
-  protected async one<Row extends pg.QueryResultRow>(
-    text: string,
-    values?: readonly unknown[],
-    options?: QueryOptions,
-  ): Promise<Row> {
-    const row = await this.first<Row>(text, values, options);
-    if (row === undefined) throw new Error(`no row from: ${text.slice(0, 60)}`);
+  protected async one<Row extends pg.QueryResultRow>(...statement: Statement): Promise<Row> {
+    const row = await this.first<Row>(...statement);
+    if (row === undefined) throw new Error(`no row from: ${statement[0].slice(0, 60)}`);
     return row;
   }
 

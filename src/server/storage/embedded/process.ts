@@ -48,9 +48,6 @@ function childEnvironment(): NodeJS.ProcessEnv {
   return { ...Object.fromEntries(kept), LC_ALL: 'C', TZ: 'UTC' };
 }
 
-const identity = (user: SystemUser | null): { uid?: number; gid?: number } =>
-  user === null ? {} : { uid: user.uid, gid: user.gid };
-
 /**
  * Removes the leftovers of a start that was killed midway. A folder whose creator still runs belongs to another start.
  */
@@ -123,7 +120,7 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
         ...flags,
         ...(quick ? ['--no-sync'] : []),
       ],
-      { ...identity(user), cwd: initFolder, env: childEnvironment() },
+      { ...user, cwd: initFolder, env: childEnvironment() },
     );
     await rename(made, folder);
     await syncFolder(dataDir);
@@ -211,17 +208,18 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
   const lines = (await ifThere(() => readFile(pidFile, 'utf8')))?.split('\n');
   if (lines === undefined) return null;
   const [pid, port] = [Number(lines[0]), Number(lines[3])];
-  const isAlive = async (): Promise<boolean> => isPostmasterOf(pid, folder);
-  if (Number.isSafeInteger(pid) && pid > 1 && (await isAlive())) {
-    const ended = async (withinMs: number): Promise<boolean> => {
-      // Not a child process: there is no event to wait for.
-      for (let waited = 0; waited < withinMs && (await isAlive()); waited += POLL_MS) await sleep(POLL_MS);
-      return !(await isAlive());
-    };
-    return { pid, port, isAlive, ended };
+  if (!Number.isSafeInteger(pid) || pid <= 1) return null;
+  const isAlive = (): Promise<boolean> => isPostmasterOf(pid, folder);
+  if (!(await isAlive())) {
+    await removeStale(pidFile, pid);
+    return null;
   }
-  await removeStale(pidFile, pid);
-  return null;
+  const ended = async (withinMs: number): Promise<boolean> => {
+    // Not a child process: there is no event to wait for.
+    for (let waited = 0; waited < withinMs && (await isAlive()); waited += POLL_MS) await sleep(POLL_MS);
+    return !(await isAlive());
+  };
+  return { pid, port, isAlive, ended };
 }
 
 /**
@@ -231,7 +229,6 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
  * still guards against a second postmaster.
  */
 async function removeStale(pidFile: string, pid: number): Promise<void> {
-  if (!Number.isSafeInteger(pid) || pid <= 1) return;
   try {
     process.kill(pid, 0);
   } catch {
@@ -283,7 +280,7 @@ export async function launch(cluster: Cluster, port: number, settings: Record<st
       cluster.binaries.postgres,
       ['-D', cluster.folder, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
       {
-        ...identity(cluster.user),
+        ...cluster.user,
         cwd: cluster.folder,
         env: childEnvironment(),
         detached: true,

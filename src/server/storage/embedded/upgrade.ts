@@ -79,7 +79,6 @@ const newFolder = (dataDir: string): string => join(dataDir, 'postgres.new');
 const LOADING = { wal_level: 'minimal', max_wal_senders: '0' };
 /** The `application_name` of its connections. */
 const NAME = 'service upgrade';
-const silent = (): void => undefined;
 
 /**
  * The caller ensures that no other process upgrades the same folder. Rejects with `DataDirInUseError` while a server
@@ -115,31 +114,34 @@ export async function upgrade(plan: UpgradePlan, options: UpgradeOptions): Promi
   return upgraded;
 }
 
-async function fromOldToNew(plan: UpgradePlan, options: UpgradeOptions): Promise<Upgraded> {
+/** Runs a database for `work`, which gets its URL. */
+async function withDatabase<T>(
+  settings: Omit<Parameters<typeof EmbeddedPostgres.start>[0], 'onLog'>,
+  work: (url: string) => Promise<T>,
+): Promise<T> {
+  const database = await EmbeddedPostgres.start({ ...settings, onLog: () => undefined });
+  try {
+    return await work(database.url);
+  } finally {
+    await database.stop();
+  }
+}
+
+function fromOldToNew(plan: UpgradePlan, options: UpgradeOptions): Promise<Upgraded> {
   const { dataDir, oldBinaries, newBinaries, user } = plan;
   const { password, onStep } = options;
-  const old = await EmbeddedPostgres.start({ dataDir, password, onLog: silent, binaries: oldBinaries });
-  try {
-    await requireAlone(old.url);
+  return withDatabase({ dataDir, password, binaries: oldBinaries }, async (old) => {
+    await requireAlone(old);
     onStep('create-new');
-    const created = await EmbeddedPostgres.start({
-      ...{ dataDir, password, onLog: silent, binaries: newBinaries, settings: LOADING },
-      place: { folder: newFolder(dataDir), user },
-    });
-    let upgraded: Upgraded;
-    try {
-      upgraded = await copy(old.url, created.url, options);
-    } finally {
-      await created.stop();
-    }
+    const place = { folder: newFolder(dataDir), user };
+    const settings = { dataDir, password, binaries: newBinaries, settings: LOADING, place };
+    const upgraded = await withDatabase(settings, (created) => copy(old, created, options));
     onStep('delete-old-epoch');
-    await withClient(old.url, NAME, async (client) => {
+    await withClient(old, NAME, async (client) => {
       if (await hasTable(client, 'installation')) await client.query('DELETE FROM installation');
     });
     return upgraded;
-  } finally {
-    await old.stop();
-  }
+  });
 }
 
 async function copy(from: string, to: string, options: UpgradeOptions): Promise<Upgraded> {

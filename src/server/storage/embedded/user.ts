@@ -31,23 +31,22 @@ async function lookUp(): Promise<SystemUser | undefined> {
 }
 
 async function createUser(): Promise<SystemUser> {
+  let cause: unknown;
   try {
     await run('groupadd', ['--system', '--force', USER_NAME]);
     const shell = ['--no-create-home', '--home-dir', '/nonexistent', '--shell', '/usr/sbin/nologin'];
     await run('useradd', ['--system', '--gid', USER_NAME, ...shell, USER_NAME]);
   } catch (error) {
     // Another server that is starting may have created the user meanwhile.
-    const made = await lookUp();
-    if (made !== undefined) return made;
-    throw new Error(
-      `PostgreSQL does not run as root, and the user "${USER_NAME}" could not be created. ` +
-        'Create it (useradd --system postgres), start the server as another user, or set DATABASE_URL.',
-      { cause: error },
-    );
+    cause = error;
   }
   const made = await lookUp();
-  if (made === undefined) throw new Error(`The user "${USER_NAME}" was created but cannot be looked up.`);
-  return made;
+  if (made !== undefined) return made;
+  throw new Error(
+    `PostgreSQL does not run as root, and the user "${USER_NAME}" could not be created. ` +
+      'Create it (useradd --system postgres), start the server as another user, or set DATABASE_URL.',
+    { cause },
+  );
 }
 
 /**
@@ -75,7 +74,7 @@ export async function databaseUser(clusterFolder: string): Promise<SystemUser | 
 export async function canReach(path: string, user: SystemUser | null): Promise<boolean> {
   if (user === null) return true;
   try {
-    await run('/bin/sh', ['-c', 'test -x "$1"', 'sh', path], { uid: user.uid, gid: user.gid, cwd: '/' });
+    await run('/bin/sh', ['-c', 'test -x "$1"', 'sh', path], { ...user, cwd: '/' });
     return true;
   } catch {
     // `test` answers by its exit status.
