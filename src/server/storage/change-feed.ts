@@ -196,7 +196,7 @@ export class ChangeFeed implements ChangeAnnouncer {
         onLost: onGap,
         onUnread: (id) => {
           if (this.closed) this.unannounced = true;
-          else this.requestComparison(id);
+          else this.tell(channelOf(id), { untold: true });
         },
       });
     this.queue = new NoticeQueue(teller, this.mac, (count) => meter?.notified('sent', count));
@@ -449,12 +449,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
     // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
     if (late === undefined || this.recent.reaches(this.heard.until - late - SLOW_MS)) return;
-    this.requestComparison(from);
-  }
-
-  /** Makes the instance compare heads. */
-  private requestComparison(id: string): void {
-    this.tell(channelOf(id), { untold: true });
+    this.tell(channelOf(from), { untold: true });
   }
 
   private reportForeign(): void {

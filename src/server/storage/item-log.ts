@@ -161,7 +161,7 @@ export class PostgresItemLog extends Store implements ItemLog {
     const limitMax = Math.max(...requests.map(({ limit }) => limit));
     const values = [...byColumn(requests, 'tenantId', 'since'), limitMax + 1];
     const rows = await this.rows<PageRow>(SMALL_PAGES, values, { name: 'small-pages', readOnly: true });
-    const pages = rows.map((row, n) => pageOf(row, requests[n]?.limit ?? 0, SMALL_PAGE_BYTES));
+    const pages = rows.map((row, n) => pageOf(row, requests[n]?.limit ?? 0));
     this.meter?.read(pages.reduce((sum, page) => sum + (page?.rows.length ?? 0), 0));
     return pages;
   }
@@ -173,11 +173,11 @@ export class PostgresItemLog extends Store implements ItemLog {
 }
 
 /** Undefined if there is no such tenant. */
-function pageOf(found: PageRow, limit: number, maxBytes: number): LogPage | undefined {
+function pageOf(found: PageRow, limit: number): LogPage | undefined {
   if (found.version === null) return undefined;
   const { version, itemCount, versionSum, packed, count, total } = found;
   const rows = packed === null ? [] : readRows(packed).slice(0, limit);
-  const more = isMore({ count, total: total ?? 0 }, limit, maxBytes);
+  const more = isMore({ count, total: total ?? 0 }, limit, SMALL_PAGE_BYTES);
   return { rows, more, summary: { version, itemCount, versionSum } };
 }
 

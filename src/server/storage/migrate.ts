@@ -22,15 +22,6 @@ interface Migration {
 /** One row of the table `migrations`. */
 type Applied = Omit<Migration, 'sql'>;
 
-interface MigrationReport {
-  /** Names of the migrations applied by this call, in order. */
-  readonly applied: readonly string[];
-  /** Number of the last migration that the database now has, or would have after a run without `dryRun`. */
-  readonly schema: number;
-  /** Names of migrations whose file is no longer the one that was applied: the schema may differ from the files. */
-  readonly altered: readonly string[];
-}
-
 /** The database cannot be used by this server; the message says what to do. */
 export class MigrationError extends Error {
   override readonly name = 'MigrationError';
@@ -132,10 +123,13 @@ interface MigrateOptions {
 }
 
 /**
- * Brings the database to the newest schema of `folder`. Waits while another instance does the same.
+ * Brings the database to the newest schema of `folder`. Waits while another instance does the same. Resolves with the
+ * names of the migrations that it applied; `schema`, the number of the last one that the database now has, or would have
+ * after a run without `dryRun`; and `altered`, the names of those whose file is no longer the one that was applied: the
+ * schema may differ from the files.
  * @throws MigrationError when the database is too old, from a newer server, or a migration fails.
  */
-export async function migrate(options: MigrateOptions): Promise<MigrationReport> {
+export async function migrate(options: MigrateOptions) {
   const { url, folder, dryRun = false } = options;
   const known = await readFolder(folder);
   const migrations = known.slice(0, options.upTo ?? known.length);

@@ -165,15 +165,8 @@ const received = Buffer.alloc(NOTIFICATION_BYTES);
  */
 export const decodePayload = (payload: string): Buffer => received.subarray(0, received.write(payload, 'base64'));
 
-/** Changes with their sender. */
-interface NotifiedChanges {
-  readonly from: string;
-  readonly epoch: string;
-  readonly changes: readonly NotifiedChange[];
-}
-
 /** Parses a block; undefined if it has another format, or is malformed. */
-export function readChanges(bytes: Buffer): NotifiedChanges | undefined {
+export function readChanges(bytes: Buffer): ReturnType<typeof changesOf> | undefined {
   try {
     return bytes[0] === FORMAT ? changesOf(bytes) : undefined;
   } catch {
@@ -181,8 +174,8 @@ export function readChanges(bytes: Buffer): NotifiedChanges | undefined {
   }
 }
 
-/** Throws if a length in it is wrong. */
-function changesOf(bytes: Buffer): NotifiedChanges {
+/** The changes with their sender and epoch. Throws if a length in it is wrong. */
+function changesOf(bytes: Buffer) {
   let at = 1;
   const id = (): string => {
     const from = at + 1;

@@ -175,17 +175,18 @@ type ReloadedRow = TenantRow & {
 
 /** A read for a connecting device: the whole tenant, or only its head. */
 type Arrival = readonly [id: string, whole: boolean];
+type ArrivalRow = LoadedRow | SummaryRow | undefined;
 /** A read for a tenant that is here already: bins that changed above the generation `known` are read whole. */
 type Reload = readonly [id: string, known: number];
 /** Live items by bin. */
 type BinCounts = ReadonlyMap<string, number>;
 
 export class PostgresTenantLoader extends Store implements TenantLoader {
-  /** Separate, so that connecting devices do not wait for the lists of those that are here. */
   /** Tenants whose counts are being read. */
   private readonly counting = new Set<string>();
+  /** Separate, so that connecting devices do not wait for the lists of those that are here. */
   private readonly reloads: Batcher<Reload, ReloadedRow | undefined>;
-  private readonly arrivals: Batcher<Arrival, LoadedRow | SummaryRow | undefined>;
+  private readonly arrivals: Batcher<Arrival, ArrivalRow>;
 
   /**
    * @param clock decides which pairings have expired, and times the pauses in a reconnect storm.
@@ -197,14 +198,13 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     private readonly onFault: (error: unknown, tenantId: string) => void,
   ) {
     super(pool, 'loads');
-    this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readReloads(reloads, clock.now()));
+    this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readReloads(reloads));
     const spacing = new Spacing();
     const pauseAfter = (answered: number): Promise<void> | undefined => {
       const ms = spacing.pause(clock.now());
       return answered >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
     };
-    const read = (arrivals: readonly Arrival[]) => this.readArrivals(arrivals, clock.now());
-    this.arrivals = new Batcher(ARRIVALS_MAX, read, pauseAfter);
+    this.arrivals = new Batcher(ARRIVALS_MAX, (arrivals) => this.readArrivals(arrivals), pauseAfter);
   }
 
   async load(tenantId: string): Promise<TenantSnapshot | undefined> {
@@ -249,23 +249,21 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
   }
 
   /** Rows of these tenants, in order. Duplicate ids are read once. */
-  private async readReloads(reloads: readonly Reload[], now: number): Promise<(ReloadedRow | undefined)[]> {
+  private async readReloads(reloads: readonly Reload[]): Promise<(ReloadedRow | undefined)[]> {
     const wanted = new Map<string, number>();
     for (const [id, known] of reloads) wanted.set(id, Math.min(known, wanted.get(id) ?? Infinity));
-    const values = [arrayOf([...wanted.keys()]), now, arrayOf([...wanted.values()])];
+    const values = [arrayOf([...wanted.keys()]), this.clock.now(), arrayOf([...wanted.values()])];
     const rows = await this.rows<ReloadedRow>(RELOAD, values, { name: 'reload' });
     const found = new Map(rows.map((row) => [row.id, row]));
     return reloads.map(([id]) => found.get(id));
   }
 
   /** Like `readReloads`. Heads share the first statement that reads tenants. */
-  private async readArrivals(
-    arrivals: readonly Arrival[],
-    now: number,
-  ): Promise<(LoadedRow | SummaryRow | undefined)[]> {
+  private async readArrivals(arrivals: readonly Arrival[]): Promise<ArrivalRow[]> {
+    const now = this.clock.now();
     const wholeIds = new Set(arrivals.flatMap(([id, whole]) => (whole ? [id] : [])));
     const headIds = new Set(arrivals.flatMap(([id]) => (wholeIds.has(id) ? [] : [id])));
-    const found = new Map<string, LoadedRow | SummaryRow>();
+    const found = new Map<string, ArrivalRow>();
     if (wholeIds.size === 0) {
       const rows = await this.rows<SummaryRow>(HEADS, [arrayOf([...headIds])], { name: 'heads' });
       for (const row of rows) found.set(row.id, row);
