@@ -270,10 +270,8 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   /** Subscribes to what other instances write of a tenant from `since` on, ms. */
   subscribe(tenantId: string, since: number): void {
-    if (!this.subscriptions.add(tenantId) || this.closed) return;
     // Even if no other instance is known: one that was suspended knows this one, and does not request subscriptions.
-    this.subscriptions.tell(tenantId, since);
-    if (this.others === 0) return;
+    if (!this.subscriptions.add(tenantId, since) || this.closed || this.others === 0) return;
     const { clock } = this.options;
     const times = this.added < SUBSCRIBE_MANY ? 1 : SUBSCRIBE_TIMES;
     const interval = Math.min(SUBSCRIBE_MS * this.others * times, SUBSCRIBE_MAX_MS);

@@ -21,22 +21,15 @@ export function parseInt8(text: string): number {
 }
 
 /** `{1,NULL,3}`: numbers are never quoted or nested, and pg's own parser reads the text character by character. */
-const parseInt8Array = (text: string): (number | null)[] =>
-  text === '{}'
-    ? []
-    : text
-        .slice(1, -1)
-        .split(',')
-        .map((entry) => (entry === 'NULL' ? null : parseInt8(entry)));
-
-function parserOf(oid: number, format?: 'text' | 'binary'): unknown {
-  if (format === 'binary') return pg.types.getTypeParser(oid, 'binary');
-  if (oid === INT8) return parseInt8;
-  return oid === INT8_ARRAY ? parseInt8Array : pg.types.getTypeParser(oid, 'text');
+function parseInt8Array(text: string): (number | null)[] {
+  const entries = text === '{}' ? [] : text.slice(1, -1).split(',');
+  return entries.map((entry) => (entry === 'NULL' ? null : parseInt8(entry)));
 }
 
 /** int8 as Number instead of pg's string; other types as pg reads them: numeric is a string, so cast sums to bigint. */
-const types: pg.CustomTypesConfig = { getTypeParser: parserOf as typeof pg.types.getTypeParser };
+const types = new pg.TypeOverrides();
+types.setTypeParser(INT8, parseInt8);
+types.setTypeParser(INT8_ARRAY, parseInt8Array);
 
 /** How to reach the database. Times are milliseconds. */
 interface ConnectionSettings {
@@ -146,7 +139,8 @@ export async function unfitSettings(client: Client): Promise<readonly string[]> 
     });
 }
 
-function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
+/** The configuration of a connection; also for `pg-listen`, which opens its own and changes nothing. */
+export function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
   const hosts = hostsOf(settings.url);
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
   const sessionSettings = {
@@ -456,7 +450,5 @@ export async function withRetry<T>(
  */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) && !isRetryable(error)) return error;
-  const replaced = unavailable('the database is out of reach');
-  replaced.cause = error;
-  return replaced;
+  return Object.assign(unavailable('the database is out of reach'), { cause: error });
 }

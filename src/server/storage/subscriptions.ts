@@ -149,15 +149,16 @@ export class Subscriptions {
   /** Increases with each sending, and numbers whole sets: a statement that hung may deliver an earlier set later. */
   private sets = 0;
 
-  /** Adds a tenant. True if it was not present. */
-  add(tenantId: string): boolean {
-    return this.set.add(bucketOf(tenantId));
-  }
-
-  /** Queues this tenant, whose changes are needed from `since` on, ms, for announcement to the others. */
-  tell(tenantId: string, since: number): void {
-    this.pending.added.push(bucketOf(tenantId));
+  /**
+   * Adds a tenant, whose changes are needed from `since` on, ms, and queues it for announcement to the others. False if
+   * it is present already.
+   */
+  add(tenantId: string, since: number): boolean {
+    const bucket = bucketOf(tenantId);
+    if (!this.set.add(bucket)) return false;
+    this.pending.added.push(bucket);
     this.pending.since = Math.min(this.pending.since, since);
+    return true;
   }
 
   /** Rebuilds the set with these tenants only. */

@@ -5,16 +5,7 @@ import { delay, within, type Clock } from '../../protocol/clock.js';
 import type { Summary } from '../../protocol/item.js';
 import { ServiceError } from '../../protocol/errors.js';
 import type { FrameBin, FrameDevice, PairRequestFrame, Wire } from '../../protocol/frames.js';
-import type {
-  BinChange,
-  DeviceState,
-  KnownPosition,
-  PairRequest,
-  StoredPosition,
-  TenantLoader,
-  TenantSnapshot,
-  TenantUpdate,
-} from '../tenant/ports.js';
+import type * as ports from '../tenant/ports.js';
 import { arrayOf, byColumn, Store } from './query.js';
 
 /** How long a reload waits for counts, ms: what was read before them, such as a revocation, applies only after that. */
@@ -159,7 +150,7 @@ type BinJson = Wire<'a', Omit<FrameBin, 'itemCount'>> & {
 type PairJson = Wire<'a', Omit<PairRequestFrame, 'type'>> & { readonly existingDevice: string };
 
 type TenantRow = SummaryRow &
-  Pick<TenantSnapshot, 'state' | 'generation'> & { readonly pairs: readonly PairJson[] | null };
+  Pick<ports.TenantSnapshot, 'state' | 'generation'> & { readonly pairs: readonly PairJson[] | null };
 
 /** If only the head was read, both are null. */
 type LoadedRow = TenantRow & {
@@ -181,7 +172,7 @@ type Reload = readonly [id: string, known: number];
 /** Live items by bin. */
 type BinCounts = ReadonlyMap<string, number>;
 
-export class PostgresTenantLoader extends Store implements TenantLoader {
+export class PostgresTenantLoader extends Store implements ports.TenantLoader {
   /** Tenants whose counts are being read. */
   private readonly counting = new Set<string>();
   /** Separate, so that connecting devices do not wait for the lists of those that are here. */
@@ -207,7 +198,7 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     this.arrivals = new Batcher(ARRIVALS_MAX, (arrivals) => this.readArrivals(arrivals), pauseAfter);
   }
 
-  async load(tenantId: string): Promise<TenantSnapshot | undefined> {
+  async load(tenantId: string): Promise<ports.TenantSnapshot | undefined> {
     const row = await this.arrivals.ask([tenantId, true]);
     return row === undefined || !('devices' in row) ? undefined : snapshotOf(row);
   }
@@ -216,7 +207,7 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     this.arrivals.hurry();
   }
 
-  async reload(tenantId: string, known: number): Promise<TenantUpdate | undefined> {
+  async reload(tenantId: string, known: number): Promise<ports.TenantUpdate | undefined> {
     const row = await this.reloads.ask([tenantId, known]);
     if (row === undefined) return undefined;
     // Of bins whose latest change the reader does not know: it is about to send their frames.
@@ -277,14 +268,14 @@ export class PostgresTenantLoader extends Store implements TenantLoader {
     return arrivals.map(([id]) => found.get(id));
   }
 
-  positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]> {
-    return this.rows<StoredPosition>(POSITIONS, byColumn(known, 'tenantId', 'delivered', 'generation').map(arrayOf));
+  positions(known: readonly ports.KnownPosition[]): Promise<readonly ports.StoredPosition[]> {
+    return this.rows(POSITIONS, byColumn(known, 'tenantId', 'delivered', 'generation').map(arrayOf));
   }
 }
 
 const NO_COUNTS: BinCounts = new Map();
 /** Shared, since most tenants have none. */
-const NO_PAIRS: readonly PairRequest[] = [];
+const NO_PAIRS: readonly ports.PairRequest[] = [];
 
 const bytes = (hex: string): Uint8Array => Buffer.from(hex, 'hex');
 const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? null : bytes(hex));
@@ -306,24 +297,24 @@ const partsOf = (row: TenantRow) => ({
   pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
 });
 
-function snapshotOf(row: LoadedRow): TenantSnapshot {
+function snapshotOf(row: LoadedRow): ports.TenantSnapshot {
   const devices = row.devices === null ? [] : row.devices.split(',').map(deviceStateOf);
   const bins = row.bins === null ? [] : row.bins.split(',').map((id) => ({ id, open: true }));
   return { ...partsOf(row), devices, bins };
 }
 
-function deviceStateOf(text: string): DeviceState {
+function deviceStateOf(text: string): ports.DeviceState {
   const [id = '', epoch, flag] = text.split(' ');
   return { id: ownText(id), tokenEpoch: Number(epoch), revoked: flag !== undefined, keysPurged: flag !== 'unpurged' };
 }
 
-const updateOf = (row: ReloadedRow, counts: BinCounts): TenantUpdate => ({
+const updateOf = (row: ReloadedRow, counts: BinCounts): ports.TenantUpdate => ({
   ...partsOf(row),
   devices: (row.devices ?? []).map(deviceOf),
   bins: (row.bins ?? []).map((bin) => binOf(bin, counts.get(bin.id))),
 });
 
-function deviceOf(device: DeviceJson): TenantUpdate['devices'][number] {
+function deviceOf(device: DeviceJson): ports.TenantUpdate['devices'][number] {
   const { id, name, glyph, pairedAt, tokenEpoch, keysPurged } = device;
   return {
     id,
@@ -337,7 +328,7 @@ function deviceOf(device: DeviceJson): TenantUpdate['devices'][number] {
   };
 }
 
-function binOf(bin: BinJson, itemCount: number | undefined): BinChange {
+function binOf(bin: BinJson, itemCount: number | undefined): ports.BinChange {
   const { id, slug, createdAt, updatedAt, closedAt, deletedAt } = bin;
   const changedAtGeneration = bin.changedAt;
   if (deletedAt !== null) return { id, changedAtGeneration, open: false, deletedAt, view: null };
@@ -346,7 +337,7 @@ function binOf(bin: BinJson, itemCount: number | undefined): BinChange {
   return { id, changedAtGeneration, open: closedAt === null, deletedAt, view };
 }
 
-function pairOf(pair: PairJson): PairRequest {
+function pairOf(pair: PairJson): ports.PairRequest {
   const { existingDevice, pubkey, attestation, ...plain } = pair;
   const { lookupId, expiresAt } = pair;
   const raw = { pubkey: bytes(pubkey), attestation: bytes(attestation) };

@@ -230,10 +230,7 @@ const mayInsert = ({ kind, refusal, ifVersion, blobRef, has }: Change): boolean 
   kind === 'write' && refusal === null && (ifVersion ?? 0) === 0 && blobRef === null && (has & HAS.inline) !== 0;
 
 /** Separates the tenants whose every change may be a plain insert, by id, from the changes of all others. */
-export function byTenant(batch: readonly Change[]): {
-  readonly tenants: readonly TenantChanges[];
-  readonly others: readonly Change[];
-} {
+export function byTenant(batch: readonly Change[]) {
   const found = new Map<string, TenantChanges>();
   const mixed = new Set<string>();
   for (const change of batch) {
@@ -367,8 +364,7 @@ const isCountOrNull = (value: unknown): value is number | null => value === null
 
 /** One for each change, in order. Throws if the rows are anything else. */
 export function readDecided(rows: unknown, changes: number): Decided[] {
-  const given = rowsOf(rows, changes);
-  return given.map((row, at) => {
+  return rowsOf(rows, changes).map((row, at) => {
     if (row[0] !== at + 1) throw new Error(`row ${at + 1} is about change ${String(row[0])}`);
     return decidedOf(row);
   });

@@ -3,19 +3,7 @@ import { spawn } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import {
-  chown,
-  mkdir,
-  open,
-  readdir,
-  readFile,
-  readlink,
-  realpath,
-  rename,
-  rm,
-  stat,
-  writeFile,
-} from 'node:fs/promises';
+import * as fs from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -53,10 +41,10 @@ function childEnvironment(): NodeJS.ProcessEnv {
  * start would add another. A folder whose creator still runs belongs to another start.
  */
 export async function removeUnfinished(dataDir: string): Promise<void> {
-  for (const name of await readdir(dataDir)) {
+  for (const name of await fs.readdir(dataDir)) {
     const creator = /^postgres(?:\.init|-bin-.*\.new)-(\d+)-/.exec(name)?.[1];
     if (creator === undefined || (await programOf(Number(creator))) !== undefined) continue;
-    await rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
+    await fs.rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
   }
 }
 
@@ -87,7 +75,7 @@ export async function finishUpgrade(dataDir: string): Promise<void> {
   const folder = join(dataDir, 'postgres');
   if (isCluster(folder) || !isCluster(upgradedFolder(dataDir))) return;
   try {
-    await rename(upgradedFolder(dataDir), folder);
+    await fs.rename(upgradedFolder(dataDir), folder);
   } catch (error) {
     // Another start that found the same state was faster.
     if (!isCluster(folder)) throw error;
@@ -106,10 +94,10 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
   const made = join(initFolder, 'data');
   const passwordFile = join(initFolder, 'password');
   try {
-    await mkdir(initFolder, { mode: FOLDER_MODE });
-    await mkdir(made, { mode: FOLDER_MODE });
-    await writeFile(passwordFile, `${password}\n`, { mode: FILE_MODE });
-    if (user !== null) for (const path of [passwordFile, made, initFolder]) await chown(path, user.uid, user.gid);
+    await fs.mkdir(initFolder, { mode: FOLDER_MODE });
+    await fs.mkdir(made, { mode: FOLDER_MODE });
+    await fs.writeFile(passwordFile, `${password}\n`, { mode: FILE_MODE });
+    if (user !== null) for (const path of [passwordFile, made, initFolder]) await fs.chown(path, user.uid, user.gid);
     const flags = ['--auth=scram-sha-256', '--encoding=UTF8', '--locale=C', '--data-checksums', '--no-instructions'];
     await run(
       binaries.initdb,
@@ -122,13 +110,13 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
       ],
       { ...user, cwd: initFolder, env: childEnvironment() },
     );
-    await rename(made, folder);
+    await fs.rename(made, folder);
     await syncFolder(dataDir);
   } catch (error) {
     if (!isCluster(folder))
       throw new Error(`PostgreSQL could not be set up in ${dataDir}. ${reason(error)}`, { cause: error });
   } finally {
-    await rm(initFolder, { recursive: true, force: true });
+    await fs.rm(initFolder, { recursive: true, force: true });
   }
 }
 
@@ -139,7 +127,7 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
 async function programOf(pid: number): Promise<string | undefined> {
   if (process.platform === 'linux') {
     try {
-      const line = await readFile(`/proc/${pid}/stat`, 'utf8');
+      const line = await fs.readFile(`/proc/${pid}/stat`, 'utf8');
       const end = line.lastIndexOf(')');
       return /^ [ZX]/.test(line.slice(end + 1)) ? undefined : line.slice(line.indexOf('(') + 1, end);
     } catch {
@@ -157,7 +145,7 @@ async function programOf(pid: number): Promise<string | undefined> {
 async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
   if (!/postgres$/.test((await programOf(pid)) ?? '')) return false;
   try {
-    if (process.platform === 'linux') return (await readlink(`/proc/${pid}/cwd`)) === folder; // its working folder
+    if (process.platform === 'linux') return (await fs.readlink(`/proc/${pid}/cwd`)) === folder; // its working folder
     return (await run('ps', ['-o', 'command=', '-p', String(pid)])).stdout.includes(` -D ${folder} `);
   } catch {
     return false; // it has ended, or belongs to another user, who could not run on this folder
@@ -205,7 +193,7 @@ const POLL_MS = 50;
 /** The postmaster named in `postmaster.pid` if it runs on this folder; else null. */
 export async function runningPostmaster(folder: string): Promise<Postmaster | null> {
   const pidFile = join(folder, 'postmaster.pid');
-  const lines = (await ifThere(() => readFile(pidFile, 'utf8')))?.split('\n');
+  const lines = (await ifThere(() => fs.readFile(pidFile, 'utf8')))?.split('\n');
   if (lines === undefined) return null;
   const [pid, port] = [Number(lines[0]), Number(lines[3])];
   if (!Number.isSafeInteger(pid) || pid <= 1) return null;
@@ -234,9 +222,9 @@ async function removeStale(pidFile: string, pid: number): Promise<void> {
   } catch {
     return; // unused, or of a process that PostgreSQL may not signal: it treats the file as stale itself
   }
-  const now = await ifThere(() => readFile(pidFile, 'utf8'));
+  const now = await ifThere(() => fs.readFile(pidFile, 'utf8'));
   // Another server's postmaster may have written its own meanwhile.
-  if (now !== undefined && Number(now.split('\n')[0]) === pid) await rm(pidFile, { force: true });
+  if (now !== undefined && Number(now.split('\n')[0]) === pid) await fs.rm(pidFile, { force: true });
 }
 
 const LOG_MAX_BYTES = 4 * 1024 * 1024;
@@ -246,9 +234,9 @@ const LOG_MODE = 0o640;
  * Opens the log for appending. A file and not a pipe: the postmaster outlives a killed server, and writing a line to a
  * pipe without a reader would end it. One older log is kept.
  */
-async function openLog(path: string): Promise<Awaited<ReturnType<typeof open>>> {
-  if (existsSync(path) && (await stat(path)).size > LOG_MAX_BYTES) await rename(path, `${path}.1`);
-  return open(path, 'a', LOG_MODE);
+async function openLog(path: string): Promise<fs.FileHandle> {
+  if (existsSync(path) && (await fs.stat(path)).size > LOG_MAX_BYTES) await fs.rename(path, `${path}.1`);
+  return fs.open(path, 'a', LOG_MODE);
 }
 
 const SETTINGS: Readonly<Record<string, string>> = {
@@ -306,7 +294,7 @@ const TAIL_LINES = 50;
  * Lines of the log from byte `since` on, at most the last 32 KiB and 50 lines; `size` is the log's current size.
  */
 export async function logLines(path: string, since = 0): Promise<{ lines: string[]; size: number }> {
-  const handle = await open(path, 'a+', LOG_MODE);
+  const handle = await fs.open(path, 'a+', LOG_MODE);
   try {
     const { size } = await handle.stat();
     const start = Math.max(since > size ? 0 : since, size - TAIL_BYTES);
@@ -320,5 +308,5 @@ export async function logLines(path: string, since = 0): Promise<{ lines: string
 
 /** `folder` as the postmaster names it, also before it exists. */
 export async function clusterFolder(dataDir: string): Promise<string> {
-  return join(await realpath(dataDir), 'postgres');
+  return join(await fs.realpath(dataDir), 'postgres');
 }
