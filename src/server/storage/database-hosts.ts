@@ -17,8 +17,6 @@ const ANSWER_MS = 2_000;
 const OTHERS_MS = 250;
 
 interface HostAnswer {
-  /** `host:port`. */
-  readonly name: string;
   readonly url: string;
   readonly state: 'writable' | 'standby' | 'unreachable';
   /** 0 unless the server takes writes. */
@@ -35,6 +33,7 @@ const refusal = (message: string): Error => Object.assign(new Error(message), { 
 /** The error of a connection to a server that takes no writes. */
 export const notWritable = (name: string): Error => refusal(`the database server ${name} takes no writes`);
 
+/** `host:port`. */
 const nameOf = (url: string): string => {
   const { hostname, port, searchParams } = new URL(url);
   return `${hostname === '' ? (searchParams.get('host') ?? '') : hostname}:${port === '' ? '5432' : port}`;
@@ -42,7 +41,6 @@ const nameOf = (url: string): string => {
 
 /** Queries one server, on its own connection. */
 async function probe(url: string): Promise<HostAnswer> {
-  const name = nameOf(url);
   const client = new pg.Client({
     connectionString: url,
     application_name: 'service-hosts',
@@ -59,15 +57,16 @@ async function probe(url: string): Promise<HostAnswer> {
     );
     const [row] = rows;
     if (row === undefined) throw new Error('no answer');
-    return { name, url, ...row, timeline: parseInt(row.timeline, 16) };
+    return { url, ...row, timeline: parseInt(row.timeline, 16) };
   } catch (cause) {
-    return { name, url, state: 'unreachable', timeline: 0, cluster: '', cause };
+    return { url, state: 'unreachable', timeline: 0, cluster: '', cause };
   } finally {
     void client.end().catch(() => undefined); // a server that hangs is not waited for
   }
 }
 
-const stateText = ({ name, state, cause }: HostAnswer): string => {
+const stateText = ({ url, state, cause }: HostAnswer): string => {
+  const name = nameOf(url);
   if (state !== 'unreachable') return `${name} ${state === 'standby' ? 'is a standby' : 'takes writes'}`;
   const code = errorCode(cause);
   return `${name} does not answer (${code === '' && cause instanceof Error ? cause.message : code})`;
