@@ -7,7 +7,6 @@ import {
   BODY_MAX_WEBHOOK,
   PAGE_REPLY_MAX,
 } from '../../protocol/limits.js';
-import type { Docs } from '../http/ports.js';
 import type { SocketParts } from '../realtime/upgrade.js';
 import type { Handler, Method, Row } from '../http/route.js';
 import * as billing from '../billing/routes.js';
@@ -17,16 +16,7 @@ import * as devices from '../devices/routes.js';
 import * as hosting from '../hosting/routes.js';
 import * as items from '../items/routes.js';
 import * as pairing from '../pairing/routes.js';
-import {
-  docsPage,
-  health,
-  type HealthParts,
-  ready,
-  type ReadyParts,
-  webFile,
-  welcome,
-  type WebParts,
-} from '../http/pages.js';
+import { docsPage, health, type PageParts, ready, webFile, welcome } from '../http/pages.js';
 
 /** Everything that the handlers of the table, HTTP and sockets need. */
 export type App = SocketParts &
@@ -37,9 +27,7 @@ export type App = SocketParts &
   pairing.PairingParts &
   hosting.HostingParts &
   billing.BillingParts &
-  WebParts &
-  ReadyParts &
-  HealthParts & { readonly docs?: Docs };
+  PageParts;
 
 type Columns = readonly [
   method: Method,

@@ -7,17 +7,24 @@ import { Page, Text, WebPage } from './reply.js';
 import { acceptsHtml } from './query.js';
 import type { Handler } from './route.js';
 
-/** `GET /docs` and `GET /docs/:name`. `index`, the file name in the repository, is the start page. Throws `not_found`. */
-export const docsPage: Handler<{ readonly docs?: Docs }, Page> = (ctx, { docs }) => {
-  const page = docs?.(ctx.id);
-  if (page === undefined) throw new ServiceError('not_found', 'no such page');
-  return new Page(page);
-};
-
 /** Absent where `WEB_APP` is off. */
 export interface WebParts {
   readonly web?: WebApp | undefined;
 }
+
+/** What the pages need; version and commit are those of the running build. */
+export interface PageParts extends WebParts, Omit<Health, 'ok'> {
+  readonly docs?: Docs;
+  /** Whether balancers may send new sockets here. */
+  readonly ready: () => boolean;
+}
+
+/** `GET /docs` and `GET /docs/:name`. `index`, the file name in the repository, is the start page. Throws `not_found`. */
+export const docsPage: Handler<PageParts, Page> = (ctx, { docs }) => {
+  const page = docs?.(ctx.id);
+  if (page === undefined) throw new ServiceError('not_found', 'no such page');
+  return new Page(page);
+};
 
 /** `GET /`: the web app for clients that accept HTML, else a few lines of text (reference, HTTP, The web app). */
 export const welcome: Handler<WebParts & Pick<Health, 'version'>, Text | WebPage> = ({ accept }, { version, web }) => {
@@ -35,26 +42,18 @@ export const welcome: Handler<WebParts & Pick<Health, 'version'>, Text | WebPage
 };
 
 /** The other files of the web app, by their paths. Throws `not_found`. */
-export const webFile: Handler<WebParts, WebPage> = ({ path }, { web }) => {
+export const webFile: Handler<PageParts, WebPage> = ({ path }, { web }) => {
   const file = web?.file(path);
   if (web === undefined || file === undefined) throw new ServiceError('not_found', 'no such file');
   return new WebPage(file, web.blobOrigin);
 };
 
-/** Version and commit of the running build. */
-export type HealthParts = Omit<Health, 'ok'>;
-
-/** Whether balancers may send new sockets here. */
-export interface ReadyParts {
-  readonly ready: () => boolean;
-}
-
 /** `GET /ready`: 503 while the instance is being drained. The database is not checked: all would fail together. */
-export const ready: Handler<ReadyParts, Ready> = (ctx, parts) => {
+export const ready: Handler<PageParts, Ready> = (ctx, parts) => {
   const isReady = parts.ready();
   if (!isReady) ctx.status = 503;
   return { ready: isReady };
 };
 
 /** `GET /health`: the process runs; nothing else is checked. */
-export const health: Handler<HealthParts, Health> = (_, { version, commit }) => ({ ok: true, version, commit });
+export const health: Handler<PageParts, Health> = (_, { version, commit }) => ({ ok: true, version, commit });
