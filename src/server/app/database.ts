@@ -23,25 +23,7 @@ const POOL_SIZE = 11;
 const LOOK_MS = 5_000;
 
 /** An open database. */
-export interface Database {
-  readonly pool: pg.Pool;
-  /**
-   * One connection that stays open, for heartbeats and notifications: where the pool has to open another one on a busy
-   * machine, they would fail, and every other instance would compare all of its heads with the database.
-   */
-  readonly feedPool: pg.Pool;
-  readonly history: EpochGuard;
-  /** See `NoticeMac`. */
-  readonly noticeKey: Uint8Array;
-  /** Bypasses a pooler, for connections that need a session of their own. */
-  readonly sessionUrl: string;
-  /** Whether the pool's connections, and the lanes', go through a transaction pooler. */
-  readonly pooled: boolean;
-  /** See `CircuitBreaker.link`. */
-  readonly link: CircuitBreaker['link'];
-  /** A connection for a commit lane. `onLost` is called at most once, when the connection is lost. */
-  openLane(onLost: (error: Error) => void): Promise<pg.Client>;
-}
+export type Database = Awaited<ReturnType<typeof openDatabase>>;
 
 /** The callbacks of the database. The last two are set once it is open, since they call the tenants, which need it. */
 export interface DatabaseHooks {
@@ -55,9 +37,11 @@ export interface DatabaseHooks {
 }
 
 /** Opens the database. Rejects with `MigrationError`, or the error of the connection. */
-export async function openDatabase(config: Config, log: Logger, clock: Clock, hooks: DatabaseHooks): Promise<Database> {
+export async function openDatabase(config: Config, log: Logger, clock: Clock, hooks: DatabaseHooks) {
   const url = config.databaseUrl ?? (await startEmbedded(config, log, hooks.stops));
+  // Bypasses a pooler, for connections that need a session of their own.
   const sessionUrl = sessionDatabaseUrl(config) ?? url;
+  // Whether the connections of the pool and of the lanes go through a transaction pooler.
   const pooled = config.listenDatabaseUrl !== null;
   const report = await migrate({ url: sessionUrl, folder: SQL_FOLDER });
   if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
@@ -84,12 +68,15 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   };
   const pool = createPool({ ...settings, size: POOL_SIZE });
   if (config.tenantMode === 'multi') takeTurns(pool);
+  // One connection that stays open, for heartbeats and notifications: where the pool has to open another one on a busy
+  // machine, they would fail, and every other instance would compare all of its heads with the database.
   const feedPool = createPool({ ...settings, size: 1, idleMs: 0 });
   hooks.stops.push(
     () => endPool(pool),
     () => endPool(feedPool),
     () => breaker.close(),
   );
+  // See `NoticeMac`.
   const noticeKey = await valueOf<Uint8Array>(pool, 'SELECT key FROM notice_key');
   breaker.start();
   const { onFault } = hooks;
@@ -99,7 +86,8 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   if (hosts.servers.length > 1) hooks.stops.push(repeated(clock, LOOK_MS, () => hosts.refresh().catch(onFault)));
   return {
     ...{ pool, feedPool, history, noticeKey, sessionUrl, pooled, link },
-    async openLane(onLost) {
+    /** A connection for a commit lane. `onLost` is called at most once, when the connection is lost. */
+    async openLane(onLost: (error: Error) => void): Promise<pg.Client> {
       const client = await openClient({ url, link, pooled, name: CONNECTION_NAMES.commit, onLost });
       try {
         await history.check(client);
