@@ -11,52 +11,46 @@ const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT`
 const GONE = 'Forget this profile (`service-device forget`); to come back, pair it again (`service-device join`).';
 
 const PASSWORD_REQUIRED = {
-  exitCode: EXIT.refused,
   message: 'an account password is set, and none was given',
   hint: 'At a terminal you are asked for it; scripts give it with --password-file.',
 } as const;
 
-/** Refusals with a message or a hint of their own. `message` absent: the server's. */
-const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonly message?: string }>> = {
-  device_revoked: { exitCode: EXIT.refused, message: 'this device was revoked', hint: GONE },
+/** Refusals with a message, a hint or an exit code of their own. `message` absent: the server's; `exitCode`: `refused`. */
+const API: Readonly<Record<string, Partial<Failure>>> = {
+  device_revoked: { message: 'this device was revoked', hint: GONE },
   device_not_found: { exitCode: EXIT.notFound, message: 'the server does not know this device', hint: GONE },
-  expired_token: { exitCode: EXIT.refused, message: "this device's token has expired and could not be renewed" },
+  expired_token: { message: "this device's token has expired and could not be renewed" },
   bootstrap_already_done: {
-    exitCode: EXIT.refused,
     message: 'this server is already claimed',
     hint: 'Join it from one of its devices (`service-device join`), or come back with the twelve words (`service-device recover`).',
   },
   last_device: {
-    exitCode: EXIT.refused,
     message: 'the last device cannot be revoked',
     hint: 'To leave this machine only, use `service-device forget`; the twelve words bring you back.',
   },
   conflict: {
-    exitCode: EXIT.refused,
     hint: 'Another device was faster, or the name is taken. Look again (`service-device list`, `bins`) and repeat.',
   },
   bin_not_found: { exitCode: EXIT.notFound, message: 'there is no such bin', hint: 'See `service-device bins`.' },
   item_not_found: { exitCode: EXIT.notFound, message: 'there is no such item', hint: 'See `service-device list`.' },
   rate_limited: { exitCode: EXIT.unavailable, message: 'the server is rate-limiting requests' },
   password_required: PASSWORD_REQUIRED,
-  password_invalid: { exitCode: EXIT.refused, message: 'the account password is wrong' },
+  password_invalid: { message: 'the account password is wrong' },
   storage_cap_exceeded: {
-    exitCode: EXIT.refused,
     message: 'the storage of this account is full',
     hint: 'Delete what is not needed (`service-device rm`; the space of files is freed overnight), or ask the operator for more.',
   },
   blob_too_large: {
-    exitCode: EXIT.refused,
     hint: 'The operator sets how large a file may be (MAX_BLOB_SIZE_MB). Divide it into parts (`split`), or ask for more.',
   },
-  device_limit: { exitCode: EXIT.refused, hint: 'Revoke a device that is no longer used (`service-device devices`).' },
+  device_limit: { hint: 'Revoke a device that is no longer used (`service-device devices`).' },
   validation: { exitCode: EXIT.failure },
   item_too_large: { exitCode: EXIT.usage, message: 'the item is larger than 64 KB' },
-  missing_token: { exitCode: EXIT.refused },
+  missing_token: {},
 };
 
-const PAIRING: Readonly<Record<errors.PairingFailure, Omit<Failure, 'code'>>> = {
-  rejected: { exitCode: EXIT.refused, message: 'the pairing was refused' },
+const PAIRING: Readonly<Record<errors.PairingFailure, Partial<Failure> & Pick<Failure, 'message'>>> = {
+  rejected: { message: 'the pairing was refused' },
   cancelled: { exitCode: EXIT.interrupted, message: 'the pairing was cancelled' },
   unknown_code: {
     exitCode: EXIT.notFound,
@@ -64,7 +58,6 @@ const PAIRING: Readonly<Record<errors.PairingFailure, Omit<Failure, 'code'>>> = 
     hint: 'Compare them with the other screen. Words work once and for five minutes: `service-device pair` shows new ones.',
   },
   expired: {
-    exitCode: EXIT.refused,
     message: 'the five minutes of the words are over',
     hint: 'Start again with `service-device pair` on the other device.',
   },
@@ -120,7 +113,7 @@ function ofClient(error: Error): Failure | undefined {
   if (error instanceof errors.PairingError) {
     const { code, cause } = error;
     const known = cause instanceof CryptoRefusal && cause.reason === 'wrong_host' ? WRONG_HOST : PAIRING[code];
-    return { ...known, code: `pairing_${code}` };
+    return { exitCode: EXIT.refused, ...known, code: `pairing_${code}` };
   }
   if (error instanceof errors.UncertifiedDeviceError)
     return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };
@@ -151,7 +144,7 @@ function ofApi(error: errors.ApiError): Failure {
   const code = /^[a-z0-9_]{1,64}$/.test(error.code) ? error.code : 'refused';
   if (error.code === 'rate_limited' && error.retryAfter !== null)
     return { exitCode: EXIT.unavailable, code, message, hint: `Try again in ${error.retryAfter} s.` };
-  if (known !== undefined) return { ...known, code, message };
+  if (known !== undefined) return { exitCode: EXIT.refused, ...known, code, message };
   const transient: boolean = errors.isTransient(error);
   if (transient)
     return { exitCode: EXIT.unavailable, code, message: `the server is in trouble: ${message}${request}`, hint: LATER };
