@@ -55,14 +55,15 @@ const list =
     nullable(array(inner, foreign.ENTRIES_MAX))(value, path) ?? [];
 const named = object({ id: text, name: text });
 
-const loginFields = object({
+const LOGIN = {
   uris: list(object({ uri: text })),
   username: text,
   password: text,
   totp: text,
   fido2Credentials: list(record),
-});
-const itemFields = object({
+};
+const loginFields = object(LOGIN);
+const ITEM = {
   id: text,
   folderId: text,
   collectionIds: list(text),
@@ -80,18 +81,15 @@ const itemFields = object({
   card: nullable(record),
   identity: nullable(record),
   sshKey: nullable(object({ privateKey: text, publicKey: text, keyFingerprint: text })),
-});
+};
+const itemFields = object(ITEM);
 type Item = Read<typeof itemFields>;
 
-/** Fields without content of the user, and those that are read above. */
+/** Fields that are read above, and those without content of the user. */
 const KNOWN: ReadonlySet<string> = new Set([
-  ...['id', 'organizationId', 'folderId', 'collectionIds', 'type', 'name', 'notes', 'favorite', 'reprompt', 'fields'],
-  ...['passwordHistory', 'creationDate', 'revisionDate', 'deletedDate', 'archivedDate', 'login', 'card', 'identity'],
-  ...['sshKey', 'secureNote', 'key', 'object', 'attachments'],
+  ...[...Object.keys(ITEM), 'organizationId', 'archivedDate', 'secureNote', 'key', 'object', 'attachments'],
 ]);
-const KNOWN_OF_LOGIN: ReadonlySet<string> = new Set([
-  ...['uris', 'username', 'password', 'totp', 'fido2Credentials', 'passwordRevisionDate', 'autofillOnPageLoad'],
-]);
+const KNOWN_OF_LOGIN = new Set([...Object.keys(LOGIN), 'passwordRevisionDate', 'autofillOnPageLoad']);
 
 function entriesOf(document: JsonObject): readonly foreign.Entry[] {
   const { items, folders, collections } = object({
@@ -115,12 +113,11 @@ function entriesOf(document: JsonObject): readonly foreign.Entry[] {
 
 type Place = Pick<foreign.Draft, 'where' | 'name' | 'folder' | 'key' | 'created' | 'changed'>;
 
-const KINDS: Readonly<Record<number, string>> = {
-  ...{ 1: 'login', 2: 'secure note', 3: 'card', 4: 'identity', 5: 'SSH key' },
-};
+/** By the number of their type. */
+const KINDS = ['', 'login', 'secure note', 'card', 'identity', 'SSH key'];
 
 function entryFrom(item: Item, raw: JsonObject, place: Place, others: number): foreign.Entry {
-  const kind = KINDS[item.type] ?? `type ${item.type}`;
+  const kind = KINDS[item.type] || `type ${item.type}`;
   if (item.deletedDate !== '') return foreign.leftBehind({ ...place, kind, left: 'in the trash' });
   const own = ownItem(raw);
   if (own !== undefined) return { ...place, kind: own.type, made: [{ part: 'main', ...own }], unplaced: [], marks: [] };

@@ -1,15 +1,5 @@
 /** vCards 2.1, 3.0 (RFC 2426) and 4.0 (RFC 6350): several in a file, folded lines, quoted-printable, groups. */
-import {
-  type Draft,
-  ENTRIES_MAX,
-  type Entry,
-  entryOf,
-  ForeignError,
-  joined,
-  keyCounter,
-  some,
-  timeOf,
-} from './entries.js';
+import * as foreign from './entries.js';
 
 /** A line of a card: `item1.TEL;TYPE=cell,pref:+49 ...`. */
 interface Property {
@@ -29,15 +19,15 @@ interface Card {
 const LINES_MAX = 2_000_000;
 
 /** The contacts of a file. Throws `ForeignError`. */
-export function readVcards(text: string): readonly Entry[] {
-  const numbered = keyCounter();
-  return cardsOf(text).map((card, at) => entryOf(draftOf(card, at + 1, numbered)));
+export function readVcards(text: string): readonly foreign.Entry[] {
+  const numbered = foreign.keyCounter();
+  return cardsOf(text).map((card, at) => foreign.entryOf(draftOf(card, at + 1, numbered)));
 }
 
 function cardsOf(text: string): readonly Card[] {
   // The last line may end with a line break.
   const lines = text.split(/\r\n|\r|\n/, LINES_MAX + 2);
-  if (lines.length > LINES_MAX + 1) throw new ForeignError('', `it has more than ${LINES_MAX} lines`);
+  if (lines.length > LINES_MAX + 1) throw new foreign.ForeignError('', `it has more than ${LINES_MAX} lines`);
   const cards: Card[] = [];
   let begun: { readonly at: number; readonly properties: Property[] } | undefined;
   for (let at = 0; at < lines.length;) {
@@ -45,20 +35,22 @@ function cardsOf(text: string): readonly Card[] {
     const { line, next } = unfolded(lines, at);
     const sign = line.trim().toUpperCase();
     if (sign === 'BEGIN:VCARD') {
-      if (begun !== undefined) throw new ForeignError(where, 'a card begins within another one');
-      if (cards.length >= ENTRIES_MAX) throw new ForeignError(where, `it has more than ${ENTRIES_MAX} cards`);
+      if (begun !== undefined) throw new foreign.ForeignError(where, 'a card begins within another one');
+      if (cards.length >= foreign.ENTRIES_MAX)
+        throw new foreign.ForeignError(where, `it has more than ${foreign.ENTRIES_MAX} cards`);
       begun = { at, properties: [] };
     } else if (sign === 'END:VCARD' && begun !== undefined) {
       const { at: first, properties } = begun;
       cards.push({ line: first + 1, text: `${lines.slice(first, next).join('\r\n')}\r\n`, properties });
       begun = undefined;
     } else if (sign !== '') {
-      if (begun === undefined) throw new ForeignError(where, 'it is outside any card');
+      if (begun === undefined) throw new foreign.ForeignError(where, 'it is outside any card');
       begun.properties.push(propertyOf(line, where));
     }
     at = next;
   }
-  if (begun !== undefined) throw new ForeignError(`line ${begun.at + 1}`, 'the card has no end: the file is cut short');
+  if (begun !== undefined)
+    throw new foreign.ForeignError(`line ${begun.at + 1}`, 'the card has no end: the file is cut short');
   return cards;
 }
 
@@ -83,7 +75,7 @@ function propertyOf(line: string, where: string): Property {
   const [head, raw] = [line.slice(0, colon), line.slice(colon + 1)];
   const [full = '', ...given] = head.match(/(?:[^";]|"[^"]*")+/g) ?? [];
   const name = full.replace(/^[\w-]+\./, '').toUpperCase();
-  if (!/^[A-Z0-9-]+$/.test(name)) throw new ForeignError(where, 'it is not a line of a vCard');
+  if (!/^[A-Z0-9-]+$/.test(name)) throw new foreign.ForeignError(where, 'it is not a line of a vCard');
   const params = new Map<string, string>();
   for (const param of given) {
     // In 2.1 a parameter may be its value alone.
@@ -116,7 +108,7 @@ function unquoted(raw: string, charset: string, where: string): string {
   try {
     return new TextDecoder(charset, { fatal: true }).decode(bytes);
   } catch (error) {
-    throw new ForeignError(where, 'its character set is not the one it declares', undefined, { cause: error });
+    throw new foreign.ForeignError(where, 'its character set is not the one it declares', undefined, { cause: error });
   }
 }
 
@@ -148,17 +140,17 @@ const WORDS: Readonly<{ [name: string]: string }> = {
   ...{ RELATED: 'relation', KEY: 'key', SOUND: 'sound', TZ: 'time zone', MEMBER: 'member', LANG: 'language' },
 };
 
-function draftOf(card: Card, number: number, numbered: (key: string) => string): Draft {
+function draftOf(card: Card, number: number, numbered: (key: string) => string): foreign.Draft {
   const { properties } = card;
   const all = (name: string): Property[] =>
     properties.filter((property) => property.name === name && property.value.trim() !== '');
   const first = (name: string): string => unescaped(preferred(all(name))?.value ?? '').trim();
   const [family = '', given = '', middle = '', before = '', after = ''] = parts(all('N')[0]?.value ?? '');
   const structured = [before, given, middle, family, after].map((part) => part.trim());
-  const org = joined(', ', ...parts(all('ORG')[0]?.value ?? '').map((part) => part.trim()));
+  const org = foreign.joined(', ', ...parts(all('ORG')[0]?.value ?? '').map((part) => part.trim()));
   const email = first('EMAIL').replace(/^mailto:/i, '');
   const phone = first('TEL').replace(/^tel:/i, '');
-  const name = first('FN') || joined(' ', ...structured) || org || email || phone;
+  const name = first('FN') || foreign.joined(' ', ...structured) || org || email || phone;
   const roles = new Set([first('TITLE'), first('ROLE'), org]);
   roles.delete(name);
   const where = `card ${number} (line ${card.line})`;
@@ -166,7 +158,10 @@ function draftOf(card: Card, number: number, numbered: (key: string) => string):
     ...{ program: 'vcard', where, kind: 'contact', name, folder: '' },
     key: numbered(first('UID') || JSON.stringify([name, email, phone])),
     changed: revision(first('REV')),
-    main: name === '' ? undefined : { type: 'contact', payload: { name, role: joined(', ', ...roles), email, phone } },
+    main:
+      name === ''
+        ? undefined
+        : { type: 'contact', payload: { name, role: foreign.joined(', ', ...roles), email, phone } },
     notes: all('NOTE').map(({ value }) => unescaped(value)).join('\n\n'), // prettier-ignore
     unplaced: name === '' ? ['a card without a name'] : restOf(properties, all),
     original: () => ({ text: card.text, ending: 'vcf' }),
@@ -175,7 +170,7 @@ function draftOf(card: Card, number: number, numbered: (key: string) => string):
 
 /** `20260102T030405Z` and `2026-01-02T03:04:05Z`. */
 const revision = (value: string): number | undefined =>
-  timeOf(value.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/, '$1-$2-$3T$4:$5:$6'));
+  foreign.timeOf(value.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/, '$1-$2-$3T$4:$5:$6'));
 
 /** The one that is marked as preferred, else the first. */
 const preferred = (properties: readonly Property[]): Property | undefined =>
@@ -188,8 +183,8 @@ function restOf(properties: readonly Property[], all: (name: string) => readonly
     if (!SILENT.has(name) && value !== 'myContacts' && value.replaceAll(';', '').trim() !== '')
       others.set(name, (others.get(name) ?? 0) + 1);
   return [
-    ...some(all('TEL').length - 1, 'further phone number'),
-    ...some(all('EMAIL').length - 1, 'further mail address', 'further mail addresses'),
+    ...foreign.some(all('TEL').length - 1, 'further phone number'),
+    ...foreign.some(all('EMAIL').length - 1, 'further mail address', 'further mail addresses'),
     ...[...others].map(([name, count]) => {
       const word = WORDS[name] ?? name.slice(0, 40);
       return count === 1 ? `the ${word}` : `${count} × ${word}`;
