@@ -126,8 +126,6 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const WEEK_DAYS = 7;
 const DATE_MAX = 8_640_000_000_000_000;
-const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'] as const;
-const DAYS = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'] as const;
 
 /**
  * A time in ms relative to `now`, in this machine's time zone: `3 min ago`, `5 h ago`, `yesterday 14:02`, `Mon 14:02`,
@@ -141,15 +139,15 @@ export function relative(then: number, now: number): string {
   if (Math.abs(then) > DATE_MAX) return 'far future';
   const date = new Date(then);
   const days = daysBefore(date, new Date(now));
-  const time = `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
+  // `Mon Mar 09 2026` and `14:02:00 GMT...`, in English whatever the locale.
+  const [weekday, month] = date.toDateString().split(' ');
+  const time = date.toTimeString().slice(0, 5);
   if (ago > 0 && days === 0) return `${Math.floor(ago / HOUR)} h ago`;
   if (days === 1) return `yesterday ${time}`;
-  if (days > 1 && days < WEEK_DAYS) return `${DAYS[date.getDay()] ?? ''} ${time}`;
-  const day = `${date.getDate()} ${MONTHS[date.getMonth()] ?? ''}`;
+  if (days > 1 && days < WEEK_DAYS) return `${weekday} ${time}`;
+  const day = `${date.getDate()} ${month}`;
   return date.getFullYear() === new Date(now).getFullYear() ? day : `${day} ${date.getFullYear()}`;
 }
-
-const twoDigits = (value: number): string => String(value).padStart(2, '0');
 
 /** Calendar days between two times; days of 23 or 25 hours count as one. */
 const daysBefore = (then: Date, now: Date): number => Math.round((calendarDay(now) - calendarDay(then)) / (24 * HOUR));

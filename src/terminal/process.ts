@@ -144,18 +144,16 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
       return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch(endInterrupted);
     },
     openInput: () => input,
-    readInput: (max) => readAll(input, max),
+    readInput: async (max) => {
+      const { bytes, whole } = await readCapped(input, max);
+      if (!whole) throw usageError(`standard input is larger than ${max} bytes`);
+      return bytes;
+    },
   };
 }
 
 const screenOf = (stream: NodeJS.WriteStream, fd: number): Screen | undefined =>
   stream.isTTY ? { fd, write: (sequence) => void stream.write(sequence) } : undefined;
-
-async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
-  const { bytes, whole } = await readCapped(input, max);
-  if (!whole) throw usageError(`standard input is larger than ${max} bytes`);
-  return bytes;
-}
 
 /**
  * Progress on an output that cannot overwrite a line: a line every ten seconds, the first after ten seconds. An empty text

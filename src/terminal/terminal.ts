@@ -33,7 +33,7 @@ export class CommandError extends Error {
     options?: ErrorOptions & { readonly code?: string },
   ) {
     super(message, options);
-    this.code = options?.code ?? KINDS[exitCode];
+    this.code = options?.code ?? kindOf(exitCode);
   }
 }
 
@@ -53,17 +53,11 @@ export function endInterrupted(cause: unknown): never {
   throw new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
 }
 
-/** The default `error.code` of each exit code. */
-const KINDS: Readonly<Record<ExitCode, string>> = {
-  [EXIT.ok]: 'ok',
-  [EXIT.failure]: 'failure',
-  [EXIT.usage]: 'usage',
-  [EXIT.notFound]: 'not_found',
-  [EXIT.unavailable]: 'unavailable',
-  [EXIT.refused]: 'refused',
-  [EXIT.untrusted]: 'untrusted',
-  [EXIT.interrupted]: 'interrupted',
-};
+/** The default `error.code` of an exit code: its name. */
+function kindOf(exitCode: ExitCode): string {
+  const [name = ''] = Object.entries(EXIT).find(([, code]) => code === exitCode) ?? [];
+  return name === 'notFound' ? 'not_found' : name;
+}
 
 /** A terminal that interprets control sequences. */
 export interface Screen {
