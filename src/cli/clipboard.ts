@@ -19,7 +19,7 @@ import { delay, type Clock } from '../protocol/clock.js';
 import { PAYLOAD_MAX } from '../sdk/payloads/shapes.js';
 import { count, nonEmpty, object } from '../sdk/reader.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
-import type { Context } from './context.js';
+import type { Outside } from './context.js';
 
 /** A command and its arguments. */
 type CommandLine = readonly [command: string, ...args: string[]];
@@ -113,9 +113,8 @@ interface Session {
 function run(
   { env, clock }: Session,
   [command, ...args]: CommandLine,
-  io: { readonly input?: Uint8Array; readonly most?: number },
+  { input, most }: { readonly input?: Uint8Array; readonly most?: number },
 ): Promise<Buffer | undefined> {
-  const { input, most } = io;
   return new Promise((resolve) => {
     // Tools that own the clipboard keep running: they must neither hold a pipe of this process nor end with its
     // terminal.
@@ -182,19 +181,12 @@ const clearSequence = (env: Env): string => copySequence(env, ' ') + copySequenc
 export type CopiedBy = Installed | 'terminal';
 
 /** Copies a text. Throws `CommandError` `no_clipboard` where neither a tool nor the terminal can copy it. */
-export async function copyText(
-  terminal: Pick<Terminal, 'env' | 'screen'>,
-  clock: Clock,
-  text: string,
-): Promise<CopiedBy> {
-  const session = { env: terminal.env, clock };
-  for (const tools of clipboardTools(terminal.env)) if (await copyBy(session, tools, text)) return tools;
-  const { screen } = terminal;
-  if (screen === undefined || terminal.env['TERM'] === 'dumb')
-    throw noClipboard(terminal.env, 'there is no clipboard here');
+export async function copyText({ env, screen }: Terminal, clock: Clock, text: string): Promise<CopiedBy> {
+  for (const tools of clipboardTools(env)) if (await copyBy({ env, clock }, tools, text)) return tools;
+  if (screen === undefined || env['TERM'] === 'dumb') throw noClipboard(env, 'there is no clipboard here');
   if (Buffer.byteLength(text) > OSC52_MAX)
-    throw noClipboard(terminal.env, `a terminal copies ${OSC52_MAX} bytes at most, and this is more`);
-  screen.write(copySequence(terminal.env, text));
+    throw noClipboard(env, `a terminal copies ${OSC52_MAX} bytes at most, and this is more`);
+  screen.write(copySequence(env, text));
   return 'terminal';
 }
 
@@ -231,7 +223,7 @@ const hashOf = (salt: string, text: string): string =>
     .digest('base64url');
 
 /** Cancels the clearing of an earlier secret, since the clipboard holds something else now. */
-export async function replaceCopied({ profile, platform }: Pick<Context, 'profile' | 'platform'>): Promise<void> {
+export async function replaceCopied({ profile, platform }: Outside): Promise<void> {
   if (existsSync(join(profile.folder, FILE))) await mark(profile.folder, platform.clock.now());
 }
 
@@ -244,21 +236,19 @@ async function mark(folder: string, until: number): Promise<string> {
 
 /** Starts the child that clears a secret after `CLEAR_AFTER_MS`. Rejects where the child cannot be started. */
 export async function clearLater(
-  {
-    terminal: { env, screen },
-    profile: { folder },
-    platform: { clock },
-  }: Pick<Context, 'terminal' | 'profile' | 'platform'>,
+  { terminal, profile, platform }: Outside,
   secret: string,
   by: CopiedBy,
 ): Promise<void> {
+  const { env, screen } = terminal;
+  const { folder } = profile;
   const salt = randomBytes(16).toString('hex');
   const tools = by === 'terminal' ? null : by;
   const clearing: Clearing = {
     ...{ folder, salt, tools },
     hash: hashOf(salt, secret),
     sequence: clearSequence(env),
-    mark: await mark(folder, clock.now() + CLEAR_AFTER_MS),
+    mark: await mark(folder, platform.clock.now() + CLEAR_AFTER_MS),
   };
   const output = tools === null && screen !== undefined ? screen.fd : 'ignore';
   const child = spawn(process.execPath, [CHILD], {

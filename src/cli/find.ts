@@ -1,9 +1,10 @@
 /** Resolves what the user typed to one item, bin or device. */
 import { isUlid } from '../protocol/ids.js';
+import type { Device } from '../sdk/device.js';
 import type { BinView, ItemView } from '../sdk/events.js';
 import { fold } from '../sdk/query.js';
 import type { DeviceEntry } from '../sdk/replies.js';
-import { type OpenDevice, PROGRAM_NAME } from './context.js';
+import { PROGRAM_NAME } from './context.js';
 import { sanitizeText } from '../terminal/output.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
 import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
@@ -73,11 +74,7 @@ export function findItem(items: readonly ItemView[], typed: string, listed?: Lis
 }
 
 /** The id of an item to delete: also of one that does not verify and is not listed. */
-export async function findAnyId(
-  { device }: Pick<OpenDevice, 'device'>,
-  { items, listed }: ItemsAndList,
-  typed: string,
-): Promise<string> {
+export async function findAnyId(device: Device, { items, listed }: ItemsAndList, typed: string): Promise<string> {
   const wanted = typed.trim().toUpperCase();
   if (isUlid(wanted) && !items.some(({ id }) => id === wanted)) {
     const hidden = (await device.hidden()).find(({ id, reason }) => id === wanted && reason !== 'untagged_delete');
@@ -87,11 +84,7 @@ export async function findAnyId(
 }
 
 /** The item that `typed` means, or the newest. Throws `CommandError` as `findItem`, and `usage` if both are given. */
-export function chosenItem(
-  { items, listed }: ItemsAndList,
-  typed: string | undefined,
-  last: boolean | undefined,
-): ItemView {
+export function chosenItem({ items, listed }: ItemsAndList, typed?: string, last?: boolean): ItemView {
   if (typed !== undefined && last === true) throw usageError('give an item, or --last, not both');
   if (typed !== undefined) return findItem(items, typed, listed);
   const [newest] = items;

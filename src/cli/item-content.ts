@@ -2,20 +2,17 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ContentType } from '../protocol/item.js';
+import type { Device } from '../sdk/device.js';
 import type { ItemView } from '../sdk/events.js';
 import { fieldsOf, fieldText, mainField } from '../sdk/payloads/shapes.js';
 import { saveBlob } from '../sdk/node-download.js';
 import { NewFile, writingTo } from '../terminal/new-file.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
-import type { Context, OpenDevice } from './context.js';
+import type { Context } from './context.js';
 import { meter } from './transfer.js';
 
 /** The item with its whole payload: a large payload is a blob on the server. */
-export async function whole(
-  { device }: Pick<OpenDevice, 'device'>,
-  item: ItemView,
-  local?: boolean,
-): Promise<ItemView> {
+export async function whole(device: Device, item: ItemView, local?: boolean): Promise<ItemView> {
   if (item.blob?.holds !== 'payload') return item;
   if (local === true) throw notHere(`the text of this ${item.type}`);
   return { ...item, payload: await device.payload(item.id) };
@@ -71,7 +68,7 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
  */
 export async function saveItem(
   context: Pick<Context, 'terminal' | 'platform'>,
-  { device }: Pick<OpenDevice, 'device'>,
+  device: Device,
   { item, output, force, text }: Saving & { readonly text?: string | undefined },
 ): Promise<{ readonly file: string | null; readonly size: number }> {
   const { terminal } = context;

@@ -6,17 +6,11 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../protocol/clock.js';
+import { CodedError } from '../sdk/errors.js';
 
 /** A call to the keychain failed. `absent`: there is none. `silent`: it did not answer in time. */
-export class KeychainError extends Error {
+export class KeychainError extends CodedError<'absent' | 'silent'> {
   override readonly name = 'KeychainError';
-
-  constructor(
-    readonly code: 'absent' | 'silent',
-    message: string,
-  ) {
-    super(message);
-  }
 }
 
 /** Small secrets by name, stored by the system for this user. Calls reject with `KeychainError`. */

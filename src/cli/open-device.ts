@@ -13,7 +13,7 @@ import type { StoreRepair } from '../sdk/store/open.js';
 import { MemoryStore, type Entry, type Store } from '../sdk/store/store.js';
 import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
-import type { Context, OpenDevice, Profile, Sync } from './context.js';
+import type { Context, OpenDevice, Outside, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
 import { type Known, readKnown, writeKnown } from './known.js';
 import { STORE_FOLDER, withLock } from './profile.js';
@@ -24,8 +24,6 @@ const PROBE_MS = 5_000;
 const PROBE_AGAIN_MS = 1_000;
 /** How long a command waits for the outbox of earlier commands to be sent. The rest stays queued. */
 const FLUSH_MS = 20_000;
-
-type Outside = Pick<Context, 'terminal' | 'platform' | 'profile'>;
 
 /** The context of one command. */
 export const contextOf = (outside: Outside): Context => ({
@@ -53,11 +51,7 @@ export function repairNote({ carried, lost }: Pick<StoreRepair, 'carried' | 'los
   return said.join(' ');
 }
 
-async function withDevice<T>(
-  outside: Outside,
-  work: (open: OpenDevice) => Promise<T>,
-  sync: Sync = 'catch up',
-): Promise<T> {
+async function withDevice<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, sync: Sync = 'catch up') {
   const { profile } = outside;
   // Before the lock, which creates the folder: a mistyped name must not leave one behind.
   if (!existsSync(profile.folder)) throw noDevice(profile);
@@ -89,10 +83,7 @@ async function withDevice<T>(
  * Runs `work` with a device on an in-memory copy of the profile's items, without the lock: for long-running commands that
  * must not block others. Its writes reach the profile through the server.
  */
-export async function withCopy<T>(
-  context: Context,
-  work: (open: Omit<OpenDevice, 'catchUp'>) => Promise<T>,
-): Promise<T> {
+export async function withCopy<T>(context: Context, work: (open: Omit<OpenDevice, 'catchUp'>) => Promise<T>) {
   const { identity, store, current } = await context.withDevice(async (open) => ({
     current: open.current,
     identity: (await context.profile.identity()) ?? open.identity,
@@ -212,23 +203,19 @@ class Session {
     const { platform, terminal } = this.outside;
     const limit = new AbortController();
     const stop = AbortSignal.any([limit.signal, terminal.interrupted]);
-    const late = delay(platform.clock, FLUSH_MS, stop).then(
-      () => true,
-      () => true,
-    );
+    const late = delay(platform.clock, FLUSH_MS, stop).catch(() => undefined);
     try {
       for (;;) {
-        // True where something blocks the outbox.
+        // False: a change was sent or dropped. True: something blocks the outbox. Undefined: it takes too long.
         const settled = this.first({ sent: false, rejected: false, problem: true });
         const pending = await this.parts.store.pending();
         const waiting = pending.filter(({ version, base }) => version === null && base !== null).length;
         if (waiting === 0) return;
         terminal.progress(`Sending ${counted(waiting, 'change')} that waited ...`);
-        if (await Promise.race([settled, late])) return;
+        if ((await Promise.race([settled, late])) !== false) return;
       }
     } finally {
       limit.abort();
-      terminal.progress('');
     }
   }
 

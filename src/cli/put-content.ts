@@ -248,13 +248,13 @@ const reasonOf = (entry: Dirent): (typeof LEFT_OUT)[number] | undefined => {
  * file. `failed`: folders that cannot be read; `leftOut`: in words, '' for nothing.
  */
 export async function filesIn(folders: readonly string[], most = NAMES_MAX) {
-  const files: Source[] = [];
+  const files: Required<Source>[] = [];
   const failed: { readonly path: string; readonly error: unknown }[] = [];
   const left = { hidden: 0, link: 0, 'special file': 0 };
   let seen = 0;
   const waiting = folders.map((path) => ({ path, name: basename(resolve(path)) })).reverse();
   for (let folder = waiting.pop(); folder !== undefined; folder = waiting.pop()) {
-    const below: { readonly path: string; readonly name: string }[] = [];
+    const below: Required<Source>[] = [];
     try {
       for await (const entry of await opendir(folder.path)) {
         if (++seen > most) throw tooMany(most);
@@ -272,10 +272,9 @@ export async function filesIn(folders: readonly string[], most = NAMES_MAX) {
   }
   if (folders.length > 0 && files.length === 0 && failed.length === 0)
     throw usageError('there are no files to put', 'Hidden files and links are left out.');
-  files.sort((one, other) => ((one.name ?? '') < (other.name ?? '') ? -1 : 1));
-  const leftOut = LEFT_OUT.filter((reason) => left[reason] > 0).map((reason) =>
-    reason === 'hidden' ? `${left.hidden} hidden` : counted(left[reason], reason),
-  );
+  files.sort((one, other) => (one.name < other.name ? -1 : 1));
+  const found = LEFT_OUT.filter((reason) => left[reason] > 0);
+  const leftOut = found.map((reason) => counted(left[reason], reason, reason === 'hidden' ? reason : undefined));
   return { files, failed, leftOut: leftOut.join(', ') };
 }
 

@@ -6,8 +6,9 @@ import type { Context } from './context.js';
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
 
-/** `12.3 MB`. */
-export function sizeText(bytes: number): string {
+/** `12.3 MB`; empty where the size is not known. */
+export function sizeText(bytes: number | null): string {
+  if (bytes === null) return '';
   if (bytes === 1) return '1 byte';
   let size = bytes;
   let unit = 0;

@@ -75,31 +75,22 @@ export function showItems(
       terminal.note(around.empty);
       return [];
     }
-    const bin = (item: ItemView): string[] => (around.oneBin ? [] : [binName(around.bins, item.binId)]);
-    const rows = items.map((item, at) => {
-      const size = sizeOf(item);
-      return [
-        at < NUMBERS_MAX ? String(at + 1) : '',
-        short.of(item.id),
-        relative(item.ts, platform.clock.now()),
-        ...bin(item),
-        item.type,
-        size === null ? '' : sizeText(size),
-        deviceName(around.devices, item.senderDevice),
-        `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}`,
-      ];
-    });
-    const columns: Column[] = [
-      { title: '#', paint: dim },
-      { title: 'ID', paint: accent },
-      { title: 'WHEN', paint: dim, spare: 1 },
-      ...(around.oneBin ? [] : [{ title: 'BIN', most: NAME_WIDTH, spare: 2 }]),
-      { title: 'TYPE', spare: 5 },
-      { title: 'SIZE', spare: 3 },
-      { title: 'FROM', most: NAME_WIDTH, spare: 4 },
-      { title: 'WHAT' },
+    const columns: (Column & { readonly of: (item: ItemView, at: number) => string })[] = [
+      { title: '#', paint: dim, of: (_, at) => (at < NUMBERS_MAX ? String(at + 1) : '') },
+      { title: 'ID', paint: accent, of: ({ id }) => short.of(id) },
+      { title: 'WHEN', paint: dim, spare: 1, of: ({ ts }) => relative(ts, platform.clock.now()) },
+      { title: 'BIN', most: NAME_WIDTH, spare: 2, of: ({ binId }) => binName(around.bins, binId) },
+      { title: 'TYPE', spare: 5, of: ({ type }) => type },
+      { title: 'SIZE', spare: 3, of: (item) => sizeText(sizeOf(item)) },
+      { title: 'FROM', most: NAME_WIDTH, spare: 4, of: ({ senderDevice }) => deviceName(around.devices, senderDevice) },
+      { title: 'WHAT', of: (item) => `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}` },
     ];
-    return table(terminal, columns, rows);
+    const shown = around.oneBin ? columns.filter(({ title }) => title !== 'BIN') : columns;
+    return table(
+      terminal,
+      shown,
+      items.map((item, at) => shown.map(({ of }) => of(item, at))),
+    );
   });
 }
 

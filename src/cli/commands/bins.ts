@@ -106,11 +106,7 @@ async function rename(
   });
 }
 
-async function remove(
-  { terminal, withDevice }: Context,
-  typed: string,
-  { yes }: { readonly yes?: boolean },
-): Promise<void> {
+async function remove({ terminal, withDevice }: Context, typed: string, { yes }: { readonly yes?: boolean }) {
   await withDevice(async ({ device }) => {
     const bins = await device.bins.list();
     const { id } = findBin(bins, typed);

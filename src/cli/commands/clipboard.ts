@@ -39,7 +39,7 @@ export function registerClipboard(program: DeviceCommand): void {
 async function copy(context: Context, id: string | undefined, { last }: { readonly last?: boolean }): Promise<void> {
   const { terminal, platform } = context;
   await context.withDevice(async (open) => {
-    const item = await whole(open, chosenItem(await itemsAndList(context, open), id, last));
+    const item = await whole(open.device, chosenItem(await itemsAndList(context, open), id, last));
     if (item.blob?.holds === 'file') {
       const hint = 'Save it: `get` with --output <path>.';
       throw usageError(`this ${item.type} is a file, which is not copied`, hint, 'no_text');

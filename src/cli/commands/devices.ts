@@ -91,11 +91,7 @@ function linesOf({ terminal, platform }: Context, device: ReturnType<typeof devi
   ];
 }
 
-async function certify(
-  { terminal, withDevice }: Context,
-  typed: string,
-  fingerprint: readonly string[],
-): Promise<void> {
+async function certify({ terminal, withDevice }: Context, typed: string, fingerprint: readonly string[]) {
   await withDevice(async ({ device }) => {
     const { id, name } = findDevice(await device.devices.refresh(), typed);
     await device.devices.certify(id, fingerprint.join(''));

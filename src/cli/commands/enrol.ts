@@ -27,33 +27,34 @@ const WORDS_A_ROW = 4;
 /** Retries of a registration with an unknown outcome: about ten minutes. */
 const REGISTER_TRIES = 14;
 
-/** The SDK's options for a new device. Throws `CommandError` for an invalid address or name. */
-async function newcomer(context: Context, url: string | undefined, options: NewcomerOptions): Promise<NewDevice> {
-  const { terminal, platform } = context;
+/**
+ * Runs `work` with the SDK's options for a new device, under the profile's lock. Throws `CommandError` for an invalid
+ * address or name, and where the profile is a device already, whose identity would be lost.
+ */
+async function becoming(
+  context: Context,
+  url: string | undefined,
+  options: NewcomerOptions,
+  work: (device: NewDevice) => Promise<void>,
+): Promise<void> {
+  const { terminal, platform, profile } = context;
   const missing = () => usageError('which server?', 'Give its address, or set SERVICE_HOST.');
   const serverUrl = await serverFrom(terminal, url ?? terminal.env['SERVICE_HOST'], missing);
   const name = checkedName('device', options.name ?? ownName('', 'terminal'));
-  return { platform, serverUrl, name, glyph: options.glyph };
-}
-
-/** Throws where the profile is a device already, whose identity would be lost. */
-async function expectNobody({ profile }: Context): Promise<void> {
-  const there = await profile.identity();
-  if (there === undefined) return;
-  const message = `profile ${profile.name} is already a device of ${there.serverUrl}`;
-  const hint = 'Use another profile (--profile NAME), or forget this one first (`service-device forget`).';
-  throw new CommandError(EXIT.refused, message, hint, { code: 'device_here' });
+  await withLock(context, async () => {
+    const there = await profile.identity();
+    if (there === undefined) return work({ platform, serverUrl, name, glyph: options.glyph });
+    const message = `profile ${profile.name} is already a device of ${there.serverUrl}`;
+    const hint = 'Use another profile (--profile NAME), or forget this one first (`service-device forget`).';
+    throw new CommandError(EXIT.refused, message, hint, { code: 'device_here' });
+  });
 }
 
 /**
  * Registers the device. While it is unknown whether the server has registered it, this retries with the same keys.
  * `stands`: the hint after the last retry, since the registration may have succeeded.
  */
-async function registered(
-  { terminal, platform }: Context,
-  register: () => Promise<Identity>,
-  stands: string,
-): Promise<Identity> {
+async function registered({ terminal, platform }: Context, register: () => Promise<Identity>, stands: string) {
   for (let attempt = 0; ; attempt++) {
     try {
       return await register();
@@ -113,9 +114,7 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
   const unseen = 'the twelve words would be shown where perhaps nobody sees them';
   const instead = 'Claim at a terminal, or add --show-phrase and keep what is printed.';
   if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) throw usageError(unseen, instead);
-  const device = await newcomer(context, url, options);
-  await withLock(context, async () => {
-    await expectNobody(context);
+  await becoming(context, url, options, async (device) => {
     const claimToken = options.claimToken ?? terminal.env['SERVICE_CLAIM_TOKEN'];
     const prepared = await prepareClaim({ ...device, claimToken });
     showPhrase(terminal, prepared.phrase);
@@ -187,9 +186,7 @@ export async function joinCommand(
 ): Promise<void> {
   const { terminal } = context;
   const offer = given === undefined ? undefined : readOfferText(given);
-  const device = await newcomer(context, offer?.url ?? given, options);
-  await withLock(context, async () => {
-    await expectNobody(context);
+  await becoming(context, offer?.url ?? given, options, async (device) => {
     const request = {
       ...device,
       words: offer?.words ?? (words.length > 0 ? words.join(' ') : await wordsOf(context)),
@@ -197,12 +194,8 @@ export async function joinCommand(
       signal: terminal.interrupted,
       onDigits: (digits: string) => showDigits(terminal, digits),
     };
-    try {
-      const identity = await forgiving(context, options.passwordFile, () => joinBy(request));
-      await kept(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
-    } finally {
-      terminal.progress('');
-    }
+    const identity = await forgiving(context, options.passwordFile, () => joinBy(request));
+    await kept(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
   });
 }
 
@@ -236,9 +229,7 @@ export function registerRecover(program: DeviceCommand): void {
 
 async function recover(context: Context, url: string | undefined, options: RecoverOptions): Promise<void> {
   const { terminal, platform } = context;
-  const device = await newcomer(context, url, options);
-  await withLock(context, async () => {
-    await expectNobody(context);
+  await becoming(context, url, options, async (device) => {
     const phrase = await phraseOf(context, options.phraseFile);
     decodeWords(platform.sodium, phrase, PHRASE_WORDS);
     terminal.progress('Making the keys of your words ...');
@@ -252,7 +243,6 @@ async function recover(context: Context, url: string | undefined, options: Recov
       await kept(context, identity, { event: 'recovered', next });
     } finally {
       recovery.forget();
-      terminal.progress('');
     }
   });
 }

@@ -74,7 +74,6 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
       // Scripts must see that the export is incomplete.
       return counts.lacking + counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
-      terminal.progress('');
       await output.abandon();
       throw error;
     }
@@ -149,11 +148,7 @@ async function inventoryOf({ store }: OpenDevice) {
 }
 
 /** The bins with their names; without the server, the bins of the items. */
-async function binsOf(
-  { terminal }: Context,
-  { device }: OpenDevice,
-  binIds: ReadonlySet<string>,
-): Promise<records.ArchivedBin[]> {
+async function binsOf({ terminal }: Context, { device }: OpenDevice, binIds: ReadonlySet<string>) {
   try {
     const bins = await device.bins.list();
     // The server decides the length of the list, and an import refuses a longer one: bins with items come first.

@@ -1,7 +1,8 @@
 /** `get`: prints an item, writes its content to a pipe, or saves its file atomically. */
+import type { Device } from '../../sdk/device.js';
 import type { ItemView } from '../../sdk/events.js';
 import { fieldsOf, fieldText, isSecretField } from '../../sdk/payloads/shapes.js';
-import type { Context, DeviceCommand, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { chosenItem } from '../find.js';
 import { contentText, notHere, saveItem, type Saving, textIn, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
@@ -46,16 +47,17 @@ async function get(context: Context, id: string | undefined, options: Options): 
     throw usageError('which item?', 'Give its number in the last list, its id, or --last.');
   const sync = options.local === true ? 'local' : 'catch up';
   await context.withDevice(async (open) => {
-    const item = await whole(open, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
+    const { device } = open;
+    const item = await whole(device, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
     if (options.local === true && wantsFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
     if (options.output !== undefined)
-      return save(context, open, { item, output: options.output, force: options.force === true });
+      return save(context, device, { item, output: options.output, force: options.force === true });
     const masked = onScreen(terminal) && options.show !== true;
     if (options.field !== undefined) return printField(terminal, item, options.field, masked);
     const around = await surroundings(context, open);
     if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
     else if (onScreen(terminal)) printCard(context, item, around, masked);
-    else if (wantsFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
+    else if (wantsFile(terminal, item, options)) await saveItem(context, device, { item, output: '-', force: false });
     else await printContent(terminal, item);
   }, sync);
 }
@@ -65,7 +67,7 @@ const wantsFile = (terminal: Terminal, { blob }: ItemView, { output, field }: Op
   blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !onScreen(terminal)));
 
 /** `get --output`: saves a file, or the text of an item. */
-async function save(context: Context, open: OpenDevice, saving: Saving): Promise<void> {
+async function save(context: Context, device: Device, saving: Saving): Promise<void> {
   const { terminal } = context;
   const { item, output } = saving;
   const text = textIn(item);
@@ -73,7 +75,7 @@ async function save(context: Context, open: OpenDevice, saving: Saving): Promise
     throw usageError(`this ${item.type} has no file`, 'Omit --output.', 'no_blob');
   if (output === '-' && terminal.json)
     throw usageError('with --json standard output is JSON', 'Give --output a file name.');
-  const { file, size } = await saveItem(context, open, { ...saving, text });
+  const { file, size } = await saveItem(context, device, { ...saving, text });
   if (file === null) return;
   show(terminal, { id: item.id, file, size }, () => [
     `${paletteOf(terminal).good('Saved')}: ${sanitizeText(file)}  ${sizeText(size)}`,

@@ -124,7 +124,6 @@ async function importOwn(context: Context, options: ImportOptions): Promise<Exit
   } catch (error) {
     throw error instanceof ArchiveError ? refusal(options.file, error) : error;
   } finally {
-    context.terminal.progress('');
     sodium.memzero(seed);
     await source.close();
   }
@@ -184,7 +183,6 @@ async function importRecords(
     terminal.progress('');
     return report(context, options, importer.counts);
   } catch (error) {
-    terminal.progress('');
     await importer.finish().catch(() => undefined);
     const { written } = importer.counts;
     if (written > 0)

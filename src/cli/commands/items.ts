@@ -1,9 +1,10 @@
 /** `list`, `search`, `move`, `rm` and `restore`. */
 import { InvalidArgumentError } from 'commander';
+import type { Device } from '../../sdk/device.js';
 import type { ItemView } from '../../sdk/events.js';
 import { found, searchedText, wordsOf } from '../../sdk/query.js';
 import { confirmed } from '../../terminal/ask.js';
-import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { findAnyId, findBin, findItem, type Listed, numbered, quoted, shortIds } from '../find.js';
 import { binsOf } from '../known.js';
 import { itemsAndList, rememberListed } from '../listed.js';
@@ -150,15 +151,14 @@ const LIST_OLD_MS = 10 * 60_000;
 async function rm(
   context: Context,
   typed: readonly string[],
-  options: { readonly yes?: boolean; readonly later?: boolean },
+  { yes, later = false }: { readonly yes?: boolean; readonly later?: boolean },
 ): Promise<void> {
   const { terminal, platform } = context;
-  const later = options.later === true;
   const sync = later ? 'later' : 'catch up';
   await context.withDevice(async (open) => {
     const { items, listed } = await itemsAndList(context, open);
     const ids = new Set<string>();
-    for (const text of typed) ids.add(await findAnyId(open, { items, listed }, text));
+    for (const text of typed) ids.add(await findAnyId(open.device, { items, listed }, text));
     const short = shortIds(items);
     const said = (id: string): string => {
       const item = items.find((one) => one.id === id);
@@ -168,11 +168,11 @@ async function rm(
     const age = platform.clock.now() - (listed?.at ?? 0);
     const old = byNumber && (age < 0 || age > LIST_OLD_MS);
     if (old && !terminal.interactive) throw usageError('the list of these numbers is old', 'Give ids, or list again.');
-    const ask = options.yes !== true || old;
+    const ask = yes !== true || old;
     if (terminal.interactive && ask) for (const id of ids) terminal.note(`  ${said(id)}`);
     await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, !ask);
     const deleted = await allWritten(
-      [...ids].map((id) => (later ? keptDeletion(open, id) : written(open.device.delete(id)))),
+      [...ids].map((id) => (later ? keptDeletion(open.device, id) : written(open.device.delete(id)))),
     );
     show(terminal, { deleted }, () => deleted.map(({ id }) => `Deleted: ${said(id)}`));
     noteQueued(terminal, deleted, later ? 'as asked' : undefined);
@@ -181,7 +181,7 @@ async function rm(
 }
 
 /** Queues a deletion on a device that sends nothing yet, so no change resolves. Rejects where it cannot be stored. */
-async function keptDeletion({ device }: Pick<OpenDevice, 'device'>, id: string): Promise<Written> {
+async function keptDeletion(device: Device, id: string): Promise<Written> {
   const change = device.delete(id);
   const kept = new Promise<void>((resolve) => {
     device.on('kept', (event) => event.id === id && resolve());
@@ -194,11 +194,7 @@ async function keptDeletion({ device }: Pick<OpenDevice, 'device'>, id: string):
 
 const FINAL = 'What was sent is deleted on all devices, for good.';
 
-async function restore(
-  context: Context,
-  typed: readonly string[],
-  { last }: { readonly last?: boolean },
-): Promise<void> {
+async function restore(context: Context, typed: readonly string[], { last }: { readonly last?: boolean }) {
   const { terminal } = context;
   if (typed.length > 0 && last === true) throw usageError('give items, or --last, not both');
   await context.withDevice(async (open) => {

@@ -61,23 +61,18 @@ async function pair(context: Context, options: Options): Promise<void> {
     });
     terminal.interrupted.addEventListener('abort', () => offer.cancel(), { once: true });
     showOffer(context, offer, identity.serverUrl, options.qr);
-    const rewrapped = rewrapping(device);
-    try {
-      const deviceId = await offer.joined.catch((error: unknown) => {
-        throw refusal ?? error;
-      });
-      terminal.progress('Giving it the keys of all items ...');
-      const items = await rewrapped.done;
-      terminal.progress('');
-      const later = 'Its keys are still being added; `sync` finishes that.';
-      const keys = items === null ? later : `${counted(items, 'item')} opened to it.`;
-      show(terminal, { event: 'joined', deviceId, name, rewrapped: items }, () => [
-        `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
-      ]);
-    } finally {
-      rewrapped.stop();
-      terminal.progress('');
-    }
+    const rewrapped = rewrappedBy(device);
+    const deviceId = await offer.joined.catch((error: unknown) => {
+      throw refusal ?? error;
+    });
+    terminal.progress('Giving it the keys of all items ...');
+    const items = await rewrapped;
+    terminal.progress('');
+    const later = 'Its keys are still being added; `sync` finishes that.';
+    const keys = items === null ? later : `${counted(items, 'item')} opened to it.`;
+    show(terminal, { event: 'joined', deviceId, name, rewrapped: items }, () => [
+      `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
+    ]);
   });
 }
 
@@ -145,13 +140,8 @@ function block(upper: boolean, lower: boolean, ink: boolean): string {
 }
 
 /** Resolves once items are re-wrapped for the new device: their number, or null on a failure, which `sync` repairs. */
-function rewrapping(device: Device): { readonly done: Promise<number | null>; readonly stop: () => void } {
-  const stops: (() => void)[] = [];
-  const done = new Promise<number | null>((resolve) => {
-    stops.push(
-      device.on('rewrapped', ({ items }) => resolve(items)),
-      device.on('problem', () => resolve(null)),
-    );
+const rewrappedBy = (device: Device): Promise<number | null> =>
+  new Promise((resolve) => {
+    device.on('rewrapped', ({ items }) => resolve(items));
+    device.on('problem', () => resolve(null));
   });
-  return { done, stop: () => stops.forEach((stop) => stop()) };
-}

@@ -39,11 +39,7 @@ function settingCommand(parent: DeviceCommand, which: 'set' | 'change'): void {
   command.examples(`password ${which}`).does((context, options: Options) => setPassword(context, which, options));
 }
 
-async function setPassword(
-  { terminal, withDevice }: Context,
-  which: 'set' | 'change',
-  options: Options,
-): Promise<void> {
+async function setPassword({ terminal, withDevice }: Context, which: 'set' | 'change', options: Options) {
   const current = which === 'set' ? null : await currentPassword(terminal, options);
   const password = await newPassword(terminal, options.passwordFile);
   await withDevice(async ({ device }) => {

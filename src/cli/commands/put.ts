@@ -1,6 +1,5 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
-import type { BegunUpload } from '../../sdk/blobs/begun.js';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
 import type { PutRequest } from '../../sdk/writer.js';
 import { isJsonObject, type JsonObject } from '../../crypto/payload.js';
@@ -117,12 +116,7 @@ function expectSeveral({ words, payload, id, type }: ItemOptions): void {
 }
 
 /** Several files, an item each. One that fails does not stop the others. */
-async function putAll(
-  context: Context,
-  files: readonly string[],
-  folders: readonly string[],
-  rest: ItemOptions,
-): Promise<void> {
+async function putAll(context: Context, files: readonly string[], folders: readonly string[], rest: ItemOptions) {
   const { terminal } = context;
   expectSeveral(rest);
   const inside = await filesIn(folders);
@@ -211,11 +205,7 @@ async function putItem(context: Context, open: OpenDevice, found: Found, one: Ta
 }
 
 /** The upload of this file that an earlier command began: for the item `id`, or (undefined) for one not written yet. */
-async function begunOf(
-  { device }: OpenDevice,
-  { type, content }: Found,
-  id: string | undefined,
-): Promise<BegunUpload | undefined> {
+async function begunOf({ device }: OpenDevice, { type, content }: Found, id: string | undefined) {
   const { identity } = content ?? {};
   if (identity === undefined) return undefined;
   for (const one of await device.uploads()) {

@@ -3,6 +3,7 @@
  * Holds no lock, so other commands of the profile can run meanwhile.
  */
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { lstat, stat } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { ifThere } from '../../files/there.js';
@@ -74,7 +75,7 @@ async function watch(context: Context, options: Options): Promise<void> {
       () => undefined,
     );
     await ended;
-    await watcher.drained();
+    await watcher.working.idle();
   });
 }
 
@@ -83,7 +84,7 @@ type Remembered = Pick<ItemView, 'type' | 'ts'> & { readonly title: string };
 
 class Watcher {
   /** Passes new items on. */
-  private readonly working = new Serial({
+  readonly working = new Serial({
     maxWaiting: WAITING_MAX,
     refuse: () => new CommandError(EXIT.failure, `${WAITING_MAX} wait already`),
   });
@@ -215,11 +216,6 @@ class Watcher {
     if (to !== undefined) this.next(item, 'Not saved', () => this.save(to, item));
   }
 
-  /** Resolves when nothing waits. */
-  drained(): Promise<void> {
-    return this.working.idle();
-  }
-
   private next(item: ItemView, otherwise: string, work: () => Promise<void>): void {
     const { terminal } = this.context;
     const ended = (): boolean => terminal.interrupted.aborted;
@@ -233,34 +229,28 @@ class Watcher {
   }
 
   /** Runs the command in a shell. Rejects where it ends with another code than 0. */
-  private exec(command: string, item: ItemView): Promise<void> {
-    const { terminal } = this.context;
-    const { SERVICE_CLAIM_TOKEN: _, ...env } = terminal.env;
+  private async exec(command: string, item: ItemView): Promise<void> {
+    const { json, env, interrupted } = this.context.terminal;
+    const { SERVICE_CLAIM_TOKEN: _, ...passed } = env;
     const own = { SERVICE_ITEM_ID: item.id, SERVICE_ITEM_TYPE: item.type, SERVICE_ITEM_BIN: item.binId };
-    return new Promise((resolve, reject) => {
-      const output = terminal.json ? 2 : 'inherit';
-      const child = spawn(command, { shell: true, env: { ...env, ...own }, stdio: ['pipe', output, 'inherit'] });
-      const stop = (): void => void child.kill();
-      terminal.interrupted.addEventListener('abort', stop, { once: true });
-      child.on('error', reject);
-      child.on('close', (code, signal) => {
-        terminal.interrupted.removeEventListener('abort', stop);
-        if (code === 0) resolve();
-        else reject(new CommandError(EXIT.failure, `the command ended with ${code ?? signal ?? 'no code'}`));
-      });
-      // A command that does not read its input is no failure.
-      child.stdin?.on('error', () => undefined);
-      child.stdin?.end(`${jsonLine(this.facts(item, 'item'))}\n`);
+    const child = spawn(command, {
+      ...{ shell: true, env: { ...passed, ...own }, signal: interrupted },
+      stdio: ['pipe', json ? 2 : 'inherit', 'inherit'],
     });
+    // A command that does not read its input is no failure.
+    child.stdin?.on('error', () => undefined);
+    child.stdin?.end(`${jsonLine(this.facts(item, 'item'))}\n`);
+    const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
+    if (code !== 0) throw new CommandError(EXIT.failure, `the command ended with ${code ?? signal ?? 'no code'}`);
   }
 
   /** Saves a file or a text under a free name; items of other types are skipped. */
   private async save(folder: string, given: ItemView): Promise<void> {
-    const item = await whole({ device: this.device }, given);
+    const item = await whole(this.device, given);
     const text = textIn(item);
     if (text === undefined && item.blob?.holds !== 'file') return;
     const output = await freePath(folder, fileNameOf(item));
-    const { size } = await saveItem(this.context, { device: this.device }, { item, output, force: false, text });
+    const { size } = await saveItem(this.context, this.device, { item, output, force: false, text });
     show(this.context.terminal, { event: 'saved', id: item.id, file: output, size }, () => [
       `Saved: ${sanitizeText(output)}  ${sizeText(size)}`,
     ]);

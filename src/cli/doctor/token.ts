@@ -27,7 +27,7 @@ export async function checkToken(doctor: DoctorContext): Promise<readonly Findin
     const refused = await http.send(ME, identity.token.text).then(() => undefined, tokenRefusal);
     if (refused !== undefined) await session.renew();
     const { server: figures } = await new DeviceApi(session.call).me();
-    const findings = [refused === undefined ? expiryOf(identity.token, clock.now()) : renewed(refused)];
+    const findings = [working(identity.token, refused, clock.now())];
     for (const token of fresh) findings.push(...(await saved(doctor, { ...identity, token })));
     doctor.session = { call: session.call, figures };
     return findings;
@@ -54,17 +54,14 @@ function tokenRefusal(error: unknown): ApiError {
   throw error;
 }
 
-const expiryOf = ({ expiresAt }: Token, now: number): Finding =>
-  ok(
-    expiresAt === null || expiresAt < now ? 'The token is valid.' : `The token is valid for ${span(expiresAt - now)}.`,
-  );
-
-const renewed = ({ code }: ApiError): Finding =>
-  ok(
-    code === 'expired_token'
-      ? "The token had expired, and was renewed by this device's key."
-      : "The token was refused, and renewed by this device's key: the server's secret was changed.",
-  );
+/** The server accepts a token: the stored one, or a new one where that was refused. */
+function working({ expiresAt }: Token, refused: ApiError | undefined, now: number): Finding {
+  if (refused?.code === 'expired_token') return ok("The token had expired, and was renewed by this device's key.");
+  if (refused !== undefined)
+    return ok("The token was refused, and renewed by this device's key: the server's secret was changed.");
+  if (expiresAt === null || expiresAt < now) return ok('The token is valid.');
+  return ok(`The token is valid for ${span(expiresAt - now)}.`);
+}
 
 function refusal(error: unknown): Finding {
   if (isRevoked(error))

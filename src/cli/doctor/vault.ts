@@ -79,11 +79,7 @@ function observe(device: Device) {
 }
 
 /** Connects like any device, so that the same code detects and repairs missing items. */
-async function checkLive(
-  doctor: DoctorContext,
-  { device, store }: OpenDevice,
-  figures: Figures,
-): Promise<readonly Finding[]> {
+async function checkLive(doctor: DoctorContext, { device, store }: OpenDevice, figures: Figures) {
   const { clock } = doctor.platform;
   const { itemCount, versionSum } = await store.held();
   // At the server's head, but with other counts.
