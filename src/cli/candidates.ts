@@ -80,10 +80,7 @@ const unquoted = (word: string): string => word.replace(/[\\'"]/g, '');
  * Prints the candidates for the last of the words, one per line, each with a title after a tab. `argv`: `SPEC --
  * WORDS`. Never prompts and prints no error: the shell would show it in the middle of the command line.
  */
-export async function complete(
-  [spec = '', , ...words]: readonly string[],
-  { env, print }: { readonly env: Terminal['env']; readonly print: (line: string) => void },
-): Promise<void> {
+export async function complete([spec = '', , ...words]: readonly string[], output: Pick<Terminal, 'env' | 'print'>) {
   const { kind, profile: named } = completionAt(spec, words);
   if (kind === undefined) return;
   const late = new Promise<readonly Candidate[]>((resolve) => {
@@ -91,14 +88,14 @@ export async function complete(
   });
   try {
     const platform = { sodium: nodeSodium, clock: systemClock };
-    const name = named ?? (env['SERVICE_PROFILE'] || 'default');
-    const profile = profileOf(name, platform, { env, note: () => undefined });
+    const name = named ?? (output.env['SERVICE_PROFILE'] || 'default');
+    const profile = profileOf(name, platform, { env: output.env, note: () => undefined });
     const typed = fold(unquoted(words.at(-1) ?? ''));
     // A value that is shown differently from how it is typed is not offered.
     const fits: Fits = (value) => fold(value).startsWith(typed) && sanitizeText(value) === value;
     const found = await Promise.race([candidates(kind, profile, fits), late]);
     for (const [value, title] of found.filter(([value]) => fits(value)).slice(0, CANDIDATES_MAX))
-      print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
+      output.print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
   } catch {
     // No device, a damaged profile, a lock: the command itself reports it.
   }

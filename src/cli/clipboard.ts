@@ -151,12 +151,6 @@ function run(
   });
 }
 
-/** Copies a text; false where the tool fails. */
-async function copyBy(session: Session, tools: Installed, text: string): Promise<boolean> {
-  const input = tools.utf16 ? Buffer.from(`\ufeff${text}`, 'utf16le') : Buffer.from(text);
-  return (await run(session, tools.copy, { input })) !== undefined;
-}
-
 /** The clipboard's text, at most `PAYLOAD_MAX` bytes; undefined where the tool fails, as some do for an empty clipboard. */
 export async function pasteBy(session: Session, tools: Installed): Promise<Buffer | undefined> {
   const bytes = await run(session, tools.paste, { most: PAYLOAD_MAX });
@@ -182,7 +176,10 @@ export type CopiedBy = Installed | 'terminal';
 
 /** Copies a text. Throws `CommandError` `no_clipboard` where neither a tool nor the terminal can copy it. */
 export async function copyText({ env, screen }: Terminal, clock: Clock, text: string): Promise<CopiedBy> {
-  for (const tools of clipboardTools(env)) if (await copyBy({ env, clock }, tools, text)) return tools;
+  for (const tools of clipboardTools(env)) {
+    const input = tools.utf16 ? Buffer.from(`\ufeff${text}`, 'utf16le') : Buffer.from(text);
+    if ((await run({ env, clock }, tools.copy, { input })) !== undefined) return tools;
+  }
   if (screen === undefined || env['TERM'] === 'dumb') throw noClipboard(env, 'there is no clipboard here');
   if (Buffer.byteLength(text) > OSC52_MAX)
     throw noClipboard(env, `a terminal copies ${OSC52_MAX} bytes at most, and this is more`);

@@ -124,14 +124,13 @@ function ofClient(error: Error): Failure | undefined {
     const exitCode = error.code === 'locked' ? EXIT.unavailable : EXIT.failure;
     return { exitCode, code: `store_${error.code}`, message: error.message };
   }
-  if (error instanceof errors.ProtocolError) {
+  if (error instanceof errors.ProtocolError)
     return {
       exitCode: EXIT.failure,
       code: 'bad_answer',
       message: `the server's answer is not one of this service: ${sanitizeText(error.message)}`,
       hint: 'Is the address right? A newer or older server, or a proxy in between, answers like this too.',
     };
-  }
   return undefined;
 }
 

@@ -39,12 +39,8 @@ const LISTS = { item: 'list', bin: 'bins', device: 'devices' } as const;
 /** The only match. Throws `CommandError` `notFound` or `ambiguous`, which lists the first matches by `lineOf`. */
 function only<T>(found: readonly T[], what: keyof typeof LISTS, typed: string, lineOf: (one: T) => string): T {
   const [first] = found;
-  if (first === undefined)
-    throw new CommandError(
-      EXIT.notFound,
-      `there is no ${what} ${quoted(typed)}`,
-      `See \`${PROGRAM_NAME} ${LISTS[what]}\`.`,
-    );
+  const see = `See \`${PROGRAM_NAME} ${LISTS[what]}\`.`;
+  if (first === undefined) throw new CommandError(EXIT.notFound, `there is no ${what} ${quoted(typed)}`, see);
   if (found.length === 1) return first;
   const some = found.slice(0, SHOWN_MAX).map((one) => `  ${lineOf(one)}`);
   const more = found.length > SHOWN_MAX ? [`  and ${found.length - SHOWN_MAX} more`] : [];

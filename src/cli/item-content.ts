@@ -44,6 +44,8 @@ export interface Saving {
   readonly item: ItemView;
   readonly output: string;
   readonly force: boolean;
+  /** Undefined: the item's blob is saved. */
+  readonly text?: string | undefined;
 }
 
 /** The field that holds the file name of an item of this type. */
@@ -66,14 +68,9 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
  * name when its last byte has been authenticated; standard output is authenticated chunk by chunk and complete only
  * once this resolves. Returns the path, null for standard output. Throws `CommandError`, and what `Device.blob` throws.
  */
-export async function saveItem(
-  context: Pick<Context, 'terminal' | 'platform'>,
-  device: Device,
-  { item, output, force, text }: Saving & { readonly text?: string | undefined },
-): Promise<{ readonly file: string | null; readonly size: number }> {
+export async function saveItem(context: Context, device: Device, { item, output, force, text }: Saving) {
   const { terminal } = context;
-  const file = output === '-' ? undefined : await targetOf(output, item);
-  if (file === undefined) {
+  if (output === '-') {
     let size = 0;
     const blob = () => device.blob(item.id, { signal: terminal.interrupted });
     for await (const bytes of text === undefined ? blob() : [Buffer.from(text)]) {
@@ -82,6 +79,7 @@ export async function saveItem(
     }
     return { file: null, size };
   }
+  const file = await targetOf(output, item);
   await NewFile.expectFree(file, force);
   if (text !== undefined) {
     const bytes = Buffer.from(text);

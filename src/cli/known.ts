@@ -9,7 +9,7 @@ import { openLabel, sealLabel, type BinKeys } from '../sdk/bin-label.js';
 import type { BinView } from '../sdk/events.js';
 import { array, boolean, count, nonEmpty, nullable, object, string } from '../sdk/reader.js';
 import { devicesJson, readDeviceList, type DeviceEntry } from '../sdk/replies.js';
-import type { Context, OpenDevice } from './context.js';
+import type { OpenDevice, Outside } from './context.js';
 import { readPrivate } from './secrets.js';
 
 const KNOWN_FILE = 'known.json';
@@ -77,10 +77,7 @@ export async function writeKnown(folder: string, known: Known, keys: BinKeys): P
 }
 
 /** The bins from the server, or without it those of the last command that reached it. */
-export async function binsOf(
-  { platform, profile }: Pick<Context, 'platform' | 'profile'>,
-  { device, identity, current }: Pick<OpenDevice, 'device' | 'identity' | 'current'>,
-): Promise<readonly BinView[]> {
+export async function binsOf({ platform, profile }: Outside, { device, identity, current }: OpenDevice) {
   if (current) return device.bins.list();
   return (await readKnown(profile.folder, { ...platform, masterKey: identity.masterKey })).bins ?? [];
 }

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TokenSaver } from '../device/token-saver.js';
-import { delay, type Timer } from '../protocol/clock.js';
+import { delay, within, type Timer } from '../protocol/clock.js';
 import { Device } from '../sdk/device.js';
 import { isTransient, NetworkError } from '../sdk/errors.js';
 import type { EventName } from '../sdk/events.js';
@@ -32,13 +32,11 @@ export const contextOf = (outside: Outside): Context => ({
 });
 
 /** The error of a profile that is not a device yet. */
-export const noDevice = (profile: Profile): CommandError =>
-  new CommandError(
-    EXIT.notFound,
-    `there is no device in profile ${profile.name} yet`,
-    'Claim a new server (`service-device claim URL`) or join one from another device (`service-device join URL`).',
-    { code: 'no_device' },
-  );
+export function noDevice({ name }: Profile): CommandError {
+  const hint =
+    'Claim a new server (`service-device claim URL`) or join one from another device (`service-device join URL`).';
+  return new CommandError(EXIT.notFound, `there is no device in profile ${name} yet`, hint, { code: 'no_device' });
+}
 
 /** Describes the repair of a damaged copy: what the server has is read again, so only queued changes can be lost. */
 export function repairNote({ carried, lost }: Pick<StoreRepair, 'carried' | 'lost'>): string {
@@ -244,22 +242,20 @@ class Session {
     const { platform, terminal } = this.outside;
     const stop = new AbortController();
     const signal = AbortSignal.any([stop.signal, terminal.interrupted]);
-    const late = delay(platform.clock, PROBE_MS, signal).then((): never => {
-      throw new NetworkError('timeout', 'the server does not answer');
-    });
     const url = `${this.parts.identity.serverUrl}/api/health`;
-    const request = (): Promise<Response> =>
-      platform.fetch(url, { redirect: 'error', credentials: 'omit', signal: stop.signal });
+    const request = () => platform.fetch(url, { redirect: 'error', credentials: 'omit', signal });
     try {
       const again = delay(platform.clock, PROBE_AGAIN_MS, signal).then(request);
-      const response = await Promise.race([request(), again, late]);
-      await Promise.race([response.body?.cancel(), late]);
+      const answered = Promise.race([request(), again])
+        .then(({ body }) => body?.cancel())
+        .then(() => true);
+      if (await within(platform.clock, PROBE_MS, answered, false)) return;
     } catch (cause) {
-      if (cause instanceof NetworkError) throw cause;
       throw new NetworkError('network', 'the server does not answer', { cause });
     } finally {
       stop.abort();
     }
+    throw new NetworkError('timeout', 'the server does not answer');
   }
 
   /** The value of the first of these events. */
@@ -280,12 +276,11 @@ class Session {
     device.on('devices', ({ devices }) => (this.known = { ...this.known, devices }));
     device.on('bins', ({ bins }) => (this.known = { ...this.known, bins }));
     device.on('uncertified', ({ devices }) => {
-      for (const { id, name } of devices) {
+      for (const { id, name } of devices)
         note(
           `Warning: the server lists ${JSON.stringify(sanitizeText(name))} (${id}), which no device of yours vouches for. ` +
             'Nothing is written until it is certified or revoked (`service-device devices`).',
         );
-      }
     });
     device.on('quarantined', ({ id, reason }) =>
       note(`Warning: item ${id} does not verify (${reason}) and is not shown.`),

@@ -59,16 +59,11 @@ export function profileOf(
  */
 export async function withLock<T>({ terminal, platform, profile }: Outside, work: () => Promise<T>): Promise<T> {
   await privateFolder(profile.folder, (text) => terminal.note(`Warning: ${text}`));
+  const hint = 'Wait for it to end, or use another profile (--profile NAME).';
   const lock = await waitForLock(join(profile.folder, LOCK_FILE), {
     clock: platform.clock,
     signal: terminal.interrupted,
-    refusal: () =>
-      new CommandError(
-        EXIT.unavailable,
-        'another command is using this profile',
-        'Wait for it to end, or use another profile (--profile NAME).',
-        { code: 'busy' },
-      ),
+    refusal: () => new CommandError(EXIT.unavailable, 'another command is using this profile', hint, { code: 'busy' }),
     onWait: (ms) => {
       if (ms >= REPORT_AFTER_MS) terminal.progress('Waiting for another command of this profile to finish ...');
     },

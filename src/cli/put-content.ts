@@ -6,6 +6,7 @@ import { createReadStream, type BigIntStats, type Dirent } from 'node:fs';
 import { open, opendir, type FileHandle } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
 import type { JsonObject } from '../crypto/payload.js';
+import type { Sodium } from '../crypto/sodium.js';
 import { isVisible } from '../protocol/ids.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../protocol/item.js';
 import type { BlobSource, SourceIdentity } from '../sdk/blobs/source.js';
@@ -30,15 +31,15 @@ const NAMELESS = 'stdin';
  * the user; undefined: detected.
  */
 export async function foundIn(
-  context: Context,
+  { terminal, platform: { sodium } }: Context,
   path: string,
   type: ContentType | undefined,
   name = basename(path),
 ): Promise<Found> {
-  if (path === '-') return piped(context, context.terminal.openInput(), type, NAMELESS);
+  if (path === '-') return piped(sodium, terminal.openInput(), type, NAMELESS);
   const source = await FileSource.open(path);
   try {
-    const found = await (source.isFile ? ofFile(source, name, type) : piped(context, source.open(), type, name));
+    const found: Found = await (source.isFile ? ofFile(source, name, type) : piped(sodium, source.open(), type, name));
     if (found.content !== source) await source.close();
     return found;
   } catch (error) {
@@ -67,12 +68,7 @@ const asFile = (type: ContentType, name: string, content: HeldSource): Found => 
 });
 
 /** A pipe: a text if it is one that an item can hold, otherwise a file, which is spooled to find out its length. */
-async function piped(
-  { platform }: Context,
-  input: AsyncIterable<Uint8Array>,
-  type: ContentType | undefined,
-  name: string,
-): Promise<Found> {
+async function piped(sodium: Sodium, input: AsyncIterable<Uint8Array>, type: ContentType | undefined, name: string) {
   const taken: Uint8Array[] = [];
   let length = 0;
   const iterator = input[Symbol.asyncIterator]();
@@ -89,7 +85,7 @@ async function piped(
   const text = ended && mayBeText ? textOf(Buffer.concat(taken)) : undefined;
   if (text !== undefined) {
     if (!isVisible(text)) throw blankText('standard input');
-    return type === undefined ? shapes.detectText(text) : { type: 'text', payload: { text } };
+    return type === undefined ? shapes.detectText(text) : { type: 'text' as const, payload: { text } };
   }
   if (type !== undefined && mayBeText) {
     await iterator.return?.();
@@ -99,7 +95,7 @@ async function piped(
     yield* taken;
     if (!ended) yield* { [Symbol.asyncIterator]: () => iterator };
   };
-  return asFile(type ?? 'file', name, await Spool.of(platform.sodium, all()));
+  return asFile(type ?? 'file', name, await Spool.of(sodium, all()));
 }
 
 /** The error of a text without visible characters. */
@@ -234,13 +230,13 @@ export interface Source {
   readonly name?: string;
 }
 
-/** Why a name in a folder is left out. */
 const LEFT_OUT = ['hidden', 'link', 'special file'] as const;
-const reasonOf = (entry: Dirent): (typeof LEFT_OUT)[number] | undefined => {
+/** Why a name in a folder is left out: a link may lead out of the folder, and a device file has no end. */
+export function reasonToLeave(entry: Dirent): (typeof LEFT_OUT)[number] | undefined {
   if (entry.name.startsWith('.')) return 'hidden';
   if (entry.isSymbolicLink()) return 'link';
   return entry.isFile() || entry.isDirectory() ? undefined : 'special file';
-};
+}
 
 /**
  * The files in `folders`, sorted by name; a name is the path from the folder on, with slashes. Hidden names, symbolic
@@ -258,7 +254,7 @@ export async function filesIn(folders: readonly string[], most = NAMES_MAX) {
     try {
       for await (const entry of await opendir(folder.path)) {
         if (++seen > most) throw tooMany(most);
-        const reason = reasonOf(entry);
+        const reason = reasonToLeave(entry);
         const inside = { path: join(folder.path, entry.name), name: `${folder.name}/${entry.name}` };
         if (reason !== undefined) left[reason]++;
         else if (entry.isDirectory()) below.push(inside);

@@ -28,11 +28,10 @@ export async function serverFrom(terminal: Prompts, given: string | undefined, m
   if (typed.trim() === '' && terminal.interactive) typed = await terminal.ask('Address of the server: ');
   if (typed.trim() === '') throw missing();
   const url = addressOf(typed);
-  if (url.startsWith('http://') && !isLocalHost(new URL(url).hostname)) {
+  if (url.startsWith('http://') && !isLocalHost(new URL(url).hostname))
     terminal.note(
       'Warning: this address is not https. Your items are encrypted anyway, but others can see when you write.',
     );
-  }
   return url;
 }
 

@@ -25,11 +25,7 @@ const ROUNDS_MAX = 20;
  * user has not read (CLI-37). `hidden`: no echo. From the first question on, input between questions is neither echoed
  * nor kept. Rejects when the user interrupts or ends the input (Ctrl-D).
  */
-export async function askLine(
-  { input, errors, interrupted, interrupt }: Asking,
-  question: string,
-  hidden: boolean,
-): Promise<string> {
+export async function askLine({ input, errors, interrupted, interrupt }: Asking, question: string, hidden: boolean) {
   await drain(input, interrupt);
   let silent = false;
   const echo = new Writable({

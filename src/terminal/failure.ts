@@ -3,15 +3,10 @@ import { CommanderError } from 'commander';
 import { asError, errorCode } from '../protocol/error-code.js';
 import { sanitizeLines, sanitizeText } from '../protocol/sanitize.js';
 import { FULL } from './new-file.js';
-import { CommandError, EXIT, type ExitCode } from './terminal.js';
+import { CommandError, EXIT } from './terminal.js';
 
 /** How a command failed. `code` is for scripts (the reference, Command line). */
-export interface Failure {
-  readonly exitCode: ExitCode;
-  readonly code: string;
-  readonly message: string;
-  readonly hint?: string;
-}
+export type Failure = Pick<CommandError, 'exitCode' | 'code' | 'message' | 'hint'>;
 
 /** The hint where a call is refused for its arguments. */
 export const HELP = 'Add --help to see what it takes.';

@@ -54,12 +54,11 @@ export async function runProcess(options: {
 }): Promise<never> {
   const { stdin: input, stdout: output, stderr: errors, argv, env } = process;
   const { signal: interrupted, interrupt } = interruptible(options.graceMs);
-  for (const stream of [output, errors]) {
+  for (const stream of [output, errors])
     stream.on('error', (error: NodeJS.ErrnoException) => {
       // EPIPE: the reader has ended first (`| head`), which is no failure.
       process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.failure);
     });
-  }
   process.on('uncaughtException', (error) => {
     errors.write(`Error: ${options.failureOf(error).message}\n`);
     process.exit(EXIT.failure);
@@ -159,12 +158,9 @@ const screenOf = (stream: NodeJS.WriteStream, fd: number): Screen | undefined =>
  * Progress on an output that cannot overwrite a line: a line every ten seconds, the first after ten seconds. An empty text
  * ends the work that the lines belong to.
  */
-export function progressLines(
-  write: (line: string) => void,
-  now: () => number = () => performance.now(),
-): (text: string) => void {
+export function progressLines(write: (line: string) => void, now: () => number = () => performance.now()) {
   let last: number | undefined;
-  return (text) => {
+  return (text: string): void => {
     const at = now();
     if (text === '') last = undefined;
     else if (last === undefined) last = at;

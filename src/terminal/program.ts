@@ -69,7 +69,8 @@ export async function runCall<C>(
   },
 ): Promise<ExitCode> {
   // Not commander's option: errors found before commander has parsed the arguments are reported as JSON too.
-  const json = call.argv.slice(0, endOfOptions(call.argv)).includes('--json');
+  const end = call.argv.indexOf('--');
+  const json = (end === -1 ? call.argv : call.argv.slice(0, end)).includes('--json');
   const terminal = call.terminal(json);
   let code: ExitCode = EXIT.ok;
   const command = program.programOf((work) => async (...args) => {
@@ -87,11 +88,6 @@ export async function runCall<C>(
     return report(error, call, terminal, program.failureOf(error));
   }
 }
-
-const endOfOptions = (argv: readonly string[]): number => {
-  const at = argv.indexOf('--');
-  return at === -1 ? argv.length : at;
-};
 
 /** Makes every command throw instead of exit, and write its help to `write`; errors are written by `report` only. */
 function redirect(command: Command, write: ProgramCall['write'], json: boolean): void {

@@ -48,12 +48,7 @@ export function registerBins(program: DeviceCommand): void {
 }
 
 const binFacts = ({ id, slug, label, itemCount, readable }: BinView) => ({
-  id,
-  slug,
-  name: label?.name ?? null,
-  emoji: label?.emoji ?? null,
-  itemCount,
-  readable,
+  ...{ id, slug, name: label?.name ?? null, emoji: label?.emoji ?? null, itemCount, readable },
 });
 
 async function list(context: Context): Promise<void> {

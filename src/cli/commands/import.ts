@@ -6,14 +6,8 @@ import { isTransient } from '../../sdk/errors.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
-import {
-  type Entry,
-  type ForeignEntries,
-  type ForeignProgram,
-  type ForeignSource,
-  type Made,
-  PROGRAMS,
-} from '../foreign/entries.js';
+import { PROGRAMS } from '../foreign/entries.js';
+import type { Entry, ForeignEntries, ForeignProgram, ForeignSource, Made } from '../foreign/entries.js';
 import { type Incoming, incomingOf } from '../foreign/records.js';
 import { readForeign } from '../foreign/source.js';
 import { type ImportSource, openSource } from '../import-source.js';

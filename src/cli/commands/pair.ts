@@ -3,7 +3,6 @@ import { encode } from 'uqr';
 import { digitsText } from '../../device/newcomer.js';
 import { isLocalHost } from '../../protocol/local-host.js';
 import { offerText } from '../../sdk/address.js';
-import type { Device } from '../../sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
@@ -61,7 +60,11 @@ async function pair(context: Context, options: Options): Promise<void> {
     });
     terminal.interrupted.addEventListener('abort', () => offer.cancel(), { once: true });
     showOffer(context, offer, identity.serverUrl, options.qr);
-    const rewrapped = rewrappedBy(device);
+    // The number of items that are re-wrapped for the new device, or null on a failure, which `sync` repairs.
+    const rewrapped = new Promise<number | null>((resolve) => {
+      device.on('rewrapped', ({ items }) => resolve(items));
+      device.on('problem', () => resolve(null));
+    });
     const deviceId = await offer.joined.catch((error: unknown) => {
       throw refusal ?? error;
     });
@@ -138,10 +141,3 @@ function block(upper: boolean, lower: boolean, ink: boolean): string {
   if (above) return '▀';
   return below ? '▄' : ' ';
 }
-
-/** Resolves once items are re-wrapped for the new device: their number, or null on a failure, which `sync` repairs. */
-const rewrappedBy = (device: Device): Promise<number | null> =>
-  new Promise((resolve) => {
-    device.on('rewrapped', ({ items }) => resolve(items));
-    device.on('problem', () => resolve(null));
-  });

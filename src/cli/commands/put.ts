@@ -1,7 +1,6 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
-import type { PutRequest } from '../../sdk/writer.js';
 import { isJsonObject, type JsonObject } from '../../crypto/payload.js';
 import { parsedJson } from '../../protocol/bytes.js';
 import type { ContentType } from '../../protocol/item.js';
@@ -178,7 +177,7 @@ async function putItem(context: Context, open: OpenDevice, found: Found, one: Ta
   const needsServer =
     content !== undefined || one.id !== undefined || shapes.payloadSize(payload) > shapes.PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
-  const target = await targetOf(context, open, { ...one, found });
+  const target = await targetOf(context, open, found, one);
   const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
   const bar = meter(context, 'Putting');
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
@@ -219,11 +218,7 @@ async function begunOf({ device }: OpenDevice, { type, content }: Found, id: str
  * The item to write and its bin. An existing item stays in its bin unless `--bin` is given. Without an id it is a new
  * item, or the item, not written yet, for which an earlier command began to upload this file.
  */
-async function targetOf(
-  context: Context,
-  open: OpenDevice,
-  { id, bin, found }: Pick<ItemOptions, 'id' | 'bin'> & { readonly found: Found },
-): Promise<Pick<PutRequest, 'id' | 'binId'>> {
+async function targetOf(context: Context, open: OpenDevice, found: Found, { id, bin }: Target) {
   const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
   if (id === undefined) {
     const begun = await begunOf(open, found, undefined);
@@ -262,7 +257,7 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   }
   if ((type === 'contact' || type === 'location') && sources === 0) return { type, payload: {} };
   if (type === 'password') return passwordOf(context, one);
-  const found = await detect(context, one, type);
+  const found: Found = await detect(context, one, type);
   if (found.content !== undefined || type === undefined || type === found.type) return found;
   return { type, payload: asType(type, found, one) };
 }
@@ -277,11 +272,7 @@ function asType(type: ContentType, found: shapes.Detected, { file, name }: ItemO
   return { [main]: text, label: name ?? basename(file), lang: languageOf(file) ?? '' };
 }
 
-async function detect(
-  context: Context,
-  { words, file, name }: ItemOptions,
-  type: ContentType | undefined,
-): Promise<Found> {
+async function detect(context: Context, { words, file, name }: ItemOptions, type: ContentType | undefined) {
   if (words.length > 0) return shapes.detectText(words.join(' '));
   if (file === undefined && context.terminal.interactive)
     throw usageError('what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);

@@ -28,7 +28,7 @@ export function registerUploads(program: DeviceCommand): void {
     .description('Gives up the uploads of these files, or all. The files themselves stay.')
     .option('--all', 'all of them')
     .examples('uploads rm holiday.mp4', 'uploads rm --all')
-    .does(remove);
+    .does(rm);
 }
 
 const HINT = 'See `service-device uploads`.';
@@ -51,11 +51,7 @@ async function list({ terminal, platform, withDevice }: Context): Promise<void> 
   }, 'local');
 }
 
-async function remove(
-  { terminal, withDevice }: Context,
-  paths: readonly string[],
-  { all }: { readonly all?: boolean },
-): Promise<void> {
+async function rm({ terminal, withDevice }: Context, paths: readonly string[], { all }: { readonly all?: boolean }) {
   if ((paths.length === 0) === (all !== true)) throw usageError('give the files, or --all', HINT);
   const wanted = new Set(paths.map((path) => resolve(path)));
   await withDevice(async ({ device }) => {

@@ -63,10 +63,8 @@ export async function checkName(doctor: DoctorContext): Promise<Finding> {
   } catch (error) {
     const code = errorCode(error);
     const gone = code === 'ENOTFOUND' || code === 'ENODATA';
-    return problem(
-      gone ? `There is no server named ${host}.` : `The name ${host} cannot be looked up (${code}).`,
-      advice,
-    );
+    const what = gone ? `There is no server named ${host}.` : `The name ${host} cannot be looked up (${code}).`;
+    return problem(what, advice);
   }
 }
 
@@ -129,12 +127,7 @@ export function sound({ chain: [certificate] }: Shown, now: number): Finding {
 }
 
 /** `trusted`: the value of `NODE_EXTRA_CA_CERTS`. */
-function faultFinding(
-  { kind, which, at = NaN, named }: CertificateFault,
-  host: string,
-  now: number,
-  trusted: string,
-): Finding {
+function faultFinding({ kind, which, at = NaN, named }: CertificateFault, host: string, now: number, trusted: string) {
   const date = Number.isNaN(at) ? 'an unknown time' : new Date(at).toUTCString();
   const set =
     trusted === ''

@@ -1,7 +1,6 @@
 /** Checks of the profile: permissions of its folder, free space, where the key of the secrets is, and the identity. */
 import { access, constants, lstat, readdir, readFile, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Identity } from '../../sdk/identity.js';
 import { isOpenToOthers } from '../../files/durable.js';
 import { modeText } from '../../files/private.js';
 import { errorCode } from '../../protocol/error-code.js';
@@ -70,9 +69,7 @@ export async function checkDisk({ profile }: Context, free = freeIn): Promise<Fi
 }
 
 /** The identity, or why there is none. `here`: the profile has an identity, even if it cannot be opened. */
-export async function checkIdentity({
-  profile,
-}: Context): Promise<{ readonly identity?: Identity; readonly here: boolean; readonly finding: Finding }> {
+export async function checkIdentity({ profile }: Context) {
   const { ok, problem } = about('identity');
   try {
     const identity = await profile.identity();

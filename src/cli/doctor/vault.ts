@@ -104,13 +104,14 @@ async function checkLive(doctor: DoctorContext, { device, store }: OpenDevice, f
 
 const NAMED_MAX = 5;
 
+/** The first of these names; an ellipsis stands for the others. */
+const firstOf = (names: readonly string[], most: number): string =>
+  `${names.slice(0, most).join(', ')}${names.length > most ? ', ...' : ''}`;
+
 /** A sentence with the first items by id and version, as far as they are known; '' for none. */
 function itemNames(items: readonly { readonly id: string | null; readonly version: number }[]): string {
-  if (items.length === 0) return '';
-  const list = items
-    .slice(0, NAMED_MAX)
-    .map(({ id, version }) => (id === null ? `version ${version}` : `${id} (version ${version})`));
-  return ` Which: ${list.join(', ')}${items.length > NAMED_MAX ? ', ...' : ''}.`;
+  const names = items.map(({ id, version }) => (id === null ? `version ${version}` : `${id} (version ${version})`));
+  return names.length === 0 ? '' : ` Which: ${firstOf(names, NAMED_MAX)}.`;
 }
 
 /** `lacked`: items were missing before the device connected. */
@@ -134,10 +135,8 @@ function missingText({ expected, held, unlisted, named }: DeviceEvents['missing'
   const absent = expected.itemCount - held.itemCount;
   const counts = absent > 0 ? `${absent} items are missing here` : `${-absent} extra items are here`;
   const how = absent === 0 ? 'items are here in other versions' : counts;
-  const more =
-    unlisted.length === 0
-      ? ''
-      : ` ${unlisted.length} items that are here are not in the server's list any more; they stay readable.`;
+  const extra = ` ${unlisted.length} items that are here are not in the server's list any more; they stay readable.`;
+  const more = unlisted.length === 0 ? '' : extra;
   return `The server counts ${expected.itemCount} items, ${held.itemCount} are here: ${how}. Reading everything again did not help.${more}${itemNames(named)}`;
 }
 
@@ -148,10 +147,12 @@ function unverifiable(hidden: readonly HiddenItem[]): readonly Finding[] {
     const items = hidden.filter((item) => item.reason === reason);
     const { meaning, whatToDo } = REASONS[reason];
     const kept = items.filter((item) => item.kept).length;
-    const named = items.slice(0, 3).map(({ id }) => id);
-    const which = `${reason}; ${named.join(', ')}${items.length > named.length ? ', ...' : ''}`;
+    const named = firstOf(
+      items.map(({ id }) => id),
+      3,
+    );
     const many = items.length === 1 ? '1 item does' : `${items.length} items do`;
-    return problem(`${many} not verify (${which}). ${meaning} A good state is kept of ${kept}.`, whatToDo);
+    return problem(`${many} not verify (${reason}; ${named}). ${meaning} A good state is kept of ${kept}.`, whatToDo);
   });
 }
 

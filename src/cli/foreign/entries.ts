@@ -119,10 +119,7 @@ export const jsonOriginal = (program: ForeignProgram, value: unknown) => ({
 
 /** An entry that is not imported. */
 export const leftBehind = (entry: Omit<Entry, 'made' | 'unplaced' | 'marks'> & { readonly left: string }): Entry => ({
-  ...entry,
-  made: [],
-  unplaced: [],
-  marks: [],
+  ...{ ...entry, made: [], unplaced: [], marks: [] },
 });
 
 function fileItem(part: string, name: string, bytes: Uint8Array): Made {
@@ -210,8 +207,8 @@ export function foreignText(bytes: Uint8Array): string {
 }
 
 /** A date as ms; undefined where `value` is none. */
-export function timeOf(value: unknown): number | undefined {
-  const ms = typeof value === 'string' ? Date.parse(value) : Number.NaN;
+export function timeOf(value: string): number | undefined {
+  const ms = Date.parse(value);
   return Number.isFinite(ms) ? ms : undefined;
 }
 

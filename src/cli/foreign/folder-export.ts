@@ -5,8 +5,8 @@
 import { mkdir, open, readdir, rename, rm, rmdir, writeFile, type FileHandle } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { FILE_MODE, FOLDER_MODE, syncFolder, tempSibling } from '../../files/durable.js';
+import { ifThere } from '../../files/there.js';
 import type { JsonObject } from '../../crypto/payload.js';
-import { errorCode } from '../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { ArchivedBin, ArchivedItem, ArchivedPart, ArchiveManifest } from '../../sdk/archive/records.js';
 import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
@@ -24,9 +24,8 @@ const PASSWORDS = 'passwords.csv';
 
 /** Throws `CommandError` where the path exists and is no empty folder. */
 export async function expectNoFolder(path: string): Promise<void> {
-  const found = await readdir(path).catch((error: unknown) => {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    throw new CommandError(EXIT.usage, `${path} is not a folder, or cannot be read.`, undefined, { cause: error });
+  const found = await ifThere(() => readdir(path)).catch((cause: unknown) => {
+    throw new CommandError(EXIT.usage, `${path} is not a folder, or cannot be read.`, undefined, { cause });
   });
   if (found === undefined || found.length === 0) return;
   throw usageError(`${path} already exists and is not empty.`, 'Give the name of a new folder.');

@@ -35,12 +35,7 @@ export async function kdbxLibrary(): Promise<Library> {
 }
 
 /** The database. Throws `WrongPassword`, and `ForeignError` if it is damaged, of unknown form or over a bound. */
-export async function openKdbx(
-  library: Library,
-  bytes: Uint8Array,
-  password: string,
-  keyFile: Uint8Array | undefined,
-): Promise<Kdbx> {
+export async function openKdbx(library: Library, bytes: Uint8Array, password: string, keyFile: Uint8Array | undefined) {
   const { Credentials, Kdbx, KdbxFormat, ProtectedValue } = library;
   const typed = password === '' && keyFile !== undefined ? null : ProtectedValue.fromString(password);
   try {

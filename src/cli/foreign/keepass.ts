@@ -12,12 +12,8 @@ export const isKeepass = (start: Uint8Array): boolean => SIGNATURE.every((byte, 
 
 /** The entries of a database. Asks for its password. Throws `ForeignError`, and `WrongPassword`. */
 export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): Promise<readonly foreign.Entry[]> {
-  if (bytes[4] === KDB)
-    throw new foreign.ForeignError(
-      '',
-      'it is a database of KeePass 1',
-      'Save it as KDBX with KeePass 2 or KeePassXC first.',
-    );
+  const instead = 'Save it as KDBX with KeePass 2 or KeePassXC first.';
+  if (bytes[4] === KDB) throw new foreign.ForeignError('', 'it is a database of KeePass 1', instead);
   const library = await kdbxLibrary();
   expectCheap(library, bytes);
   const keyFile = await foreign.keyFileOf(secrets);
@@ -76,14 +72,13 @@ const timesOf = ({ times }: KdbxEntry | KdbxGroup) => ({
   changed: times.lastModTime?.getTime() ?? times.creationTime?.getTime(),
 });
 
+type EntryMap = ReadonlyMap<string, KdbxEntry>;
+
 const STANDARD: ReadonlySet<string> = new Set(['Title', 'UserName', 'Password', 'URL', 'Notes']);
 /** Fields in which KeePass, its plugins and KeePassXC store the parameters of one-time passwords. */
 const ONE_TIME = /^(?:otp$|TOTP |TimeOtp-|HmacOtp-)/;
 
-function ofEntry(
-  { path, entry, binned }: Place & { readonly entry: KdbxEntry },
-  byUuid: ReadonlyMap<string, KdbxEntry>,
-): foreign.Entry {
+function ofEntry({ path, entry, binned }: Place & { readonly entry: KdbxEntry }, byUuid: EntryMap): foreign.Entry {
   const value = (field: string): string => resolved(textOf(entry.fields.get(field)), byUuid);
   const [name, url] = [value('Title'), value('URL')];
   const folder = path.join('/');
@@ -145,7 +140,7 @@ const FIELD_OF: Readonly<Record<string, string>> = { T: 'Title', U: 'UserName', 
 const REFERENCED_MAX = 4_096;
 
 /** Resolves a text that is a reference to a field of another entry, by its UUID; any other text is unchanged. */
-function resolved(text: string, byUuid: ReadonlyMap<string, KdbxEntry>): string {
+function resolved(text: string, byUuid: EntryMap): string {
   const [, wanted = '', uuid = ''] = /^\{REF:([TUPAN])@I:([0-9A-F]{32})\}$/i.exec(text) ?? [];
   const field = byUuid.get(uuid.toUpperCase())?.fields.get(FIELD_OF[wanted.toUpperCase()] ?? '');
   const value = textOf(field);

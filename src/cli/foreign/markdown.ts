@@ -8,6 +8,7 @@ import type { BlobSource } from '../../sdk/blobs/source.js';
 import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../detect.js';
+import { reasonToLeave } from '../put-content.js';
 import { readBytes, withFile } from '../../files/read.js';
 import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
 import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
@@ -71,19 +72,14 @@ async function entryAt(root: string, path: readonly string[], found: Dirent): Pr
   const where = path.join('/');
   const name = found.name;
   const place = { where, kind: 'file', name, folder: path.slice(0, -1).join('/'), key: where };
-  const left = reasonToLeave(found);
-  if (left !== undefined) return leftBehind({ ...place, left });
+  const reason = reasonToLeave(found);
+  if (reason !== undefined) return leftBehind({ ...place, left: LEFT[reason] });
   const { made, changed } = await madeOf(join(root, ...path), name).catch(unreadable(where));
   const kind = made.type === 'code' ? (languageOf(name) ?? 'text') : made.type;
   return { ...place, kind, changed, made: [made], unplaced: [], marks: [] };
 }
 
-/** Why a file is left out: a link may lead out of the folder, and a device file has no end. */
-function reasonToLeave(found: Dirent): string | undefined {
-  if (found.name.startsWith('.')) return 'hidden';
-  if (found.isSymbolicLink()) return 'a link';
-  return found.isFile() ? undefined : 'no file';
-}
+const LEFT = { hidden: 'hidden', link: 'a link', 'special file': 'no file' } as const;
 
 const madeOf = (path: string, name: string): Promise<{ readonly made: Made; readonly changed: number }> =>
   withFile(path, async (handle) => {

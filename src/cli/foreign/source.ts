@@ -10,15 +10,8 @@ import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import { readBytes, withFile } from '../../files/read.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
-import {
-  type Entry,
-  type ForeignEntries,
-  ForeignError,
-  type ForeignProgram,
-  type ForeignSource,
-  foreignText,
-  type Secrets,
-} from './entries.js';
+import { ForeignError, foreignText } from './entries.js';
+import type { Entry, ForeignEntries, ForeignProgram, Secrets } from './entries.js';
 import { isKeepass, readKeepass } from './keepass.js';
 import { readMarkdown } from './markdown.js';
 import { readVcards } from './vcard.js';
@@ -34,11 +27,7 @@ const HEAD_BYTES = 64 * 1024;
  * known form. Throws `CommandError` for a source that cannot be read, is not of the program `from`, or is damaged; the
  * message names the entry.
  */
-export async function readForeign(
-  path: string,
-  from: ForeignProgram | undefined,
-  secrets: Secrets,
-): Promise<ForeignSource | undefined> {
+export async function readForeign(path: string, from: ForeignProgram | undefined, secrets: Secrets) {
   const stats = await stat(path).catch((error: unknown) => {
     const why = errorCode(error) === 'ENOENT' ? 'does not exist' : `cannot be read (${errorCode(error)})`;
     throw new CommandError(EXIT.usage, `${path} ${why}.`, undefined, { cause: error });
