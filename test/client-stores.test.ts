@@ -24,14 +24,16 @@ for (const kind of KINDS) {
       pending: [],
       entries: [],
     });
+    // A byte order mark at the start of a text is part of it.
+    const epoch = '\ufeffe';
     await bench.store.apply({
       entries: [live('A', 3), live('B', 4), { id: 'C', version: 5, state: 'deleted', tagged: true, kept: null }],
-      cursor: { since: 5, epoch: 'e' },
+      cursor: { since: 5, epoch },
       pending: [write(2, 'D'), write(1, 'A', 3), write(3, 'D', null)],
     });
     await bench.store.apply({ done: [3, 77], entries: [live('B', 6)] });
     const before = await stateOf(bench.store);
-    t.match(before, { cursor: { since: 5, epoch: 'e' }, held: { itemCount: 2, versionSum: 9 } });
+    t.match(before, { cursor: { since: 5, epoch }, held: { itemCount: 2, versionSum: 9 } });
     t.same(
       (await bench.store.pending()).map(({ seq }) => seq),
       [1, 2],
@@ -133,7 +135,6 @@ t.test('STORE-02: a batch waits for reads that were called before it, however sl
     open = resolve;
   });
   const level: Level = {
-    open: () => inner.open(),
     close: () => inner.close(),
     // The state's record is read at opening, which must not wait.
     get: async (key) => {
@@ -141,7 +142,6 @@ t.test('STORE-02: a batch waits for reads that were called before it, however sl
       return inner.get(key);
     },
     getMany: (keys) => inner.getMany(keys),
-    put: (key, value) => inner.put(key, value),
     iterator: (options) => inner.iterator(options),
     batch: (operations, options) => inner.batch(operations, options),
   };
@@ -208,11 +208,9 @@ t.test('STORE-17: 50,000 items are opened, iterated and reset in bounded memory'
   let most = 0;
   let written = 0;
   const level: Level = {
-    open: () => inner.open(),
     close: () => inner.close(),
     get: (key) => inner.get(key),
     getMany: (keys) => inner.getMany(keys),
-    put: (key, value) => inner.put(key, value),
     iterator: (options) => {
       const iterator = inner.iterator(options);
       const nextv = async (size: number): Promise<[string, Uint8Array][]> => {

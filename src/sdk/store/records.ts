@@ -5,7 +5,7 @@
  * upload. A record's checksum is seeded with owner and key: a record that was moved or belongs to another device does
  * not match.
  */
-import { byteText, text } from '../../protocol/bytes.js';
+import { byteText, text, utf8Text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
 import { heldWith } from './store.js';
 import type { Cursor, Entry, Held, KeptUpload, Pending, QuarantineReason } from './store.js';
@@ -286,7 +286,6 @@ export function summed(
   return { ...sums, ...heldWith(sums, was, is), [tally]: { count, sum } };
 }
 
-const utf8 = new TextDecoder('utf-8', { fatal: true });
 const PLAIN_MAX = 64;
 
 function isPlain(bytes: Uint8Array): boolean {
@@ -390,13 +389,11 @@ export class RecordReader {
   }
 
   text(): string {
-    try {
-      const bytes = this.blob();
-      // Ids and names are short ASCII: calling a decoder would cost more than this loop.
-      return isPlain(bytes) ? byteText(bytes) : utf8.decode(bytes);
-    } catch (error) {
-      throw error instanceof TypeError ? storeError('damaged', 'a text is not UTF-8') : error;
-    }
+    const bytes = this.blob();
+    // Ids and names are short ASCII: calling a decoder would cost more than this loop.
+    const value = isPlain(bytes) ? byteText(bytes) : utf8Text(bytes);
+    if (value === undefined) throw storeError('damaged', 'a text is not UTF-8');
+    return value;
   }
 
   /** Throws if anything is left. */
