@@ -27,7 +27,6 @@ export class FlakyLevel implements Level {
   close = () => this.inner.close();
   get = (key: string) => this.inner.get(key);
   getMany = (keys: string[]) => this.inner.getMany(keys);
-  put = (key: string, value: Uint8Array) => this.inner.put(key, value);
   iterator = (options: Parameters<Level['iterator']>[0]) => this.inner.iterator(options);
 
   async batch(operations: Operation[], options: Parameters<Level['batch']>[1]): Promise<void> {

@@ -24,7 +24,7 @@ interface StoreKind {
   make(t: WithTeardown): Promise<Bench>;
 }
 
-export const memoryLevel = (): Level =>
+export const memoryLevel = (): Level & { open(): Promise<void> } =>
   new MemoryLevel<string, Uint8Array>({ valueEncoding: 'view', storeEncoding: 'view' });
 
 async function benchOf(open: () => Promise<Store & { close(): Promise<void> }>): Promise<Bench> {

@@ -2,6 +2,7 @@
  * Durable stores of browsers: IndexedDB. `browser-level` would be an alternative, but it needs Node's `events` and
  * `buffer` in every page, and acknowledges a write before it is on disk.
  */
+import { text } from '../../protocol/bytes.js';
 import { storeError, storeErrorOf } from './error.js';
 import { committed, done, openRecords, recordsOf } from './indexed-db.js';
 import type { Level, LevelRange, Operation } from './level-store.js';
@@ -48,7 +49,7 @@ async function persisted(): Promise<boolean> {
 
 /** Two pages with one store would overwrite each other's state. The lock ends with the page. */
 function locked(name: string): Promise<() => void> {
-  const locks = typeof navigator === 'undefined' ? undefined : (navigator as Partial<Navigator>).locks;
+  const { locks } = navigator as Partial<Navigator>;
   if (locks === undefined) throw storeError('unsupported', 'the page is not a secure context');
   return new Promise((resolve, reject) => {
     const held = locks.request(name, { ifAvailable: true }, (lock) => {
@@ -59,11 +60,7 @@ function locked(name: string): Promise<() => void> {
   });
 }
 
-async function opened(name: string): Promise<Level> {
-  const level = new IndexedLevel(name);
-  await level.open();
-  return level;
-}
+const opened = async (name: string): Promise<IndexedLevel> => new IndexedLevel(await openRecords(name));
 
 const IN_USE = 'in use';
 
@@ -74,7 +71,7 @@ const IN_USE = 'in use';
 class Origin implements StorePlace {
   constructor(
     private readonly name: string,
-    private readonly index: Level,
+    private readonly index: IndexedLevel,
     private readonly unlock: () => void,
   ) {}
 
@@ -91,7 +88,7 @@ class Origin implements StorePlace {
 
   async promote(): Promise<string> {
     const old = await this.inUse();
-    await this.index.put(IN_USE, new TextEncoder().encode(String(old + 1)));
+    await this.index.batch([{ type: 'put', key: IN_USE, value: text(String(old + 1)) }]);
     const gone = old - SET_ASIDE_MAX;
     if (gone > 0) await removeIndexed(this.at(gone));
     return this.at(old);
@@ -130,19 +127,12 @@ function rangeOf({ gte, lt }: LevelRange, after: string | undefined): IDBKeyRang
   return lt === undefined ? IDBKeyRange.lowerBound(from, open) : IDBKeyRange.bound(from, lt, open, true);
 }
 
-/** A database in IndexedDB, initially closed. Throws errors of IndexedDB, and `StoreError` `closed` and `damaged`. */
+/** A database in IndexedDB. Throws errors of IndexedDB, and `StoreError` `damaged`. */
 class IndexedLevel implements Level {
-  private db: IDBDatabase | undefined;
-
-  constructor(private readonly name: string) {}
-
-  async open(): Promise<void> {
-    this.db = await openRecords(this.name);
-  }
+  constructor(private readonly db: IDBDatabase) {}
 
   close(): Promise<void> {
-    this.db?.close();
-    this.db = undefined;
+    this.db.close();
     return Promise.resolve();
   }
 
@@ -152,17 +142,13 @@ class IndexedLevel implements Level {
   }
 
   async getMany(keys: string[]): Promise<(Uint8Array | undefined)[]> {
-    const records = this.records('readonly');
+    const records = recordsOf(this.db, 'readonly');
     const values = await Promise.all(keys.map((key) => done<unknown>(records.get(key))));
     return values.map((value) => (value === undefined ? undefined : bytesOf(value)));
   }
 
-  put(key: string, value: Uint8Array): Promise<void> {
-    return this.batch([{ type: 'put', key, value }]);
-  }
-
   async batch(operations: Operation[]): Promise<void> {
-    const records = this.records('readwrite');
+    const records = recordsOf(this.db, 'readwrite');
     const over = committed(records.transaction);
     for (const operation of operations) {
       // A failed request aborts the transaction, which is awaited below.
@@ -175,7 +161,7 @@ class IndexedLevel implements Level {
   iterator(range: LevelRange): ReturnType<Level['iterator']> {
     let after: string | undefined;
     const nextv = async (size: number): Promise<[string, Uint8Array][]> => {
-      const records = this.records('readonly');
+      const records = recordsOf(this.db, 'readonly');
       const span = rangeOf(range, after);
       const [keys, values] = await Promise.all([
         done(records.getAllKeys(span, size)),
@@ -186,11 +172,6 @@ class IndexedLevel implements Level {
       return found;
     };
     return { nextv, close: () => Promise.resolve() };
-  }
-
-  private records(mode: IDBTransactionMode): IDBObjectStore {
-    if (this.db === undefined) throw storeError('closed');
-    return recordsOf(this.db, mode);
   }
 }
 

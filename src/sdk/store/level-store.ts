@@ -44,7 +44,7 @@ export interface LevelStoreOptions {
    * Makes the database usable after a failed write, or throws while that is impossible. LevelDB must be reopened,
    * because the end of its log may be incomplete. Absent where a failed write leaves no trace (IndexedDB).
    */
-  readonly reopen?: (level: Level) => Promise<void>;
+  readonly reopen?: () => Promise<void>;
   /** Called after closing the database, with the batch count of its final state; then `release`. */
   expect?(batches: number): Promise<void>;
   release?(): Promise<void>;
@@ -218,7 +218,7 @@ export class LevelStore implements Store {
 
   /** After a failed write: if the batch count shows that the batch is in the log nevertheless, it is undone. */
   private async recover(undo: Operation[]): Promise<void> {
-    await this.options.reopen?.(this.level);
+    await this.options.reopen?.();
     const found = await readState(this.level);
     if (found === undefined || found.batches < this.state.batches) throw storeError('damaged', 'an older state');
     if (found.batches > this.state.batches) {
@@ -278,13 +278,14 @@ async function counted(level: Level, { owner, generation }: StoreState) {
     const head = headOfEntry(entry);
     if (head !== undefined) heads.set(entry.id, { ...head, binId: shared(head.binId) });
   };
-  const count = (key: string, record: Uint8Array): void => {
-    if (key === STATE_KEY) return;
-    if (key.startsWith(CHANGES.gte)) decodeChange(key, record, at.owner);
-    if (key.startsWith(UPLOADS.gte)) decodeUpload(key, record, at.owner);
-    sums = summed(sums, { key, after: record }, at, keep);
-  };
-  for await (const records of portions(level, {})) for (const [key, record] of records) count(key, record);
+  for await (const records of portions(level, {})) {
+    for (const [key, record] of records) {
+      if (key === STATE_KEY) continue;
+      if (key.startsWith(CHANGES.gte)) decodeChange(key, record, at.owner);
+      if (key.startsWith(UPLOADS.gte)) decodeUpload(key, record, at.owner);
+      sums = summed(sums, { key, after: record }, at, keep);
+    }
+  }
   return { sums, heads };
 }
 
@@ -311,11 +312,9 @@ export async function createStore(level: Level, { owner, batches, changes }: New
 
 /** The part of an `abstract-level` database that a store uses; keys are texts, values bytes. */
 export interface Level {
-  open(): Promise<void>;
   close(): Promise<void>;
   get(key: string): Promise<Uint8Array | undefined>;
   getMany(keys: string[]): Promise<(Uint8Array | undefined)[]>;
-  put(key: string, value: Uint8Array): Promise<void>;
   batch(operations: Operation[], options: typeof DURABLE): Promise<void>;
   iterator(options: LevelRange & typeof SCAN): {
     nextv(size: number): Promise<[string, Uint8Array][]>;

@@ -64,6 +64,8 @@ const readBatches = field('batches', count);
 
 /** The folder of one store. The lock is held, so nothing else changes it. */
 class Folder implements StorePlace {
+  /** The database that was opened last. */
+  private level: ClassicLevel<string, Uint8Array> | undefined;
   constructor(
     private readonly folder: string,
     private readonly lock: ClassicLevel,
@@ -128,22 +130,22 @@ class Folder implements StorePlace {
   }
 
   /** LevelDB writes at opening and fails half-way without space, so the space is checked first. */
-  readonly reopen = async (level: Level): Promise<void> => {
+  readonly reopen = async (): Promise<void> => {
     const probe = this.at('probe');
     try {
       await writeFile(probe, Buffer.alloc(PROBE_BYTES), DURABLE);
     } finally {
       await rm(probe, { force: true });
     }
-    await level.close();
-    await level.open();
+    await this.level?.close();
+    await this.level?.open();
   };
 
   private async opened(name: string): Promise<Level> {
-    const level = new ClassicLevel<string, Uint8Array>(this.at(name), { valueEncoding: 'view' });
+    this.level = new ClassicLevel(this.at(name), { valueEncoding: 'view' });
     try {
-      await level.open();
-      return level;
+      await this.level.open();
+      return this.level;
     } catch (error) {
       throw faultOf(error);
     }
