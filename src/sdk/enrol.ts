@@ -5,14 +5,14 @@ import { hostOf } from '../crypto/pairing.js';
 import { stretchPassword } from '../crypto/password.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { signRecovery } from '../crypto/recovery.js';
-import type { KeyPair } from '../crypto/sodium.js';
+import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { BootstrapBody, Glyph } from '../protocol/requests.js';
 import { PublicApi } from './api.js';
 import { ApiError, isUndecided, PairingError } from './errors.js';
 import { Http } from './http.js';
-import { SavableIdentity, type Token } from './identity.js';
+import { SavableIdentity, type Identity, type Token } from './identity.js';
 import type { Platform } from './platform.js';
 import { reauthenticate } from './session.js';
 import { ulid } from './ulid.js';
@@ -27,33 +27,28 @@ export interface NewDevice {
   readonly glyph: Glyph;
 }
 
-/** A device before its registration: id, keys and the calls without a token. */
-interface Candidate {
-  readonly http: Http;
-  readonly api: PublicApi;
-  readonly id: string;
-  readonly keys: KeyPair;
-  /** The host of the address that the user entered. */
-  readonly host: string;
+/** A device before its registration: id, keys and the calls without a token. Sends nothing. */
+export function candidate({ platform, serverUrl, name, glyph }: NewDevice) {
+  const http = new Http({ ...platform, baseUrl: serverUrl });
+  const { sodium, clock } = platform;
+  const id = ulid(clock.now(), (length) => sodium.random(length));
+  const keys = sodium.boxKeyPair();
+  return {
+    ...{ id, keys, http },
+    api: new PublicApi((request) => http.send(request)),
+    /** The host of the address that the user entered. */
+    host: hostOf(http.baseUrl),
+    /** The fields that every registration has. */
+    fields: { deviceId: id, name, glyph, pubkey: toBase64Url(keys.publicKey) },
+  };
 }
+
+type Candidate = ReturnType<typeof candidate>;
 
 /** The device and the tenant that it joins. */
 interface Joining {
   readonly own: Candidate;
   readonly tenantId: string;
-}
-
-/** Draws id and keys. Sends nothing. */
-export function candidate({ platform, serverUrl }: Pick<NewDevice, 'platform' | 'serverUrl'>): Candidate {
-  const http = new Http({ ...platform, baseUrl: serverUrl });
-  const { sodium, clock } = platform;
-  return {
-    http,
-    api: new PublicApi((request) => http.send(request)),
-    id: ulid(clock.now(), (length) => sodium.random(length)),
-    keys: sodium.boxKeyPair(),
-    host: hostOf(http.baseUrl),
-  };
 }
 
 /** The reply must name this device: otherwise a key of the server would be certified. Throws `CryptoRefusal`. */
@@ -89,16 +84,13 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
   const { masterKey, recovery } = await keysOfPhrase(sodium, phrase);
   sodium.memzero(recovery.secretKey);
   const body: BootstrapBody = {
-    name: device.name,
-    glyph: device.glyph,
-    pubkey: toBase64Url(own.keys.publicKey),
-    deviceId: own.id,
+    ...own.fields,
     deviceCert: toBase64Url(certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey })),
     recoveryPubkey: toBase64Url(recovery.publicKey),
     wrappedMasterKey: toBase64Url(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
     claimToken: device.claimToken ?? null,
   };
-  return { phrase, register: registration(device, { own, tenantId, masterKey }, () => own.api.bootstrap(body)) };
+  return { phrase, register: registration(sodium, { own, tenantId, masterKey }, () => own.api.bootstrap(body)) };
 }
 
 /** A recovery with its keys drawn. */
@@ -128,12 +120,10 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
     const claimed = { host, tenantId, challengeId, challenge, deviceId, publicKey: own.keys.publicKey, deviceCert };
     const signature = toBase64Url(signRecovery(sodium, recovery, claimed));
     const passwordTicket = await ticketFor(device, { own, tenantId });
-    const { name, glyph } = device;
-    const body = { challengeId, signature, deviceId, host, name, glyph, passwordTicket };
-    const keys = { pubkey: toBase64Url(own.keys.publicKey), deviceCert: toBase64Url(deviceCert) };
-    return own.api.recover({ ...body, ...keys });
+    const body = { ...own.fields, challengeId, signature, host, passwordTicket };
+    return own.api.recover({ ...body, deviceCert: toBase64Url(deviceCert) });
   };
-  const register = registration(device, { own, tenantId, masterKey }, send);
+  const register = registration(sodium, { own, tenantId, masterKey }, send);
   return { register, forget: () => sodium.memzero(recovery.secretKey) };
 }
 
@@ -158,7 +148,7 @@ type Registered = Awaited<ReturnType<PublicApi['bootstrap']>>;
  * be caused by that attempt: re-authentication then determines whether the server knows this device.
  */
 function registration(
-  device: NewDevice,
+  sodium: Sodium,
   joining: Joining & { readonly masterKey: Uint8Array },
   send: () => Promise<Registered>,
 ): () => Promise<SavableIdentity> {
@@ -173,7 +163,6 @@ function registration(
       if (isUndecided(failure)) uncertain = true;
       else if (!uncertain || !(failure instanceof ApiError)) throw failure;
       try {
-        const { sodium } = device.platform;
         return await reauthenticate(own.api, sodium, { tenantId, deviceId: own.id, keys: own.keys });
       } catch (error) {
         // The server does not know the device, at least not yet: the caller gets the error of the registration.
@@ -181,7 +170,7 @@ function registration(
       }
     }
   };
-  return async () => registeredIdentity(device, { ...joining, token: await token() });
+  return async () => registeredIdentity({ ...joining, token: await token() });
 }
 
 /** Asks the user for the account password; null: none given. */
@@ -200,11 +189,8 @@ export async function ticketFor(
 }
 
 /** The identity of a registered device. */
-export const registeredIdentity = (
-  device: Pick<NewDevice, 'name' | 'glyph'>,
-  { own, tenantId, masterKey, token }: Joining & { readonly masterKey: Uint8Array; readonly token: Token },
-): SavableIdentity => {
-  const { name, glyph } = device;
-  const at = { serverUrl: own.http.baseUrl, tenantId, deviceId: own.id };
-  return SavableIdentity.of({ ...at, name, glyph, keys: own.keys, masterKey, token });
-};
+export const registeredIdentity = ({
+  own: { http, keys, fields },
+  ...joined
+}: Joining & Pick<Identity, 'masterKey' | 'token'>): SavableIdentity =>
+  SavableIdentity.of({ serverUrl: http.baseUrl, ...fields, keys, ...joined });

@@ -239,16 +239,8 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
   try {
     request.onDigits(link.digits);
     const passwordTicket = await ticketFor(request, { own, tenantId });
-    const body = {
-      code: code.wireCode,
-      deviceId: own.id,
-      host: own.host,
-      pubkey: toBase64Url(own.keys.publicKey),
-      name: request.name,
-      glyph: request.glyph,
-      attestation: toBase64Url(attestation),
-      passwordTicket,
-    };
+    const sent = { code: code.wireCode, host: own.host, attestation: toBase64Url(attestation), passwordTicket };
+    const body = { ...own.fields, ...sent };
     const reply = await pollRelease(request, () => own.api.pairFetchNpk(body, request.signal));
     const { wrappedMasterKey, deviceCert, confirmation } = reply;
     const masterKey = acceptRelease(sodium, link, {
@@ -256,7 +248,7 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
       release: { wrappedMasterKey, deviceCert, confirmation },
       keys: own.keys,
     });
-    return registeredIdentity(request, { own, tenantId, masterKey, token: { text: reply.token, expiresAt: null } });
+    return registeredIdentity({ own, tenantId, masterKey, token: { text: reply.token, expiresAt: null } });
   } finally {
     sodium.memzero(link.secret);
     sodium.memzero(code.codeKey);
