@@ -133,22 +133,16 @@ export function describeFault({ kind, which, at, named }: CertificateFault, host
     at === undefined || Number.isNaN(at)
       ? 'an unknown time'
       : new Date(at).toISOString().slice(0, 16).replace('T', ' ');
-  switch (kind) {
-    case 'expired':
-      return `${which} expired at ${time} UTC`;
-    case 'not_yet_valid':
-      return `${which} is not valid before ${time} UTC: is this machine's clock right?`;
-    case 'self_signed':
-      return `${which} is signed by itself; if it is your own, set NODE_EXTRA_CA_CERTS=/path/cert.pem to it`;
-    case 'unknown_authority':
-      return `${which} is signed by an authority that this machine does not know, ${named}; ${TRUST_IT}`;
-    case 'no_chain':
-      return `${which} comes without its issuer's, which this machine does not know; ${TRUST_IT}, else the server must send the full chain`;
-    case 'wrong_name':
-      return `${which} is not for ${host} but for ${named}`;
-    case 'other':
-      return `${which} does not hold (${named})`;
-  }
+  const faults: Readonly<Record<CertificateFault['kind'], string>> = {
+    expired: `expired at ${time} UTC`,
+    not_yet_valid: `is not valid before ${time} UTC: is this machine's clock right?`,
+    self_signed: 'is signed by itself; if it is your own, set NODE_EXTRA_CA_CERTS=/path/cert.pem to it',
+    unknown_authority: `is signed by an authority that this machine does not know, ${named}; ${TRUST_IT}`,
+    no_chain: `comes without its issuer's, which this machine does not know; ${TRUST_IT}, else the server must send the full chain`,
+    wrong_name: `is not for ${host} but for ${named}`,
+    other: `does not hold (${named})`,
+  };
+  return `${which} ${faults[kind]}`;
 }
 
 /** The code of an invalid certificate in the causes of an error; undefined for any other error. */

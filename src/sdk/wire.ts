@@ -167,32 +167,24 @@ export function itemChange(value: unknown, typeKey: 'type' | 'itemType'): Change
   }
 }
 
+/** The frames that this client uses, by type. */
+const FRAMES = new Map<string, (value: unknown) => Frame>([
+  ['item', (value) => ({ kind: 'change', change: itemChange(value, 'itemType') })],
+  ['delete', (value) => ({ kind: 'change', change: { kind: 'delete', ...deleteFrame(value, '') } })],
+  ['ack', (value) => ({ kind: 'change', change: { kind: 'ack', ...named(value, '') } })],
+  ['caught_up', (value) => ({ kind: 'caught_up', at: completeness(value, '') })],
+  ['reset', (value) => ({ kind: 'reset', ...object({ epoch: epochText })(value, '') })],
+  ['pair_request', (body) => ({ kind: 'pair_request', body })],
+  ['device_revoked', (value) => ({ kind: 'device_revoked', ...object({ id: string })(value, '') })],
+  ['error', (value) => ({ kind: 'error', ...object({ code: string, message: string })(value, '') })],
+  ['device_joined', () => ({ kind: 'device_joined' })],
+  ['bin', () => ({ kind: 'bin' })],
+  ['ping', () => ({ kind: 'ping' })],
+]);
+
 /** Reads a text frame of the server. Throws `ProtocolError`. */
 export function readFrame(text: string): Frame {
   const value = parsedJson(text, (cause) => new ProtocolError('a frame that is not JSON', { cause }));
   const type = string(record(value, 'frame')['type'], 'frame.type');
-  switch (type) {
-    case 'item':
-      return { kind: 'change', change: itemChange(value, 'itemType') };
-    case 'delete':
-      return { kind: 'change', change: { kind: 'delete', ...deleteFrame(value, '') } };
-    case 'ack':
-      return { kind: 'change', change: { kind: 'ack', ...named(value, '') } };
-    case 'caught_up':
-      return { kind: 'caught_up', at: completeness(value, '') };
-    case 'reset':
-      return { kind: 'reset', epoch: epochText(record(value, '')['epoch'], 'epoch') };
-    case 'pair_request':
-      return { kind: 'pair_request', body: value };
-    case 'device_revoked':
-      return { kind: 'device_revoked', id: string(record(value, '')['id'], 'id') };
-    case 'error':
-      return { kind: 'error', ...object({ code: string, message: string })(value, '') };
-    case 'device_joined':
-    case 'bin':
-    case 'ping':
-      return { kind: type };
-    default:
-      return { kind: 'other' };
-  }
+  return FRAMES.get(type)?.(value) ?? { kind: 'other' };
 }
