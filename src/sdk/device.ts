@@ -197,15 +197,15 @@ export class Device {
   readonly resync = (): Promise<void> => this.open.sync.resync();
 
   /** See `Writer.put`. */
-  readonly put: Writer['put'] = (request) => this.writing((writer) => writer.put(request));
+  readonly put: Writer['put'] = async (request) => this.open.writer.put(request);
   /** See `Writer.delete`. */
-  readonly delete: Writer['delete'] = (id) => this.writing((writer) => writer.delete(id));
+  readonly delete: Writer['delete'] = async (id) => this.open.writer.delete(id);
   /** See `Writer.withdraw`. */
-  readonly withdraw: Writer['withdraw'] = (id) => this.writing((writer) => writer.withdraw(id));
+  readonly withdraw: Writer['withdraw'] = async (id) => this.open.writer.withdraw(id);
   /** See `Writer.move`. */
-  readonly move: Writer['move'] = (id, binId) => this.writing((writer) => writer.move(id, binId));
+  readonly move: Writer['move'] = async (id, binId) => this.open.writer.move(id, binId);
   /** See `Writer.republish`. */
-  readonly republish: Writer['republish'] = (id) => this.writing((writer) => writer.republish(id));
+  readonly republish: Writer['republish'] = async (id) => this.open.writer.republish(id);
 
   /**
    * Writes the `row` of a `rejected` event again. `overwrite` (default): replaces the newer state that another device
@@ -220,7 +220,7 @@ export class Device {
   }
 
   /** See `Writer.discard`. */
-  readonly discard: Writer['discard'] = (id) => this.writing((writer) => writer.discard(id));
+  readonly discard: Writer['discard'] = async (id) => this.open.writer.discard(id);
   /** See `ItemReader.get`, and so on. */
   readonly get: ItemReader['get'] = (id) => this.parts.items.get(id);
   readonly list: ItemReader['list'] = (filter) => this.parts.items.list(filter);
@@ -335,10 +335,6 @@ export class Device {
 
   private stretched(password: string): Promise<string> {
     return stretchPassword(this.options.platform.sodium, { password, tenantId: this.identity.tenantId });
-  }
-
-  private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
-    return work(this.open.writer);
   }
 
   private receive(frame: Frame, size: number): void {

@@ -13,9 +13,8 @@ export class CodedError<Code extends string> extends Error {
 }
 
 /** A refusal by the server, with the fields of its error body (the reference, Errors). */
-export class ApiError extends Error {
+export class ApiError extends CodedError<string> {
   override readonly name = 'ApiError';
-  readonly code: string;
   /** HTTP status; 0 for a refusal inside a batch, which has none. */
   readonly status: number;
   readonly details: Readonly<Record<string, unknown>>;
@@ -28,8 +27,7 @@ export class ApiError extends Error {
     fields: Pick<ApiError, 'code' | 'status' | 'message'> &
       Partial<Pick<ApiError, 'details' | 'retryAfter' | 'requestId'>>,
   ) {
-    super(`${fields.code}: ${fields.message}`);
-    this.code = fields.code;
+    super(fields.code, `${fields.code}: ${fields.message}`);
     this.status = fields.status;
     this.details = fields.details ?? {};
     this.retryAfter = fields.retryAfter ?? null;

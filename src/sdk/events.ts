@@ -61,9 +61,7 @@ export interface RewrapProgress {
 }
 
 /** A row of a listing that is newer than the stored entry; `held`: the stored version, null where there was none. */
-export interface Listed {
-  readonly id: string;
-  readonly version: number;
+export interface Listed extends Named {
   readonly held: number | null;
 }
 

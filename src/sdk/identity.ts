@@ -95,15 +95,11 @@ const keyBytes: Reader<void> = (value, path) => {
     throw badIdentity(`${path} must be ${KEY_BYTES} bytes: a saved identity is read by Identity.parse`);
 };
 
-const tokenField: Reader<void> = (value, path) => {
-  if (typeof value !== 'string') throw badIdentity(`${path} must be a string`);
-};
-
 /** Runtime checks, because an identity read from JSON without `parse` does not have the declared types. */
 const expectFields = object({
   keys: object({ publicKey: keyBytes, secretKey: keyBytes }),
   masterKey: keyBytes,
-  token: object({ text: tokenField }),
+  token: object({ text: string }),
 });
 
 /**

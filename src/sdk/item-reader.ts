@@ -117,9 +117,7 @@ export class ItemReader {
   }
 
   private async current(id: string): Promise<ReturnType<typeof rowSeen>> {
-    const { outbox, store } = this.options;
-    const entry = await store.get(id);
-    return rowSeen({ entry, own: outbox.newest(id, entry) });
+    return rowSeen(await this.options.outbox.look(id));
   }
 
   private decrypted(row: LiveItem, pending: boolean): ItemView {

@@ -52,11 +52,6 @@ export class Outbox {
     return outbox;
   }
 
-  /** The pending change of an item that the user sees; undefined where the stream is newer. */
-  newest(id: string, entry: Entry | undefined): Pending | undefined {
-    return onTop(this.byId.get(id), entry);
-  }
-
   /**
    * Every item once, including those that exist as a pending change only. The pending changes are a snapshot taken at
    * the start: combined with an entry read later they are a state that existed, which later changes might not be.
@@ -79,7 +74,7 @@ export class Outbox {
     for (let looks = 0; looks < LOOKS_MAX; looks++) {
       const before = this.byId.get(id);
       const entry = await this.store.get(id);
-      if (this.byId.get(id) === before) return { entry, own: this.newest(id, entry) };
+      if (this.byId.get(id) === before) return { entry, own: onTop(before, entry) };
     }
     throw new Error(`the changes of ${id} do not come to rest`);
   }
@@ -266,6 +261,7 @@ export class Outbox {
   }
 }
 
+/** The pending change that the user sees; undefined where the stream is newer. */
 function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined): Pending | undefined {
   const last = changes?.at(-1);
   if (last === undefined) return undefined;
