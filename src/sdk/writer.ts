@@ -75,6 +75,14 @@ interface Obstacle {
   readonly ts: number;
 }
 
+/** A `put` under way: what it writes, over which conflict, with which blob. */
+interface Put {
+  readonly id: string;
+  readonly request: PutRequest;
+  over: Obstacle | null;
+  attached: Attached | null;
+}
+
 /** The current state of an item: the entry of the stream, or the pending change on top of it. */
 interface Latest {
   /** The version a change is based on; 0: the item does not exist; null: not acknowledged yet. */
@@ -113,20 +121,18 @@ export class Writer {
     const request = checked(given);
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
-    let over: Obstacle | null = null;
-    let attached: Attached | null = null;
+    const put: Put = { id, request, over: null, attached: null };
     try {
       for (let attempt = 0; ; attempt++) {
-        if (source !== null) attached = await this.attach(id, { request, source, over, before: attached });
-        const from = { over, attached };
+        if (source !== null) put.attached = await this.attach(source, put);
         try {
-          return await this.changing(() => this.prepare(id, request, from));
+          return await this.changing(() => this.prepare(put));
         } catch (error) {
-          over = this.obstacle(request, attempt, error);
+          put.over = this.obstacle(request, attempt, error);
         }
       }
     } finally {
-      if (attached !== null) this.options.sodium.memzero(attached.draft.key);
+      if (put.attached !== null) this.options.sodium.memzero(put.attached.draft.key);
     }
   }
 
@@ -148,16 +154,7 @@ export class Writer {
   }
 
   /** Uploads, or keeps an earlier upload if its `ts` is still late enough: the blob is bound to it. */
-  private async attach(
-    id: string,
-    to: {
-      readonly request: PutRequest;
-      readonly source: BlobSource;
-      readonly over: Obstacle | null;
-      readonly before: Attached | null;
-    },
-  ): Promise<Attached> {
-    const { request, source, over, before } = to;
+  private async attach(source: BlobSource, { id, request, over, attached: before }: Put): Promise<Attached> {
     // Checks before the upload, so that errors that prevent the write are found first.
     await this.options.deviceList.sealFor();
     const latest = await this.preparing.run(() => this.writable(id));
@@ -295,11 +292,7 @@ export class Writer {
     return { base: version, deleted: deleted && version > 0, row: entry === undefined || deleted ? null : entry.row };
   }
 
-  private async prepare(
-    id: string,
-    request: PutRequest,
-    { over, attached }: { readonly over: Obstacle | null; readonly attached: Attached | null },
-  ): Promise<Submitted> {
+  private async prepare({ id, request, over, attached }: Put): Promise<Submitted> {
     const { sodium, reader, deviceList, sender, identity } = this.options;
     const devices = await deviceList.sealFor();
     const latest = await this.writable(id);
