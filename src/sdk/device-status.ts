@@ -10,20 +10,13 @@ import { fingerprintOfDevice, type DeviceList } from './device-list.js';
 import type { Core } from './core.js';
 
 /** The status of a device. Times and ages are ms, by this device's clock unless the field says otherwise. */
-export interface DeviceStatus {
-  readonly serverUrl: string;
-  readonly tenantId: string;
-  readonly deviceId: string;
+export interface DeviceStatus extends Pick<Identity, 'serverUrl' | 'tenantId' | 'deviceId'> {
   readonly state: 'open' | 'closed' | 'revoked';
   readonly connection: ConnectionState;
   /** The position up to which the history was applied. */
   readonly cursor: Cursor;
-  /** The last `caught_up` since the program started; null: none. `complete` as in the event. */
-  readonly caughtUp: {
-    readonly at: number;
-    readonly version: number;
-    readonly complete: boolean | null;
-  } | null;
+  /** The last `caught_up` since the program started, and when it was; null: none. */
+  readonly caughtUp: (DeviceEvents['caught_up'] & { readonly at: number }) | null;
   /** The items that the last completeness check found missing; null where none were, or no check was made. */
   readonly missing: DeviceEvents['missing'] | null;
   /**
@@ -78,9 +71,9 @@ export class DeviceStatusReader {
       this.missing = event;
       this.missingIsNew = true;
     });
-    emitter.on('caught_up', ({ version, complete }) => {
-      this.caughtUp = { at: clock.now(), version, complete };
-      if (complete === true && !this.missingIsNew) this.missing = null;
+    emitter.on('caught_up', (event) => {
+      this.caughtUp = { at: clock.now(), ...event };
+      if (event.complete === true && !this.missingIsNew) this.missing = null;
       this.missingIsNew = false;
       this.halted = null;
     });
@@ -91,8 +84,7 @@ export class DeviceStatusReader {
   /** The current status. Reads the store, sends nothing. */
   async read(): Promise<DeviceStatus> {
     const { sodium, store, items, deviceList, clockOffset, state } = this.options;
-    const identity = this.options.identity();
-    const { serverUrl, tenantId, deviceId, keys, masterKey, token } = identity;
+    const { serverUrl, tenantId, deviceId, keys, masterKey, token } = this.options.identity();
     const [cursor, held, hidden, orphaned] = await Promise.all([
       store.cursor(),
       store.held(),

@@ -12,10 +12,8 @@ import {
   readPairCode,
   releaseMasterKey,
   requestJoin,
-  type PairCode,
   type PairLink,
 } from '../crypto/pairing.js';
-import type { KeyPair } from '../crypto/sodium.js';
 import { delay } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
@@ -65,11 +63,7 @@ const POLL_MS = 2_000;
 /** Attempts to draw an unused code. */
 const DRAWS_MAX = 5;
 
-interface Session {
-  readonly code: PairCode;
-  readonly keys: KeyPair;
-  readonly expiresAt: number;
-}
+type Session = Awaited<ReturnType<typeof openSession>>;
 
 /**
  * E: draws a code, registers it, and waits for one new device. `approve` is called once, after all automatic checks
@@ -93,7 +87,7 @@ export async function offerPairing(host: OfferHost, approve: Approve): Promise<P
   };
 }
 
-async function openSession({ api, sodium, clock }: OfferHost): Promise<Session> {
+async function openSession({ api, sodium, clock }: OfferHost) {
   for (let draw = 1; ; draw++) {
     const code = await drawPairCode(sodium);
     const keys = sodium.boxKeyPair();

@@ -8,7 +8,7 @@
  */
 import type { RefusalReason } from '../../crypto/refusal.js';
 import { byteText } from '../../protocol/bytes.js';
-import type { LiveItem } from '../../protocol/item.js';
+import type { LiveItem, Summary } from '../../protocol/item.js';
 
 /** Why an item is not shown: a reason of the crypto core, or a contradiction between versions. */
 export type QuarantineReason =
@@ -162,10 +162,7 @@ export interface Batch {
 }
 
 /** Number of live items and sum of their versions: the client's side of the completeness check. */
-export interface Held {
-  readonly itemCount: number;
-  readonly versionSum: number;
-}
+export type Held = Omit<Summary, 'version'>;
 
 /**
  * The port of stores. Calls may overlap and take effect in the order in which they are made: a `get` called after an
