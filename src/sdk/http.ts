@@ -185,10 +185,10 @@ export class Http {
   }
 
   private urlOf(request: HttpRequest): string {
-    const query = new URLSearchParams();
-    for (const [key, value] of Object.entries(request.query ?? {})) if (value !== null) query.set(key, String(value));
-    const tail = query.size === 0 ? '' : `?${query.toString()}`;
-    return `${this.baseUrl}/api${request.path}${tail}`;
+    const url = new URL(`${this.baseUrl}/api${request.path}`);
+    for (const [key, value] of Object.entries(request.query ?? {}))
+      if (value !== null) url.searchParams.set(key, String(value));
+    return url.href;
   }
 }
 

@@ -152,12 +152,12 @@ const certificateCode = (error: unknown): string | undefined =>
     .find((code) => Object.hasOwn(CERTIFICATE, code));
 
 /** The faults as text; undefined where the second handshake shows none. */
-async function describeFaults(url: string, now: number): Promise<string | undefined> {
+async function describeFaults(url: string): Promise<string | undefined> {
   const { host, port } = targetOf(url);
   const { done, end } = handshake({ host, port });
   try {
     const shown = await within(systemClock, LOOK_WITHIN_MS, done, undefined);
-    const faults = shown === undefined ? [] : faultsOf(shown, { host, now });
+    const faults = shown === undefined ? [] : faultsOf(shown, { host, now: Date.now() });
     return faults.length === 0 ? undefined : faults.map((fault) => describeFault(fault, host)).join('; ');
   } catch {
     // The caller then reports the original error.
@@ -169,14 +169,14 @@ async function describeFaults(url: string, now: number): Promise<string | undefi
 
 /** A `fetch` whose errors say which certificate is invalid, if that is the cause. */
 export const withCertificateErrors =
-  (fetch: Platform['fetch'], now: () => number = Date.now): Platform['fetch'] =>
+  (fetch: Platform['fetch']): Platform['fetch'] =>
   async (url, init) => {
     try {
       return await fetch(url, init);
     } catch (error) {
       const code = certificateCode(error);
       if (code === undefined || !url.startsWith('https:')) throw error;
-      const described = await describeFaults(url, now());
+      const described = await describeFaults(url);
       throw described === undefined ? error : new CertificateError(code, described, { cause: error });
     }
   };

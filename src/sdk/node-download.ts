@@ -179,13 +179,10 @@ async function filesOf(path: string, lock: FileLock) {
   let tags: typeof part;
   try {
     part = await ownFile(`${path}.part`);
-    if (part === undefined) return undefined;
-    tags = await ownFile(tagsPath);
-    if (tags === undefined) return undefined;
-    return {
-      files: { path: `${path}.part`, part: part.handle, kept: { tags: tags.handle, tagsPath, lock } },
-      size: part.size,
-    };
+    tags = part && (await ownFile(tagsPath));
+    if (part === undefined || tags === undefined) return undefined;
+    const kept = { tags: tags.handle, tagsPath, lock };
+    return { files: { path: `${path}.part`, part: part.handle, kept }, size: part.size };
   } finally {
     if (tags === undefined) {
       lock.remove();

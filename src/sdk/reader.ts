@@ -35,13 +35,8 @@ export const string = matchingText('must be a string', () => true);
 export const nonEmpty = matchingText('must be a string that is not empty', (value) => value !== '');
 
 /** A text of 1 to `most` characters: for values that are stored, or sent back to a server. */
-export const short =
-  (most: number): Reader<string> =>
-  (value, path) => {
-    const text = nonEmpty(value, path);
-    if (text.length > most) throw malformed(path, `must have at most ${most} characters`);
-    return text;
-  };
+export const short = (most: number): Reader<string> =>
+  matchingText(`must have 1 to ${most} characters`, ({ length }) => length > 0 && length <= most);
 
 const TOKEN = /^[\x21-\x7e]{1,4096}$/;
 

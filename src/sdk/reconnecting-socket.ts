@@ -52,15 +52,17 @@ interface SocketOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'ra
 }
 
 /** One connection. Events of an earlier one are recognised by object identity and ignored. */
-interface Connection {
-  socket: OpenSocket | null;
+class Connection {
+  socket: OpenSocket | null = null;
   /** When it opened, and when it had caught up; null: not yet. */
-  openedAt: number | null;
-  caughtUpAt: number | null;
-  heardAt: number;
-  pinged: boolean;
+  openedAt: number | null = null;
+  caughtUpAt: number | null = null;
+  pinged = false;
   /** When the unanswered probe was sent; null: there is none. */
-  probedAt: number | null;
+  probedAt: number | null = null;
+
+  /** `heardAt`: when the server was heard last. */
+  constructor(public heardAt: number) {}
 }
 
 /** Keeps one connection open from `start` until `stop` or revocation. */
@@ -141,10 +143,7 @@ export class ReconnectingSocket {
     const now = this.options.clock.now();
     this.timer?.cancel();
     this.triedAt = now;
-    const connection: Connection = {
-      ...{ socket: null, openedAt: null, caughtUpAt: null, heardAt: now },
-      ...{ pinged: false, probedAt: null },
-    };
+    const connection = new Connection(now);
     this.current = connection;
     this.options.onState({ state: 'connecting' });
     this.open(connection).catch((error: unknown) => this.failed(connection, error));

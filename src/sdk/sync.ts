@@ -214,14 +214,13 @@ export class Sync {
       if (frame.kind !== 'change' || changes.length >= BATCH_MAX) break;
       changes.push(frame.change);
     }
-    if (changes.length > 0) {
-      for (const { size } of this.queue.splice(0, changes.length)) this.queuedSize -= size;
-      return this.options.replica.apply(changes);
+    const taken = this.queue.splice(0, Math.max(1, changes.length));
+    for (const { size } of taken) this.queuedSize -= size;
+    if (changes.length > 0) return this.options.replica.apply(changes);
+    for (const { frame } of taken) {
+      if (frame.kind === 'reset') await this.reset(frame.epoch);
+      if (frame.kind === 'caught_up') await this.settle(frame.at);
     }
-    const { frame, size } = this.queue.shift() ?? { frame: undefined, size: 0 };
-    this.queuedSize -= size;
-    if (frame?.kind === 'reset') await this.reset(frame.epoch);
-    if (frame?.kind === 'caught_up') await this.settle(frame.at);
   }
 
   private async reset(epoch: string): Promise<void> {
