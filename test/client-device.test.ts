@@ -119,6 +119,18 @@ t.test('two devices in sync', async (t) => {
     },
   );
 
+  await t.test('CLIENT-35: a connection that a listener ends as it begins does not prevent the next one', async (t) => {
+    first.device.disconnect();
+    const stop = first.device.on('connection', ({ state }) => {
+      if (state === 'connecting') first.device.disconnect();
+    });
+    t.match(await refusal(first.device.connect()), { code: 'closed' });
+    stop();
+    const caughtUp = next(first, 'caught_up');
+    await first.device.connect();
+    t.match(await caughtUp, { complete: true });
+  });
+
   await t.test('CLIENT-23: creations, edits, overwrites and re-wraps give `ifVersion`', async (t) => {
     const { id, version } = await first.device.put(note('for a third device'));
     const before = writes(first).length;

@@ -138,15 +138,14 @@ export class Device {
    * `quarantine_full` or `endless_replay` where reading from the server was stopped.
    */
   async connect(): Promise<void> {
-    const parts = this.open;
-    await (this.connecting ??= this.begin(parts));
-  }
-
-  private begin({ sync, socket }: Parts): Promise<void> {
+    const { sync, socket } = this.open;
+    if (this.connecting !== undefined) return this.connecting;
     const ended = new Promise<never>((_, reject) => (this.ended = reject));
     const connected = Promise.race([sync.caughtUp(), ended]);
+    // Set first: a listener of the state may disconnect at once.
+    this.connecting = connected;
     socket.start();
-    return connected;
+    await connected;
   }
 
   /**
