@@ -285,8 +285,7 @@ class DirtyIds {
     this.wake = wake;
     return () => {
       this.wake = undefined;
-      this.ids = new Set();
-      this.everything = false;
+      this.take();
     };
   }
 

@@ -51,7 +51,10 @@ export class RewrapQueue {
   /** Starts a run in the background. */
   now(): void {
     this.cancelTimer();
-    this.run().catch((error: unknown) => this.failed(error));
+    this.run().catch((error: unknown) => {
+      if (!this.ended && !(error instanceof ClientError && error.code === 'cancelled'))
+        this.options.emit('problem', { error: asError(error) });
+    });
   }
 
   /** Schedules a run in ten minutes, so that the device that paired can finish first; an earlier schedule stays. */
@@ -95,11 +98,6 @@ export class RewrapQueue {
       this.owed = isTransient(error) || error instanceof QueuedError || signal.aborted;
       throw error;
     }
-  }
-
-  private failed(error: unknown): void {
-    if (!this.ended && !(error instanceof ClientError && error.code === 'cancelled'))
-      this.options.emit('problem', { error: asError(error) });
   }
 
   private cancelTimer(): void {

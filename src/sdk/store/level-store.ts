@@ -204,16 +204,12 @@ export class LevelStore implements Store {
       await this.level.batch(operations, DURABLE);
       this.failed = undefined;
       this.state = next;
-      this.follow(batch);
+      const { forgetVersions, entries = [] } = batch;
+      if (forgetVersions === true) this.known = undefined;
+      if (this.known !== undefined) for (const entry of entries) place(this.known, entry.id, headOfEntry(entry));
     } catch (error) {
       throw storeErrorOf(error);
     }
-  }
-
-  /** Keeps `known` up to date. */
-  private follow({ forgetVersions, entries = [] }: Batch): void {
-    if (forgetVersions === true) this.known = undefined;
-    if (this.known !== undefined) for (const entry of entries) place(this.known, entry.id, headOfEntry(entry));
   }
 
   /** After a failed write: if the batch count shows that the batch is in the log nevertheless, it is undone. */
