@@ -68,7 +68,7 @@ export class Outbox {
 
   /**
    * Entry and newest pending change, read consistently: an acknowledgement during the read would otherwise give a
-   * combination that never existed. The caller must not await anything between this and `add`.
+   * combination that never existed. A caller that adds must not await anything in between.
    */
   async look(id: string): Promise<Seen> {
     for (let looks = 0; looks < LOOKS_MAX; looks++) {

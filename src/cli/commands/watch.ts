@@ -233,14 +233,16 @@ class Watcher {
     const { json, env, interrupted } = this.context.terminal;
     const { SERVICE_CLAIM_TOKEN: _, ...passed } = env;
     const own = { SERVICE_ITEM_ID: item.id, SERVICE_ITEM_TYPE: item.type, SERVICE_ITEM_BIN: item.binId };
-    const child = spawn(command, {
-      ...{ shell: true, env: { ...passed, ...own }, signal: interrupted },
-      stdio: ['pipe', json ? 2 : 'inherit', 'inherit'],
-    });
+    const output = json ? 2 : 'inherit';
+    const child = spawn(command, { shell: true, env: { ...passed, ...own }, stdio: ['pipe', output, 'inherit'] });
+    const stop = (): void => void child.kill();
+    interrupted.addEventListener('abort', stop, { once: true });
     // A command that does not read its input is no failure.
     child.stdin?.on('error', () => undefined);
     child.stdin?.end(`${jsonLine(this.facts(item, 'item'))}\n`);
-    const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
+    // Also an interrupted command is waited for: it may still write to the terminal.
+    const closed = once(child, 'close').finally(() => interrupted.removeEventListener('abort', stop));
+    const [code, signal] = (await closed) as [number | null, NodeJS.Signals | null];
     if (code !== 0) throw new CommandError(EXIT.failure, `the command ended with ${code ?? signal ?? 'no code'}`);
   }
 

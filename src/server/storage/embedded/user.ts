@@ -43,7 +43,7 @@ async function createUser(): Promise<SystemUser> {
   const made = await lookUp();
   if (made !== undefined) return made;
   throw new Error(
-    `PostgreSQL does not run as root, and the user "${USER_NAME}" could not be created. ` +
+    `PostgreSQL does not run as root, and the user "${USER_NAME}" could not be created or looked up. ` +
       'Create it (useradd --system postgres), start the server as another user, or set DATABASE_URL.',
     { cause },
   );
