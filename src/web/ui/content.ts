@@ -1,5 +1,5 @@
 /** The content of files: streamed by the service worker, or collected in the page's memory if there is none. */
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { toast } from './kit.js';
@@ -82,7 +82,8 @@ export function useContent(id: string, mime: string) {
   const [broken, setBroken] = useState(false);
   const { value: blob = null, problem } = useLoaded(async () => (serving ? null : gather(id, mime)), [id, serving]);
   const own = useMemo(() => blob && URL.createObjectURL(blob), [blob]);
-  useEffect(
+  // Not a passive effect: a view that goes before one has run would never revoke it.
+  useLayoutEffect(
     () => () => {
       if (own !== null) URL.revokeObjectURL(own);
     },

@@ -7,6 +7,7 @@ import { existsSync, statSync } from 'node:fs';
 import { access, constants, cp, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
+import { isAlive } from '../../../files/lock.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import { canReach, run, type SystemUser } from './user.js';
 
@@ -62,6 +63,11 @@ async function copyInto(dataDir: string, folder: string): Promise<Binaries> {
   const { version } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as { version: string };
   const target = join(dataDir, `postgres-bin-${version}`);
   if (existsSync(target)) return at(target, 'bin');
+  // Copies of processes that died while they made them: on a full disk each start would add another.
+  for (const name of await readdir(dataDir)) {
+    const maker = /^postgres-bin-.*\.new-(\d+)-/.exec(name)?.[1];
+    if (maker !== undefined && !isAlive(Number(maker))) await rm(join(dataDir, name), { recursive: true, force: true });
+  }
   const temporary = `${target}.new-${process.pid}-${randomBytes(4).toString('hex')}`;
   try {
     await mkdir(temporary);

@@ -19,7 +19,6 @@ import {
   launch,
   logLines,
   type Postmaster,
-  removeUnfinished,
   runningPostmaster,
 } from './process.js';
 import { databaseUser, requireReachable, type SystemUser } from './user.js';
@@ -120,7 +119,6 @@ export class EmbeddedPostgres {
     await mkdir(dataDir, { recursive: true });
     const folder = place?.folder ?? (await clusterFolder(dataDir));
     await finishUpgrade(dataDir);
-    await removeUnfinished(dataDir);
     const user = place === undefined ? await databaseUser(folder) : place.user;
     await requireReachable(dataDir, user);
     const binaries = options.binaries ?? (await findBinaries(dataDir, user));

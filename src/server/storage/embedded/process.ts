@@ -37,15 +37,13 @@ function childEnvironment(): NodeJS.ProcessEnv {
 }
 
 /**
- * Removes what starts that were killed midway have left of a cluster or of a copy of the programs: on a full disk each
- * start would add another. A folder whose creator still runs belongs to another start.
+ * Removes the leftovers of a start that was killed midway. A folder whose creator still runs belongs to another start.
  */
-export async function removeUnfinished(dataDir: string): Promise<void> {
+async function removeUnfinished(dataDir: string): Promise<void> {
   for (const name of await fs.readdir(dataDir)) {
-    const creator = /^postgres(?:\.init|-bin-.*\.new)-(\d+)-/.exec(name)?.[1];
+    const creator = /^postgres\.init-(\d+)-/.exec(name)?.[1];
     if (creator === undefined || (await programOf(Number(creator))) !== undefined) continue;
-    // One that cannot be removed is in nobody's way: new names are random, and the next start tries again.
-    await fs.rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 }).catch(() => undefined);
+    await fs.rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
   }
 }
 
@@ -91,6 +89,7 @@ export async function finishUpgrade(dataDir: string): Promise<void> {
 export async function initialise(cluster: Cluster, password: string, quick: boolean): Promise<void> {
   const { dataDir, folder, binaries, user } = cluster;
   if (isCluster(folder)) return;
+  await removeUnfinished(dataDir);
   const initFolder = join(dataDir, `postgres.init-${process.pid}-${randomBytes(4).toString('hex')}`);
   const made = join(initFolder, 'data');
   const passwordFile = join(initFolder, 'password');

@@ -12,7 +12,7 @@ import {
   majorOfBinaries,
   majorOfFolder,
 } from './binaries.js';
-import { clusterFolder, finishUpgrade, hasCluster, removeUnfinished } from './process.js';
+import { clusterFolder, finishUpgrade, hasCluster } from './process.js';
 import { canReach, databaseUser, requireReachable, type SystemUser } from './user.js';
 
 /** Why an upgrade cannot start, or was aborted. The old folder is as usable as before. */
@@ -79,7 +79,6 @@ export async function planUpgrade(given: string, old?: string): Promise<UpgradeP
   // With links resolved, since a postmaster is found by its folder.
   const dataDir = await realpath(named);
   await finishUpgrade(dataDir);
-  await removeUnfinished(dataDir);
   const folder = await clusterFolder(dataDir);
   await requireMovable(dataDir, folder);
   const user = await databaseUser(folder);
