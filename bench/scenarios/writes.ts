@@ -9,7 +9,8 @@ import { Receivers, startWriters, writerResult } from '../drivers.js';
 import { openFastify } from '../fastify-world.js';
 import { crashLeg, leg, rawWrites, SLACK_MS, WARM_UP_S, type LegResult } from '../leg.js';
 import { imagine, writePlan, writeSockets, type PopulationSize } from '../population.js';
-import { Book, type Outcome } from '../stats.js';
+import { Book, median, type Outcome } from '../stats.js';
+import { rawFlushes, STALL_MS } from '../reference/raw-flush.js';
 import { World, type Listening, type Target } from '../world.js';
 import {
   described,
@@ -129,6 +130,7 @@ export class WriteScenarios {
       }
       const of = `${FEW_TENANTS_RATE}/s over ${FEW_TENANTS} tenants`;
       await this.latency(S3, of, { to: this.parties.few, connections: FEW_CONNECTIONS, rate: FEW_TENANTS_RATE });
+      await this.flushes(S3);
     }
     if (slow) await this.raw(S4, slow, S2_DEVICES);
   }
@@ -144,6 +146,16 @@ export class WriteScenarios {
       each.push(rate);
     }
     book.add('raw PostgreSQL, the better', 'rows/s', Math.max(...each));
+  }
+
+  /** What the disk itself adds to a latency: where more than 1 % of the time is in stalls, so is the p99. */
+  private async flushes(book: Book): Promise<void> {
+    const { folder, options } = this.context;
+    const times = await rawFlushes(folder, options.seconds);
+    const stalled = times.filter((ms) => ms >= STALL_MS).reduce((sum, ms) => sum + ms, 0);
+    book.add('disk alone: flush, median', 'ms', median(times));
+    book.add('disk alone: flush, longest', 'ms', Math.max(...times));
+    book.add(`disk alone: in flushes of ${STALL_MS} ms and more`, '% of the time', stalled / options.seconds / 10);
   }
 
   private async writes(book: Book, side: Side, connections: number): Promise<void> {
