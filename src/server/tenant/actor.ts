@@ -67,6 +67,8 @@ export interface ActorPorts {
   readonly ring: FrameRing;
   /** Limits concurrent replay reads, fairly between tenants. */
   readonly replays: TurnQueue;
+  /** The actors that wait for a comparison with the database (see `waits`): each adds itself. */
+  readonly waiting: Set<Actor>;
   /** The actor's state can no longer be trusted: it must be dropped and reloaded. */
   readonly onBroken: (actor: Actor) => void;
   /** A retired actor has committed a change that the actor loaded since does not know of. */
@@ -99,7 +101,7 @@ export class Actor implements CommitSink {
   /** True while a lane reports a batch: replies wait until the pushes of every tenant are sent. */
   private reporting = false;
   private heldAnswers: Answer[] | undefined;
-  /** Set when a read failed or a commit's outcome is unknown: each tick compares heads until one finds nothing new. */
+  /** A read failed or a commit's outcome is unknown: each tick compares heads until one finds nothing new. */
   heldUp = false;
   /** A generation that was announced at `at`, ms, and is not read yet; the state was the database's as of `asOf`. */
   private behind: { readonly generation: number; readonly at: number; readonly asOf: number } | undefined;
@@ -166,9 +168,19 @@ export class Actor implements CommitSink {
     return Math.min(heard, this.behind?.asOf ?? Infinity);
   }
 
-  /** Whether the next tick must compare it with the database; true also if that was not done since `before`. */
-  toCompare(before: number): boolean {
-    return this.heldUp || this.behind !== undefined || this.comparedAt < before;
+  /** Whether it is in `waiting` of the ports for a reason: the next tick must compare it with the database. */
+  get waits(): boolean {
+    return this.heldUp || this.behind !== undefined;
+  }
+
+  private holdUp(): void {
+    this.heldUp = true;
+    this.ports.waiting.add(this);
+  }
+
+  /** Whether it was not compared with the database since this time, ms. */
+  isOverdue(since: number): boolean {
+    return this.comparedAt < since;
   }
 
   /** The database was read at this time, ms, and had no newer generation: any announced before that does not exist. */
@@ -259,6 +271,7 @@ export class Actor implements CommitSink {
   private noteGeneration(generation: number): void {
     if (generation <= Math.max(this.generation, this.behind?.generation ?? 0)) return;
     this.behind = { generation, at: this.ports.clock.now(), asOf: this.asOf };
+    this.ports.waiting.add(this);
   }
 
   /**
@@ -289,7 +302,7 @@ export class Actor implements CommitSink {
 
   failed(changes: readonly Change[], error: Error): void {
     this.reporting = true;
-    this.heldUp = true;
+    this.holdUp();
     this.post({ kind: 'failed', changes, error });
   }
 
@@ -473,7 +486,7 @@ export class Actor implements CommitSink {
         this.post({ kind: 'gap', page });
       },
       (error: unknown) => {
-        this.heldUp = true;
+        this.holdUp();
         this.post({ kind: 'gap-failed' });
         this.ports.onFault(error, this.tenantId);
       },
@@ -495,7 +508,7 @@ export class Actor implements CommitSink {
     const { session, phase } = effect;
     const failed = (error: unknown): void => {
       const away = error instanceof ServiceError && error.error === 'unavailable';
-      if (away) this.heldUp = true;
+      if (away) this.holdUp();
       this.post({ kind: 'replay-failed', session, phase, away });
       this.ports.onFault(error, this.tenantId);
     };

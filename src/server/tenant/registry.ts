@@ -2,7 +2,7 @@
  * The tenants loaded on this instance. Loads them on first use, compares them with the database if a notification may
  * have been lost, drops idle ones.
  */
-import { Batcher, nextTurn } from '../../protocol/batcher.js';
+import { Batcher } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { every, type Clock, type Timer } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
@@ -23,15 +23,20 @@ const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 const REPLAY_PAGES = 8;
 /** Tenants compared in one statement. */
 const COMPARE_BATCH = 2_000;
-/**
- * Actors that a tick looks at in one turn of the event loop: with a hundred thousand of them, which are no longer in the
- * processor's caches, looking at all would take tens of ms, in which nothing else is answered.
- */
-const SWEEP_SLICE = 2_000;
-/** Interval of the checks for idle actors and for those that wait for a comparison, ms. */
+/** Interval of the comparisons of actors that wait for one, ms. */
 const TICK_MS = HEAD_COMPARE_MS - 1_000;
-/** Each actor is compared this often, ms, even if nothing is known to be lost. */
-const COMPARE_ALL_MS = 5 * 60_000;
+/**
+ * Each tick looks for idle and overdue actors in a part of all, so that a round takes so many ticks; fewer actors than
+ * this are not divided. They are no longer in the processor's caches: a hundred thousand at once would take tens of ms,
+ * in which nothing else is answered, and all of them in each tick would cost as much as the heartbeats of their sockets.
+ */
+const SWEEP_TICKS = 15;
+const SWEEP_MIN = 500;
+/**
+ * An actor that was not compared for this long, ms, is compared when it is swept, even if nothing is known to be lost.
+ * With the longest round, each is compared at least every five minutes.
+ */
+const COMPARE_ALL_MS = 5 * 60_000 - (SWEEP_TICKS + 2) * TICK_MS;
 /**
  * Pause after a comparison of all actors, as a multiple of its duration: a database too busy to notify in time would
  * otherwise get one comparison after another, and be busier for it.
@@ -62,7 +67,10 @@ class PendingReads {
   }
 }
 
-export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'onLate' | 'ring' | 'replays' | 'current'> {
+export interface RegistryOptions extends Omit<
+  ActorPorts,
+  'onBroken' | 'onLate' | 'ring' | 'replays' | 'waiting' | 'current'
+> {
   readonly clock: Clock;
   /** The epoch of the database as currently known. */
   readonly epoch: () => string;
@@ -80,8 +88,9 @@ export class TenantRegistry {
   /** Reads of the actors and of this registry, so that `close` can wait for them. */
   private readonly reads = new PendingReads();
   private timer: Timer | undefined;
-  /** A sweep is under way: a tick in the meantime begins no second one. */
-  private sweeping = false;
+  /** The actors that were not swept in this round, and how many of them at least a tick sweeps. */
+  private unswept = this.actors.values();
+  private part = SWEEP_MIN;
   /** Until this time, ms, no comparison of all actors is made. */
   private restUntil = -Infinity;
   private restTimer: Timer | undefined;
@@ -107,6 +116,7 @@ export class TenantRegistry {
       },
       ring: new FrameRing(RECENT_BYTES_ALL),
       replays: new TurnQueue(REPLAY_PAGES),
+      waiting: new Set(),
       onBroken,
       onLate: (tenantId, { summary, generation }) => this.headHint(tenantId, summary.version, generation),
       current: (actor) => (this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId)),
@@ -115,7 +125,7 @@ export class TenantRegistry {
 
   /** Starts the eviction of idle actors, and the comparison of those that wait for one. */
   start(): void {
-    this.timer = every(this.options.clock, TICK_MS, () => void this.sweep());
+    this.timer = every(this.options.clock, TICK_MS, () => this.tick());
   }
 
   /**
@@ -243,25 +253,31 @@ export class TenantRegistry {
     actor.retire(code, reason);
   }
 
-  /** Evicts idle actors, and compares those that wait for it, or have not been compared for long. */
-  private async sweep(): Promise<void> {
-    if (this.sweeping) return;
-    this.sweeping = true;
-    const now = this.options.clock.now();
-    const waiting: Actor[] = [];
-    let seen = 0;
-    try {
-      for (const actor of this.actors.values()) {
-        if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
-        else if (actor.toCompare(now - COMPARE_ALL_MS)) waiting.push(actor);
-        if (++seen % SWEEP_SLICE === 0) await nextTurn();
-        if (this.closed) return;
-      }
-    } finally {
-      this.sweeping = false;
-    }
+  /** Compares the actors that wait for it, and sweeps a part of all. */
+  private tick(): void {
+    const { waiting } = this.ports;
+    for (const actor of waiting) if (!actor.waits || this.actors.get(actor.tenantId) !== actor) waiting.delete(actor);
+    const compared = [...waiting, ...this.sweep()];
     // Not awaited: a database that does not answer must not hold up the evictions.
-    void this.ticking.join(waiting);
+    if (compared.length > 0) void this.ticking.join(compared);
+  }
+
+  /** Evicts idle actors. Returns those that have not been compared for long, and do not wait for it. */
+  private sweep(): Actor[] {
+    const now = this.options.clock.now();
+    const overdue: Actor[] = [];
+    const part = (): number => Math.max(SWEEP_MIN, Math.ceil(this.actors.size / SWEEP_TICKS));
+    for (let left = Math.max(this.part, part()); left > 0; left--) {
+      const { value: actor } = this.unswept.next();
+      if (actor === undefined) {
+        this.unswept = this.actors.values();
+        this.part = part();
+        break;
+      }
+      if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
+      else if (!actor.waits && actor.isOverdue(now - COMPARE_ALL_MS)) overdue.push(actor);
+    }
+    return overdue;
   }
 
   /**
