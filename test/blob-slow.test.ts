@@ -158,12 +158,12 @@ t.test(
   },
 );
 
-t.test('FAIR-49: the last quarter of the transfers is for tenants that have none', async (t) => {
-  const clock = new TestClock();
+/** Transfers of an instance with 8 places, 6 of them for all, and 4 for one tenant; uploads stay under way. */
+function crowded() {
   const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
   const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
-  const files = {} as unknown as BlobFiles;
-  const transfers = new Transfers({ files, rows, clock, secret: SECRET, bounds: { all: 8, perTenant: 4 } });
+  const parts = { files: {} as unknown as BlobFiles, rows, clock: new TestClock(), secret: SECRET };
+  const transfers = new Transfers({ ...parts, bounds: { all: 8, perTenant: 4 } });
   const upload = (tenantId: string): Promise<string> =>
     Promise.race([
       transfers.upload({ tenantId, ref: `${newId()}.bin`, size: 1 }, body).then(
@@ -172,20 +172,38 @@ t.test('FAIR-49: the last quarter of the transfers is for tenants that have none
       ),
       nextTurn().then(() => 'under way'),
     ]);
-  const outcomes: string[] = [];
-  for (const tenantId of 'a a a a b b b c d d a e'.split(' ')) outcomes.push(await upload(tenantId));
+  /** The outcomes of uploads of these tenants, one after the other. */
+  const uploads = async (tenants: string): Promise<string[]> => {
+    const outcomes: string[] = [];
+    for (const tenantId of tenants.split(' ')) outcomes.push(await upload(tenantId));
+    return outcomes;
+  };
+  return { transfers, uploads };
+}
+
+t.test('FAIR-49: the last quarter of the transfers is for tenants that have none', async (t) => {
+  const { transfers, uploads } = crowded();
   const [places, full] = ['under way', 'unavailable'];
   t.same(
-    outcomes.slice(0, 6),
+    await uploads('a a a a b b'),
     Array.from({ length: 6 }, () => places),
     'four of one tenant and two of another',
   );
   t.same(
-    outcomes.slice(6),
+    await uploads('b c d d a e'),
     [full, places, places, full, 'rate_limited', full],
     'then one each of others, as many as fit',
   );
   t.equal(transfers.tooSlow('b', 1024), true, 'a slow transfer gives way to those that were refused');
+});
+
+t.test('FAIR-49: slow transfers do not give way to a tenant that has more of them', async (t) => {
+  const { transfers, uploads } = crowded();
+  t.same((await uploads('a a a b b c a')).at(-1), 'unavailable');
+  t.equal(transfers.tooSlow('b', 1024), false);
+  t.equal(transfers.tooSlow('a', 1024), true);
+  await uploads('b a');
+  t.equal(transfers.tooSlow('b', 1024), true, 'but to one with as many, whoever was refused after it');
 });
 
 t.test('BLOB-18 BLOB-48: each refusal lets one slow transfer be cut, and an old refusal counts no more', async (t) => {

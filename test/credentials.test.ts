@@ -386,7 +386,7 @@ t.test(
     const doors: (() => void)[] = [];
     const queue = new PasswordQueue();
     const run = (tenantId: string): Promise<boolean> =>
-      queue.run(tenantId, async () => {
+      queue.run(tenantId, 'strangers', async () => {
         begun.push(tenantId);
         most = Math.max(most, ++working);
         await new Promise<void>((resolve) => doors.push(resolve));
@@ -414,7 +414,7 @@ t.test(
       tenants.every((tenant) => nth(tenant, 3) > lastFirst),
       'each tenant had one hashed before any had three',
     );
-    const failed = queue.run('t0', () => Promise.reject(new Error('broken')));
+    const failed = queue.run('t0', 'strangers', () => Promise.reject(new Error('broken')));
     await t.rejects(failed, { message: 'broken' });
     const after = run('t0');
     await until('it is at work', () => doors.length > 0);
@@ -422,6 +422,23 @@ t.test(
     t.equal(await after, true, 'a failure frees its place');
   },
 );
+
+t.test('FAIR-49: however many strangers check a password, a device of the tenant is next but one', async (t) => {
+  const queue = new PasswordQueue();
+  const doors: (() => void)[] = [];
+  const run = (side: 'devices' | 'strangers'): Promise<unknown> =>
+    queue.run('tenant', side, () => new Promise<void>((resolve) => doors.push(resolve)));
+  const strangers = Array.from({ length: 16 }, () => run('strangers'));
+  t.equal(await refusal(run('strangers')), 'unavailable');
+  let changed = false;
+  const device = run('devices').then(() => (changed = true));
+  for (let n = 0; n < 17; n++) {
+    await until('the next one at work', () => doors.length > 0);
+    if (n === 3) t.ok(changed, 'after the stranger at work and one that waited');
+    doors.shift()?.();
+  }
+  await Promise.all([...strangers, device]);
+});
 
 t.test('PASS-04 PASS-05: with the real Argon2id the right password gives a ticket, a wrong one does not', async (t) => {
   const world = await newWorld(t, { hasher: nodePasswordHasher });

@@ -62,6 +62,8 @@ interface Upload extends ObjectName {
 export class Transfers {
   private readonly perTenant = new Map<string, Slots>();
   private readonly all: Slots = { taken: 0, refusedAt: -Infinity };
+  /** The fewest slots of a tenant that was recently refused one of all: only who has as many gives way. */
+  private refusedWith = 0;
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
   private readonly receiving = new Set<Promise<void>>();
@@ -132,15 +134,16 @@ export class Transfers {
   /**
    * Whether a transfer of this tenant must end at this pace, bytes per second; else a slow client would hold a slot
    * forever. True below 1 KiB; below 16 KiB only if all slots are taken, or those that are for this tenant, and a
-   * transfer was refused recently. Each refusal ends one transfer at most.
+   * transfer of a tenant with no more of them was refused recently. Each refusal ends one transfer at most.
    */
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
     if (bytesPerS >= PACE_MIN_CROWDED) return false;
     const { all, shared, perTenant } = this.bounds;
     const own = this.perTenant.get(tenantId);
-    const most = (own?.taken ?? 0) > 1 ? shared : all;
-    return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, most);
+    const taken = own?.taken ?? 0;
+    if (own !== undefined && this.isCrowded(own, perTenant)) return true;
+    return taken >= this.refusedWith && this.isCrowded(this.all, taken > 1 ? shared : all);
   }
 
   private get bounds() {
@@ -149,9 +152,13 @@ export class Transfers {
   }
 
   private isCrowded(slots: Slots, max: number): boolean {
-    if (slots.taken < max || this.options.clock.now() - slots.refusedAt > RETRY_MS) return false;
+    if (slots.taken < max || !this.isRecent(slots)) return false;
     slots.refusedAt = -Infinity;
     return true;
+  }
+
+  private isRecent({ refusedAt }: Slots): boolean {
+    return this.options.clock.now() - refusedAt <= RETRY_MS;
   }
 
   /** Takes a slot; the returned function releases it once. Throws `rate_limited`, `unavailable`. */
@@ -165,6 +172,7 @@ export class Transfers {
       throw rateLimited(`at most ${perTenant} transfers of blobs at once`, 1);
     }
     if (all.taken >= (own.taken === 0 ? most : shared)) {
+      this.refusedWith = this.isRecent(all) ? Math.min(this.refusedWith, own.taken) : own.taken;
       all.refusedAt = now;
       throw unavailable('too many transfers of blobs are under way');
     }

@@ -87,12 +87,18 @@ export class Tickets {
 /** Hashes computed at once. Each takes a core for a tenth of a second and 64 MiB. */
 const HASHES_MAX = 2;
 /**
- * Most callers of all tenants, and of one, that wait for a hash or have one computed; the next is refused. As many again
- * may wait of tenants that have none: else a few tenants could keep all others out.
+ * Most callers in all, and of one side of one tenant, that wait for a hash or have one computed; the next is refused. As
+ * many again may wait of sides that have none: else a few tenants could keep all others out.
  */
 const HASHES_WAITING_MAX = 64;
-const HASHES_OF_TENANT_MAX = 16;
+const HASHES_OF_SIDE_MAX = 16;
 const RETRY_AFTER_S = 5;
+
+/**
+ * Who asks: a device, or somebody without a token, who may come from any number of addresses. Each side has its own
+ * places and takes turns with the other, so that strangers cannot keep a tenant's devices from its password.
+ */
+type Side = 'devices' | 'strangers';
 
 /** A bounded queue for password hashing, one for the whole process: tenants in turn, each with one hash at a time. */
 export class PasswordQueue {
@@ -101,23 +107,24 @@ export class PasswordQueue {
   private all = 0;
 
   /** Runs `work` in the tenant's turn. Throws `unavailable` with Retry-After when too many wait already. */
-  async run<T>(tenantId: string, work: () => Promise<T>): Promise<T> {
-    const own = this.counts.get(tenantId) ?? 0;
-    if (own >= HASHES_OF_TENANT_MAX || this.all >= HASHES_WAITING_MAX * (own === 0 ? 2 : 1))
+  async run<T>(tenantId: string, side: Side, work: () => Promise<T>): Promise<T> {
+    const name = `${tenantId}/${side}`;
+    const own = this.counts.get(name) ?? 0;
+    if (own >= HASHES_OF_SIDE_MAX || this.all >= HASHES_WAITING_MAX * (own === 0 ? 2 : 1))
       throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
-    this.count(tenantId, 1);
+    this.count(name, 1);
     try {
-      return await this.turns.take({ tenantId, deviceId: '' }, work);
+      return await this.turns.take({ tenantId, deviceId: side }, work);
     } finally {
-      this.count(tenantId, -1);
+      this.count(name, -1);
     }
   }
 
-  private count(tenantId: string, by: 1 | -1): void {
+  private count(name: string, by: 1 | -1): void {
     this.all += by;
-    const own = (this.counts.get(tenantId) ?? 0) + by;
-    if (own === 0) this.counts.delete(tenantId);
-    else this.counts.set(tenantId, own);
+    const own = (this.counts.get(name) ?? 0) + by;
+    if (own === 0) this.counts.delete(name);
+    else this.counts.set(name, own);
   }
 }
 
@@ -154,7 +161,7 @@ export class Passwords {
     const { store, hasher } = this.options;
     const stored = await store.password(tenantId);
     // Both in one turn, so that the second is not refused because the queue is full.
-    const hash = await this.queue.run(tenantId, async () => {
+    const hash = await this.queue.run(tenantId, 'devices', async () => {
       if (stored !== undefined) await this.expect(stored, body.currentPassword ?? '');
       return hasher.hash(body.password);
     });
@@ -163,7 +170,7 @@ export class Passwords {
 
   /** Removes the password. Throws as `set`, and `password_invalid` where none is set, since none would be right. */
   async remove(tenantId: string, body: requests.PasswordRemoveBody, by: string): Promise<replies.Ok> {
-    const { setAt } = await this.require(this.options.store, tenantId, body.currentPassword);
+    const { setAt } = await this.require('devices', tenantId, body.currentPassword);
     return this.store({ tenantId, hash: null, knownSetAt: setAt, by });
   }
 
@@ -173,7 +180,7 @@ export class Passwords {
    */
   async verify(tenantId: string, body: requests.PasswordVerifyBody): Promise<replies.PasswordTicketReply> {
     const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
-    const { setAt } = await this.require(this.options.strangers, tenantId, body.password);
+    const { setAt } = await this.require('strangers', tenantId, body.password);
     return { ok: true, ...this.options.tickets.issuePassword(tenantId, pubkey, setAt) };
   }
 
@@ -184,10 +191,11 @@ export class Passwords {
     return { ok: true };
   }
 
-  private async require(store: AccountStore, tenantId: string, password: string): Promise<StoredPassword> {
-    const stored = await store.password(tenantId);
+  private async require(side: Side, tenantId: string, password: string): Promise<StoredPassword> {
+    const { store, strangers } = this.options;
+    const stored = await (side === 'devices' ? store : strangers).password(tenantId);
     if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
-    await this.queue.run(tenantId, () => this.expect(stored, password));
+    await this.queue.run(tenantId, side, () => this.expect(stored, password));
     return stored;
   }
 
