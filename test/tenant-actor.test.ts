@@ -444,7 +444,7 @@ t.test(
   },
 );
 
-t.test('INST-02: the unnoticed loss of a notification is repaired after five minutes', async (t) => {
+t.test('INST-02: the unnoticed loss of a notification is repaired within five minutes', async (t) => {
   const setting = new Setting();
   setting.devices = [1, 2];
   const ears = await listen(await setting.actor(), 1);
@@ -461,10 +461,10 @@ t.test('INST-02: the unnoticed loss of a notification is repaired after five min
       { tenantId: 'tenant', deviceId: deviceId(2) },
     ),
   ]);
-  setting.clock.advance(5 * 60_000);
+  setting.clock.advance(200_000);
   await turn();
   t.strictSame(ears.versions, []);
-  setting.clock.advance(4_000);
+  setting.clock.advance(100_000);
   await ears.until(() => ears.versions.length > 0);
   t.strictSame(ears.versions, [1]);
 });
