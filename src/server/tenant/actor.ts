@@ -67,7 +67,7 @@ export interface ActorPorts {
   readonly ring: FrameRing;
   /** Limits concurrent replay reads, fairly between tenants. */
   readonly replays: TurnQueue;
-  /** The actors that wait for a comparison with the database (see `waits`): each adds itself. */
+  /** The actors that the next tick compares with the database; each that has a reason adds itself. */
   readonly waiting: Set<Actor>;
   /** The actor's state can no longer be trusted: it must be dropped and reloaded. */
   readonly onBroken: (actor: Actor) => void;
@@ -168,19 +168,15 @@ export class Actor implements CommitSink {
     return Math.min(heard, this.behind?.asOf ?? Infinity);
   }
 
-  /** Whether it is in `waiting` of the ports for a reason: the next tick must compare it with the database. */
-  get waits(): boolean {
-    return this.heldUp || this.behind !== undefined;
+  /** Whether the next tick must compare it with the database: for a reason, or since that was not done for `ms`. */
+  toCompare(now: number, ms: number): boolean {
+    // The clock may have been set back.
+    return this.heldUp || this.behind !== undefined || Math.abs(now - this.comparedAt) > ms;
   }
 
   private holdUp(): void {
     this.heldUp = true;
     this.ports.waiting.add(this);
-  }
-
-  /** Whether it was not compared with the database since this time, ms. */
-  isOverdue(since: number): boolean {
-    return this.comparedAt < since;
   }
 
   /** The database was read at this time, ms, and had no newer generation: any announced before that does not exist. */
