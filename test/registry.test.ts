@@ -1,5 +1,6 @@
 /** The registry of actors with very many tenants (src/server/tenant/registry.ts), with ports in memory. */
 import t from 'tap';
+import { nextTurn } from '../src/protocol/batcher.js';
 import { TenantRegistry } from '../src/server/tenant/registry.js';
 import type { TenantUpdate } from '../src/server/tenant/ports.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
@@ -36,10 +37,14 @@ interface World {
 const nothing = (): void => undefined;
 
 /**
- * A registry on a log in memory. `meanwhile` is called during each comparison, which fails where it throws; `afterRead`
+ * A registry on a log in memory. `meanwhile` is called during each comparison, which lasts until it resolves and fails where it throws; `afterRead`
  * when a tenant was read, before the registry has the result.
  */
-function registryOf(clock: TestClock, meanwhile: () => void = nothing, afterRead: () => void = nothing): World {
+function registryOf(
+  clock: TestClock,
+  meanwhile: () => void | Promise<void> = nothing,
+  afterRead: () => void = nothing,
+): World {
   const log = new MemoryLog();
   const asked: number[] = [];
   const faults: unknown[] = [];
@@ -57,8 +62,8 @@ function registryOf(clock: TestClock, meanwhile: () => void = nothing, afterRead
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
       positions: async (known) => {
         asked.push(known.length);
-        meanwhile();
-        return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
+        await meanwhile();
+        return known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) }));
       },
     },
     announcer: {
@@ -126,6 +131,32 @@ t.test('INST-61: each tick evicts and compares a part of the tenants; a round ta
   const steps = sizes.slice(1).map((size, at) => (sizes[at] ?? 0) - size);
   t.ok(Math.max(...steps) < TENANTS / 4, `evicted in a tick: ${steps.join()}`);
   t.same(faults, []);
+  await registry.close();
+});
+
+t.test('INST-02: tenants that become overdue during a slow comparison are compared after it', async (t) => {
+  const clock = new TestClock();
+  let end = nothing;
+  const { log, asked, registry } = registryOf(clock, () => new Promise<void>((resolve) => (end = resolve)));
+  // More than a tick looks at.
+  for (let n = 0; n < 600; n++) {
+    log.addTenant(`tenant ${n}`);
+    await registry.get(`tenant ${n}`);
+  }
+  registry.start();
+  const tick = async (): Promise<void> => {
+    clock.advance(4_000);
+    await nextTurn();
+  };
+  for (let ticks = 0; asked.length === 0 && ticks < 75; ticks++) await tick();
+  t.strictSame(asked, [500]);
+  await tick();
+  t.strictSame(asked, [500], 'one at a time');
+  end();
+  await nextTurn();
+  await tick();
+  t.strictSame(asked, [500, 100]);
+  end();
   await registry.close();
 });
 
