@@ -11,7 +11,7 @@ import { spelled } from './support/wire.js';
 
 t.setTimeout(300_000);
 
-/** More changes than the 20,000 that a tenant's lane takes; then fewer, but large ones. */
+/** More changes than the 5,000 that a tenant may have waiting (FAIR-44); then fewer, but large ones. */
 const SMALL = { batches: 260, items: 100, bytes: 48 } as const;
 const LARGE = { batches: 100, items: 10, bytes: 60_000 } as const;
 const READERS = 600;
@@ -41,7 +41,7 @@ async function crowd(server: Child, requests: readonly RawRequest[]): Promise<Cr
   return { answers: answers.filter((answer) => answer !== undefined), peak };
 }
 
-t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: while the database is frozen every call is answered', async (t) => {
+t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13 FAIR-44: a frozen database leaves no call unanswered', async (t) => {
   const postgres = await OwnPostgres.start(t);
   const server = await spawnServer(t, { database: postgres, env: { LOG_LEVEL: 'error' } });
   const { token, id } = await claim(server.wire);
@@ -71,9 +71,9 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: while the database is frozen every
     const single: RawRequest = { token, path: '/items', body: spelled('a', writeBody('a', newItem([id]))) };
     const found = await crowd(server, [...requests, single]);
     t.equal(found.answers.length, size.batches + 1, 'every request is answered');
-    // 429: what the one device requests beyond its share of the calls under way (FAIR-13).
+    // rate_limited: beyond its share of the calls under way (FAIR-13), or the tenant's of waiting writes (FAIR-44).
     t.same(
-      [...codes(found)].filter((code) => !/^((503 )?unavailable|429 rate_limited)$/.test(code)),
+      [...codes(found)].filter((code) => !/^((503 )?unavailable|(429 )?rate_limited)$/.test(code)),
       [],
       'nothing is acknowledged',
     );
@@ -81,10 +81,10 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13: while the database is frozen every
       found.answers.every(({ status, retryAfter }) => status === 200 || Number(retryAfter) >= 1),
       'every refusal has Retry-After',
     );
-    const shed = found.answers.some(({ body }) => body.includes('too many writes wait'));
-    t.equal(shed, size === SMALL, 'only the small writes reach the bound');
+    const shed = found.answers.some(({ body }) => body.includes('too many writes of the tenant wait'));
+    t.ok(shed || size === LARGE, 'the small writes reach the bound; of the large ones few are under way');
     const last = found.answers.at(-1);
-    t.equal(last?.status, 503);
+    t.match(last?.status, size === SMALL ? 429 : /^(429|503)$/);
     t.match(last?.retryAfter, /^[1-9]\d*$/);
     t.ok(found.peak - before < GROWTH_MAX, `memory grew by ${Math.round((found.peak - before) / 2 ** 20)} MiB`);
     postgres.thaw();
