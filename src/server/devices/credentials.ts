@@ -86,19 +86,21 @@ export class Tickets {
 
 /** Hashes computed at once. Each takes a core for a tenth of a second and 64 MiB. */
 const HASHES_MAX = 2;
-/**
- * Most callers in all, and of one side of one tenant, that wait for a hash or have one computed; the next is refused. As
- * many again may wait of sides that have none: else a few tenants could keep all others out.
- */
+/** Most callers in all, and of one side of one tenant, that wait for a hash or have one computed; the next is refused. */
 const HASHES_WAITING_MAX = 64;
 const HASHES_OF_SIDE_MAX = 16;
+/**
+ * How many times as many there may be when a side that has none comes: else a few tenants could keep all others out, or
+ * strangers at the doors of many tenants their devices.
+ */
+const FIRST_TIMES = { strangers: 2, devices: 3 } as const;
 const RETRY_AFTER_S = 5;
 
 /**
  * Who asks: a device, or somebody without a token, who may come from any number of addresses. Each side has its own
  * places and takes turns with the other, so that strangers cannot keep a tenant's devices from its password.
  */
-type Side = 'devices' | 'strangers';
+type Side = keyof typeof FIRST_TIMES;
 
 /** A bounded queue for password hashing, one for the whole process: tenants in turn, each with one hash at a time. */
 export class PasswordQueue {
@@ -110,7 +112,7 @@ export class PasswordQueue {
   async run<T>(tenantId: string, side: Side, work: () => Promise<T>): Promise<T> {
     const name = `${tenantId}/${side}`;
     const own = this.counts.get(name) ?? 0;
-    if (own >= HASHES_OF_SIDE_MAX || this.all >= HASHES_WAITING_MAX * (own === 0 ? 2 : 1))
+    if (own >= HASHES_OF_SIDE_MAX || this.all >= HASHES_WAITING_MAX * (own === 0 ? FIRST_TIMES[side] : 1))
       throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
     this.count(name, 1);
     try {
