@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
 import type { ObjectName } from '../src/server/blobs/ports.js';
 import type { BlobStore } from '../src/server/blobs/store.js';
-import { DownloadStream } from '../src/server/http/streams.js';
+import { DownloadStream, UploadStream } from '../src/server/http/streams.js';
 import { Transfers, type BlobFiles, type UploadBody } from '../src/server/blobs/transfers.js';
 import { signedPath } from '../src/server/blobs/signed-url.js';
 import { openRequest, send } from './support/blobs.js';
@@ -17,6 +17,7 @@ import { frontOf, TENANT } from './support/front.js';
 
 const SECRET = 'a-secret-of-the-tests';
 const WINDOW_MS = 30_000;
+const MIB = 1024 * 1024;
 const FILE_BYTES = 64 * 1024 * 1024;
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -229,6 +230,62 @@ t.test('BLOB-18 BLOB-48: each refusal lets one slow transfer be cut, and an old 
   clock.advance(60_001);
   t.equal(transfers.tooSlow(TENANT, 1024), false, 'after a minute a refusal counts no more');
 });
+
+/** Uploads whose system hands over all of a body, paused or not, as the library's build for Node 24 does. */
+class UnpausedBody {
+  closed = false;
+  private take: (chunk: ArrayBuffer, isLast: boolean) => void = () => undefined;
+  private end = (): void => undefined;
+  readonly stream: UploadStream;
+
+  constructor(contentLength: number) {
+    const res = {
+      onData: (take: UnpausedBody['take']) => (this.take = take),
+      pause: () => undefined,
+      resume: () => undefined,
+      close: () => {
+        this.closed = true;
+        this.end();
+      },
+    } as unknown as HttpResponse;
+    const onEnd = (end: () => void): void => void (this.end = end);
+    const request = { res, contentLength, over: false, aborted: true, onEnd };
+    this.stream = new UploadStream(request, new TestClock(), () => false);
+  }
+
+  arrive(mebibytes: number, isLast: boolean): void {
+    for (let n = 1; n <= mebibytes && !this.closed; n++)
+      this.take(new Uint8Array(MIB).fill(n).buffer, isLast && n === mebibytes);
+  }
+}
+
+t.test(
+  'BLOB-14: what arrives of an upload although it is paused is kept, up to a bound for it and for all',
+  async (t) => {
+    const whole = new UnpausedBody(8 * MIB);
+    whole.arrive(8, true);
+    const bytes: number[] = [];
+    for (let piece = await whole.stream.next(); piece !== undefined; piece = await whole.stream.next())
+      bytes.push(piece.length, piece[0] ?? 0);
+    t.same(bytes, Array.from({ length: 8 }, (_, n) => [MIB, n + 1]).flat(), 'all of it, in order');
+    const large = new UnpausedBody(64 * MIB);
+    large.arrive(64, true);
+    t.ok(large.closed, 'one that brings more than 32 MiB is cut');
+    await t.rejects(large.stream.next());
+    const many = Array.from({ length: 5 }, () => new UnpausedBody(64 * MIB));
+    for (const body of many) body.arrive(31, false);
+    t.same(
+      many.map(({ closed }) => closed),
+      [false, false, false, false, true],
+      'as is the one that exceeds 128 MiB with the others',
+    );
+    many[0]?.stream.cut();
+    const another = new UnpausedBody(64 * MIB);
+    another.arrive(31, false);
+    t.notOk(another.closed, 'what was cut takes no room');
+    for (const body of [...many, another]) body.stream.cut();
+  },
+);
 
 /** A reply whose system takes so many bytes, and never reports that it takes more. */
 class SilentReply {

@@ -39,8 +39,12 @@ export function watchPace({ clock, moved, waiting, tooSlow, cut }: PaceOptions):
 
 /** The largest piece that uWebSockets.js reads from a socket at once, bytes (LIBUS_RECV_BUFFER_LENGTH). */
 const UPLOAD_BUFFER_MAX = 512 * 1024;
-/** Data that the library read before `pause` still arrives; it is never more than this, bytes. */
-const SPILL_MAX = 2 * UPLOAD_BUFFER_MAX;
+/**
+ * Data that arrives although the socket is paused, bytes: of one upload, and of all. The library's build for Node 20 has
+ * a piece of it at most; the one for Node 24 reads on without looking, as long as the kernel has a whole piece for it.
+ */
+const SPILL_MAX = 32 * 1024 * 1024;
+const SPILL_ALL_MAX = 4 * SPILL_MAX;
 
 /** The fields of a request that reading its upload requires. */
 export interface UploadRequest {
@@ -65,8 +69,10 @@ export class UploadStream {
   /** Bytes in the buffer; those before `taken` were handed out. */
   private filled = 0;
   private taken = 0;
-  /** What arrived although the socket was paused. */
+  /** What arrived although the socket was paused, its bytes, and those of all uploads of the process. */
   private spilled: Buffer[] = [];
+  private spilledBytes = 0;
+  private static spilledBytesOfAll = 0;
   private received = 0;
   private complete = false;
   private paused = false;
@@ -123,7 +129,14 @@ export class UploadStream {
       this.taken = this.filled;
       return piece;
     }
-    return this.spilled.shift();
+    const piece = this.spilled.shift();
+    if (piece !== undefined) this.countSpilled(-piece.length);
+    return piece;
+  }
+
+  private countSpilled(bytes: number): void {
+    this.spilledBytes += bytes;
+    UploadStream.spilledBytesOfAll += bytes;
   }
 
   /** All that arrived was processed: the buffer is free, and the socket is read again. */
@@ -143,9 +156,12 @@ export class UploadStream {
     if (this.spilled.length === 0 && this.filled + bytes.length <= this.buffer.length) {
       this.buffer.set(bytes, this.filled);
       this.filled += bytes.length;
-    } else if (bytes.length > 0) this.spilled.push(Buffer.from(bytes));
+    } else if (bytes.length > 0) {
+      this.spilled.push(Buffer.from(bytes));
+      this.countSpilled(bytes.length);
+    }
     this.complete = isLast;
-    if (this.spilled.reduce((sum, { length }) => sum + length, 0) > SPILL_MAX) return this.cut();
+    if (this.spilledBytes > SPILL_MAX || UploadStream.spilledBytesOfAll > SPILL_ALL_MAX) return this.cut();
     if (!isLast && !this.paused) {
       this.paused = true;
       this.request.res.pause();
@@ -156,6 +172,8 @@ export class UploadStream {
   /** The request is over: its client has disconnected, or it was answered before the body was complete. */
   private stop(): void {
     this.endPace();
+    this.spilled = [];
+    this.countSpilled(-this.spilledBytes);
     this.fault ??= invalid('body', 'ended before it was whole');
     // The reply drops or cuts off the rest of the body; on a paused socket it would wait for ever.
     if (this.paused && !this.request.aborted) this.request.res.resume();
