@@ -163,7 +163,8 @@ t.test(
 function crowded() {
   const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
   const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
-  const parts = { files: {} as unknown as BlobFiles, rows, clock: new TestClock(), secret: SECRET };
+  const clock = new TestClock();
+  const parts = { files: {} as unknown as BlobFiles, rows, clock, secret: SECRET };
   const transfers = new Transfers({ ...parts, bounds: { all: 8, perTenant: 4 } });
   const upload = (tenantId: string): Promise<string> =>
     Promise.race([
@@ -179,7 +180,7 @@ function crowded() {
     for (const tenantId of tenants.split(' ')) outcomes.push(await upload(tenantId));
     return outcomes;
   };
-  return { transfers, uploads };
+  return { transfers, uploads, clock };
 }
 
 t.test('FAIR-49: the last quarter of the transfers is for tenants that have none', async (t) => {
@@ -199,12 +200,18 @@ t.test('FAIR-49: the last quarter of the transfers is for tenants that have none
 });
 
 t.test('FAIR-49: slow transfers do not give way to a tenant that has more of them', async (t) => {
-  const { transfers, uploads } = crowded();
+  const { transfers, uploads, clock } = crowded();
   t.same((await uploads('a a a b b c a')).at(-1), 'unavailable');
   t.equal(transfers.tooSlow('b', 1024), false);
   t.equal(transfers.tooSlow('a', 1024), true);
   await uploads('b a');
   t.equal(transfers.tooSlow('b', 1024), true, 'but to one with as many, whoever was refused after it');
+  await uploads('b');
+  clock.advance(40_000);
+  await uploads('a');
+  clock.advance(40_000);
+  await uploads('a');
+  t.equal(transfers.tooSlow('b', 1024), false, 'and no longer than a minute after it was refused');
 });
 
 t.test('BLOB-18 BLOB-48: each refusal lets one slow transfer be cut, and an old refusal counts no more', async (t) => {

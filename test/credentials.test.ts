@@ -401,13 +401,13 @@ t.test(
     t.equal(await refusal(run('another 0')), 'unavailable');
     const error = await run('one more').catch((thrown: unknown) => thrown);
     t.ok(error instanceof ServiceError && (error.retryAfter ?? 0) >= 1, 'beyond the bound for all: with Retry-After');
-    // Strangers at the doors of all tenants do not keep out a device.
-    admitted.push(run('one more', 'devices'));
-    for (let n = 0; n < 129; n++) {
+    // Strangers at the doors of all tenants do not keep out devices.
+    admitted.push(run('one more', 'devices'), run('one more', 'devices'));
+    for (let n = 0; n < 130; n++) {
       await until('the next one at work', () => doors.length > 0);
       doors.shift()?.();
     }
-    t.equal((await Promise.all(admitted)).length, 129);
+    t.equal((await Promise.all(admitted)).length, 130);
     t.equal(most, 2);
     const nth = (tenant: string, n: number): number =>
       begun.flatMap((name, at) => (name === tenant ? [at] : []))[n - 1] ?? Infinity;

@@ -9,7 +9,7 @@ const PAGES = 2_048;
 /** A flush as long as this is a stall, ms. */
 export const STALL_MS = 10;
 
-/** Flushes a page each millisecond for so many seconds, in this folder. Returns how long each took, ms. */
+/** Flushes one page after the other, with pauses of 1 ms, for so many seconds. Returns how long each flush took, ms. */
 export async function rawFlushes(folder: string, seconds: number): Promise<number[]> {
   const path = join(folder, 'flushes');
   const file = await open(path, 'w');

@@ -62,8 +62,8 @@ interface Upload extends ObjectName {
 export class Transfers {
   private readonly perTenant = new Map<string, Slots>();
   private readonly all: Slots = { taken: 0, refusedAt: -Infinity };
-  /** The fewest slots of a tenant that was recently refused one of all: only who has as many gives way. */
-  private refusedWith = 0;
+  /** The fewest slots of a tenant that was recently refused one of all, and when: only who has as many gives way. */
+  private lightest = { taken: 0, at: -Infinity };
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
   private readonly receiving = new Set<Promise<void>>();
@@ -141,9 +141,9 @@ export class Transfers {
     if (bytesPerS >= PACE_MIN_CROWDED) return false;
     const { all, shared, perTenant } = this.bounds;
     const own = this.perTenant.get(tenantId);
-    const taken = own?.taken ?? 0;
-    if (own !== undefined && this.isCrowded(own, perTenant)) return true;
-    return taken >= this.refusedWith && this.isCrowded(this.all, taken > 1 ? shared : all);
+    if (own === undefined) return false;
+    if (this.isCrowded(own, perTenant)) return true;
+    return own.taken >= this.lightest.taken && this.isCrowded(this.all, own.taken > 1 ? shared : all);
   }
 
   private get bounds() {
@@ -152,13 +152,9 @@ export class Transfers {
   }
 
   private isCrowded(slots: Slots, max: number): boolean {
-    if (slots.taken < max || !this.isRecent(slots)) return false;
+    if (slots.taken < max || this.options.clock.now() - slots.refusedAt > RETRY_MS) return false;
     slots.refusedAt = -Infinity;
     return true;
-  }
-
-  private isRecent({ refusedAt }: Slots): boolean {
-    return this.options.clock.now() - refusedAt <= RETRY_MS;
   }
 
   /** Takes a slot; the returned function releases it once. Throws `rate_limited`, `unavailable`. */
@@ -172,7 +168,8 @@ export class Transfers {
       throw rateLimited(`at most ${perTenant} transfers of blobs at once`, 1);
     }
     if (all.taken >= (own.taken === 0 ? most : shared)) {
-      this.refusedWith = this.isRecent(all) ? Math.min(this.refusedWith, own.taken) : own.taken;
+      const isLightest = own.taken <= this.lightest.taken || now - this.lightest.at > RETRY_MS;
+      if (isLightest) this.lightest = { taken: own.taken, at: now };
       all.refusedAt = now;
       throw unavailable('too many transfers of blobs are under way');
     }

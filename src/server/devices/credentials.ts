@@ -86,44 +86,42 @@ export class Tickets {
 
 /** Hashes computed at once. Each takes a core for a tenth of a second and 64 MiB. */
 const HASHES_MAX = 2;
-/** Most callers in all, and of one side of one tenant, that wait for a hash or have one computed; the next is refused. */
-const HASHES_WAITING_MAX = 64;
-const HASHES_OF_SIDE_MAX = 16;
 /**
- * How many times as many there may be when a side that has none comes: else a few tenants could keep all others out, or
- * strangers at the doors of many tenants their devices.
+ * Most callers of one side, and of one side of one tenant, that wait for a hash or have one computed; the next is
+ * refused. As many again may wait of tenants that have none there: else a few tenants could keep all others out.
  */
-const FIRST_TIMES = { strangers: 2, devices: 3 } as const;
+const HASHES_WAITING_MAX = 64;
+const HASHES_OF_TENANT_MAX = 16;
 const RETRY_AFTER_S = 5;
 
 /**
  * Who asks: a device, or somebody without a token, who may come from any number of addresses. Each side has its own
  * places and takes turns with the other, so that strangers cannot keep a tenant's devices from its password.
  */
-type Side = keyof typeof FIRST_TIMES;
+type Side = 'devices' | 'strangers';
 
 /** A bounded queue for password hashing, one for the whole process: tenants in turn, each with one hash at a time. */
 export class PasswordQueue {
   private readonly turns = new TurnQueue(HASHES_MAX);
   private readonly counts = new Map<string, number>();
-  private all = 0;
+  private readonly all = { devices: 0, strangers: 0 };
 
   /** Runs `work` in the tenant's turn. Throws `unavailable` with Retry-After when too many wait already. */
   async run<T>(tenantId: string, side: Side, work: () => Promise<T>): Promise<T> {
     const name = `${tenantId}/${side}`;
     const own = this.counts.get(name) ?? 0;
-    if (own >= HASHES_OF_SIDE_MAX || this.all >= HASHES_WAITING_MAX * (own === 0 ? FIRST_TIMES[side] : 1))
+    if (own >= HASHES_OF_TENANT_MAX || this.all[side] >= HASHES_WAITING_MAX * (own === 0 ? 2 : 1))
       throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
-    this.count(name, 1);
+    this.count(side, name, 1);
     try {
       return await this.turns.take({ tenantId, deviceId: side }, work);
     } finally {
-      this.count(name, -1);
+      this.count(side, name, -1);
     }
   }
 
-  private count(name: string, by: 1 | -1): void {
-    this.all += by;
+  private count(side: Side, name: string, by: 1 | -1): void {
+    this.all[side] += by;
     const own = (this.counts.get(name) ?? 0) + by;
     if (own === 0) this.counts.delete(name);
     else this.counts.set(name, own);

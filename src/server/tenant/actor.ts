@@ -174,7 +174,8 @@ export class Actor implements CommitSink {
     return this.heldUp || this.behind !== undefined || Math.abs(now - this.comparedAt) > ms;
   }
 
-  private holdUp(): void {
+  /** Each tick compares it until one finds nothing new. */
+  holdUp(): void {
     this.heldUp = true;
     this.ports.waiting.add(this);
   }

@@ -2,7 +2,7 @@
  * The tenants loaded on this instance. Loads them on first use, compares them with the database if a notification may
  * have been lost, drops idle ones.
  */
-import { Batcher } from '../../protocol/batcher.js';
+import { Batcher, nextTurn } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { every, type Clock, type Timer } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
@@ -26,17 +26,17 @@ const COMPARE_BATCH = 2_000;
 /** Interval of the comparisons of actors that wait for one, ms. */
 const TICK_MS = HEAD_COMPARE_MS - 1_000;
 /**
- * Each tick looks for idle and overdue actors in a part of all, so that a round takes this many ticks, but in no fewer
- * than SWEEP_MIN. They are no longer in the processor's caches: a hundred thousand at once would take tens of ms, in
- * which nothing else is answered, and all of them in each tick took a twentieth of the time of an idle instance.
+ * Interval at which all actors are looked through for idle and overdue ones, ms. They are no longer in the processor's
+ * caches: in each tick that took a twentieth of the time of an idle instance.
  */
-const SWEEP_TICKS = 15;
-const SWEEP_MIN = 500;
+const SWEEP_MS = 60_000;
+/** Actors that a sweep looks at in one turn of the event loop: a hundred thousand at once would take tens of ms. */
+const SWEEP_SLICE = 2_000;
 /**
- * An actor that was not compared for this long, ms, is compared when it is swept, even if nothing is known to be lost.
- * With the longest round, each is compared at least every five minutes.
+ * An actor that was not compared for this long, ms, is overdue, even if nothing is known to be lost: the next sweep and
+ * the tick after it come before five minutes are over.
  */
-const COMPARE_ALL_MS = 5 * 60_000 - (SWEEP_TICKS + 2) * TICK_MS;
+const COMPARE_ALL_MS = 5 * 60_000 - SWEEP_MS - 2 * TICK_MS;
 /**
  * Pause after a comparison of all actors, as a multiple of its duration: a database too busy to notify in time would
  * otherwise get one comparison after another, and be busier for it.
@@ -81,16 +81,14 @@ export class TenantRegistry {
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
-  private readonly ticking = new SingleFlight((waiting: readonly Actor[]) => this.compareThose(waiting));
+  private readonly ticking = new SingleFlight(() => this.compareThose([...this.ports.waiting], true));
   /** Comparisons that requests wait for: true if the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
   /** Reads of the actors and of this registry, so that `close` can wait for them. */
   private readonly reads = new PendingReads();
-  private timer: Timer | undefined;
-  /** The actors that were not swept in this round, and how many of them at least a tick sweeps. */
-  private unswept = this.actors.values();
-  private part = SWEEP_MIN;
+  private timers: readonly Timer[] = [];
+  private readonly sweeping = new SingleFlight(() => this.sweep());
   /** Until this time, ms, no comparison of all actors is made. */
   private restUntil = -Infinity;
   private restTimer: Timer | undefined;
@@ -125,7 +123,12 @@ export class TenantRegistry {
 
   /** Starts the eviction of idle actors, and the comparison of those that wait for one. */
   start(): void {
-    this.timer = every(this.options.clock, TICK_MS, () => this.tick());
+    const { clock } = this.options;
+    // Not awaited by each other: a database that does not answer must not hold up the evictions.
+    this.timers = [
+      every(clock, TICK_MS, () => void this.ticking.join()),
+      every(clock, SWEEP_MS, () => void this.sweeping.join()),
+    ];
   }
 
   /**
@@ -134,7 +137,7 @@ export class TenantRegistry {
    */
   async close(): Promise<void> {
     this.closed = true;
-    this.timer?.cancel();
+    for (const timer of this.timers) timer.cancel();
     this.restTimer?.cancel();
     this.retryTimer?.cancel();
     await this.reads.done();
@@ -253,30 +256,24 @@ export class TenantRegistry {
     actor.retire(code, reason);
   }
 
-  /** Compares the actors that wait for it, after a part of all was swept. */
-  private tick(): void {
-    const now = this.options.clock.now();
-    const { waiting } = this.ports;
-    this.sweep(now);
-    for (const actor of waiting)
-      if (!actor.toCompare(now, COMPARE_ALL_MS) || this.actors.get(actor.tenantId) !== actor) waiting.delete(actor);
-    // Not awaited: a database that does not answer must not hold up the evictions.
-    if (waiting.size > 0) void this.ticking.join([...waiting]);
-  }
-
   /** Evicts idle actors, and notes those that have not been compared for long. */
-  private sweep(now: number): void {
-    const part = (): number => Math.max(SWEEP_MIN, Math.ceil(this.actors.size / SWEEP_TICKS));
-    for (let left = Math.max(this.part, part()); left > 0; left--) {
-      const { value: actor } = this.unswept.next();
-      if (actor === undefined) {
-        this.unswept = this.actors.values();
-        this.part = part();
-        return;
-      }
+  private async sweep(): Promise<void> {
+    const now = this.options.clock.now();
+    let seen = 0;
+    for (const actor of this.actors.values()) {
       if (actor.idle && actor.usedAt < now - IDLE_MS) this.drop(actor.tenantId, CLOSE.restart, 'idle');
       else if (actor.toCompare(now, COMPARE_ALL_MS)) this.ports.waiting.add(actor);
+      if (++seen % SWEEP_SLICE === 0) await nextTurn();
+      if (this.closed) return;
     }
+  }
+
+  /** Whether an actor of `waiting` still has a reason; removes it otherwise. */
+  private stillWaits(actor: Actor): boolean {
+    const waits = actor.toCompare(this.options.clock.now(), COMPARE_ALL_MS);
+    if (waits && this.actors.get(actor.tenantId) === actor) return true;
+    this.ports.waiting.delete(actor);
+    return false;
   }
 
   /**
@@ -307,11 +304,17 @@ export class TenantRegistry {
     this.restUntil = clock.now() + Math.min(COMPARE_REST_MAX_MS, COMPARE_REST * (clock.now() - begun));
   }
 
-  /** False if the database could not be queried, which was reported. */
-  private async compareThose(actors: readonly Actor[]): Promise<boolean> {
+  /**
+   * False if the database could not be queried, which was reported. `waiting`: only those that still wait; a batch
+   * without any leaves the event loop a turn all the same.
+   */
+  private async compareThose(actors: readonly Actor[], waiting = false): Promise<boolean> {
     try {
-      for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH)
-        await this.compare(actors.slice(at, at + COMPARE_BATCH));
+      for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH) {
+        const batch = actors.slice(at, at + COMPARE_BATCH);
+        const those = waiting ? batch.filter((actor) => this.stillWaits(actor)) : batch;
+        await (those.length === 0 ? nextTurn() : this.compare(those));
+      }
       return true;
     } catch (error) {
       this.options.onFault(error, '');
@@ -361,7 +364,7 @@ export class TenantRegistry {
         behind.push(
           actor.reload().then(
             () => unknown.delete(actor),
-            () => undefined,
+            () => actor.holdUp(),
           ),
         );
       }
