@@ -98,6 +98,9 @@ export const UPLOAD_PARTS_MAX = 10_000;
 /** Most parts in one reply. */
 export const UPLOAD_PARTS_AT_ONCE = 16;
 
+/** Largest head of a request, bytes: request line and headers. */
+export const HEAD_MAX = 8 * 1024;
+
 /** Largest frame of a client. */
 export const FRAME_MAX = 16 * 1024;
 /** From the upgrade to `hello`. */
