@@ -18,6 +18,7 @@ import {
   type StubActor,
   type FrontSetup,
 } from './support/front.js';
+import { HAS_NEWER_LIBRARY } from './support/node-version.js';
 import { openSocket, raw, refusedSocket, socketOf, type Raw } from './support/front-sockets.js';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -464,15 +465,28 @@ t.test('HTTP-18 ERR-01: the HTTP library itself refuses what it cannot read, in 
     await html(version, `GET /api/health ${version}\r\nHost: x\r\n\r\n`, '505');
   await html('another server', 'GET http://x/api/health HTTP/1.1\r\nHost: x\r\n\r\n', '505');
   await html('a star', 'OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n', '505');
-  await html('half a head of 5,000 bytes', `${get}X: ${'x'.repeat(5_000)}`, '431');
+  await html('half a head of 9,000 bytes', `${get}X: ${'x'.repeat(9_000)}`, '431');
   t.same(lines, [], 'none of it reaches our code');
+});
+
+t.test('HTTP-18: a head of 8,000 bytes is read, in one piece and in two', async (t) => {
+  const { port } = await frontOf(t);
+  const head = `GET /api/health HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(7_950)}\r\n`;
+  t.match((await answerTo(t, port, `${head}\r\n`)).got, /^HTTP\/1\.1 200 /);
+  const connection = await raw(t, port, head);
+  // Answered after the first half was read: it was written before.
+  await ask(port, '/api/health');
+  connection.socket.write('\r\n');
+  await connection.until(() => connection.closed || statuses(connection).length > 0);
+  t.match(connection.got, /^HTTP\/1\.1 200 /);
 });
 
 t.test('HTTP-02 HTTP-18 ERR-01: bad framing that reaches our code is refused in JSON', async (t) => {
   const { port } = await frontOf(t);
   for (const headers of ['Host: y', 'Content-Length: 2\r\nContent-Length: 2', 'Transfer-Encoding: gzip']) {
     const { got } = await answerTo(t, port, `GET /api/health HTTP/1.1\r\nHost: x\r\n${headers}\r\n\r\n`);
-    t.match(got, /^HTTP\/1\.1 400 [^]*"code":"validation"/, headers);
+    const isHtml = headers === 'Host: y' && HAS_NEWER_LIBRARY;
+    t.match(got, isHtml ? /^HTTP\/1\.1 400 [^]*<h1>/ : /^HTTP\/1\.1 400 [^]*"code":"validation"/, headers);
   }
   const expected = await raw(t, port, request('POST /api/ws-ticket', 'Expect: 100-continue', 'Content-Length: 2'));
   await expected.until(() => expected.got.includes('"unauthorized"'));
@@ -489,7 +503,7 @@ t.test('HTTP-19: a query of more than 4,096 characters is refused, however it is
   t.equal(await outcome('&'.repeat(4_096)), 200);
   // Parsed, `bin_id` would make the request B, whose code is another.
   const bin = `bin_id=inbox&since=0&x=${'a'.repeat(4_096)}`;
-  for (const long of [`x=${'a'.repeat(4_095)}`, '&'.repeat(14_000), bin, '%'.repeat(9_000)])
+  for (const long of [`x=${'a'.repeat(4_095)}`, '&'.repeat(7_500), bin, '%'.repeat(7_500)])
     t.same(await outcome(long), ['validation', 'query: must be at most 4096 characters'], long.slice(0, 8));
 });
 

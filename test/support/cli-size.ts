@@ -4,24 +4,37 @@ import { join } from 'node:path';
 import type { Test } from 'tap';
 import { spawnCli } from './cli.js';
 import { peakUntil } from './memory.js';
+import { NODE_MAJOR } from './node-version.js';
 import { temporaryFolder } from './postgres.js';
 import { spawnServer } from './server.js';
 
 const MIB = 1024 * 1024;
 
-/** Puts a sparse file of `size` bytes; checks that the program's peak memory is below `mostMib`. */
-export async function largePut(t: Test, size: number, mostMib: number): Promise<void> {
+/**
+ * What the program may use more for a large file than for a small one, bytes: the bound of CBLOB-32. `fetch` copies each
+ * part of 5 MiB, and newer V8s let more of these copies wait for collection.
+ */
+const MORE_MAX = (NODE_MAJOR < 24 ? 48 : 72) * MIB;
+
+/** Puts a small file and a sparse one of `size` bytes, and compares the program's peak memory. */
+export async function largePut(t: Test, size: number): Promise<void> {
   const server = await spawnServer(t, { env: { MAX_BLOB_SIZE_MB: '2048', LOG_LEVEL: 'info' } });
   const home = await temporaryFolder(t);
-  const path = join(home, 'large.bin');
-  await writeFile(path, '');
-  await truncate(path, size);
   const claim = ['claim', `http://127.0.0.1:${server.port}`, '--json', '--show-phrase'];
   t.equal((await spawnCli(t, claim, { home }).ended).code, 0);
-  const put = spawnCli(t, ['put', '--json', '--file', path], { home });
-  const peak = await peakUntil(put.pid, put.ended);
-  const { code, stdout, stderr } = await put.ended;
-  t.equal(code, 0, stderr);
-  t.match(JSON.parse(stdout), { queued: false, size });
-  t.ok(peak > 20 * MIB && peak < mostMib * MIB, `${Math.round(peak / MIB)} MiB for ${Math.round(size / MIB)} MiB`);
+  const path = join(home, 'large.bin');
+  await writeFile(path, '');
+  const peakFor = async (bytes: number): Promise<number> => {
+    await truncate(path, bytes);
+    const put = spawnCli(t, ['put', '--json', '--file', path], { home });
+    const peak = await peakUntil(put.pid, put.ended);
+    const { code, stdout, stderr } = await put.ended;
+    t.equal(code, 0, stderr);
+    t.match(JSON.parse(stdout), { queued: false, size: bytes });
+    return peak;
+  };
+  const small = await peakFor(MIB);
+  const more = (await peakFor(size)) - small;
+  t.ok(small > 20 * MIB, 'the memory is measured');
+  t.ok(more < MORE_MAX, `${Math.round(more / MIB)} MiB more for ${Math.round(size / MIB)} MiB`);
 }

@@ -1,4 +1,5 @@
 /** Input that nobody well-behaved sends: values, bodies, tokens, paths, raw requests. Each is named, so that a failure says which. */
+import { HAS_NEWER_LIBRARY } from './node-version.js';
 
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 
@@ -190,7 +191,7 @@ export const RAW: Readonly<Record<string, string | Buffer>> = {
   ),
   'a header without a name': request('GET /api/me HTTP/1.1\r\nHost: x\r\n: x'),
   'a huge header': request(`GET /api/me HTTP/1.1\r\nHost: x\r\nX-Huge: ${'x'.repeat(100_000)}`),
-  'five hundred headers': request(`GET /api/me HTTP/1.1\r\nHost: x${'\r\nX-Many: 1'.repeat(500)}`),
+  'five hundred headers': request(`GET /api/me HTTP/1.1\r\nHost: x${`\r\nX-Many: ${'1'.repeat(9)}`.repeat(500)}`),
   'a huge path': request(`GET /api/${'x'.repeat(60_000)} HTTP/1.1\r\nHost: x`),
   'a chunk size that is none': request(`${HEAD}\r\nTransfer-Encoding: chunked`, 'zz\r\n{}\r\n0\r\n\r\n'),
   'a chunk size too large': request(`${HEAD}\r\nTransfer-Encoding: chunked`, 'fffffffffffffffff\r\n{}\r\n0\r\n\r\n'),
@@ -223,6 +224,9 @@ export const RAW: Readonly<Record<string, string | Buffer>> = {
   ),
 };
 
+/** The newer library waits for the rest of such a line. */
+const NO_VERSION = { 'no version': request('GET /api/me\r\nHost: x') };
+
 /**
  * Bytes whose first line is not `METHOD /path HTTP/1.1`: uWebSockets.js answers them itself and closes, with 505 (this is
  * no version of HTTP that it speaks) or 400. None of our code sees them, and no proxy sends them.
@@ -232,7 +236,7 @@ export const UNREADABLE: Readonly<Record<string, string | Buffer>> = {
   'bare line feeds': 'GET /api/me HTTP/1.1\nHost: x\n\n',
   'an unknown version': request('GET /api/me HTTP/3.7\r\nHost: x'),
   'an old version': request('GET /api/me HTTP/1.0\r\nHost: x'),
-  'no version': request('GET /api/me\r\nHost: x'),
+  ...(HAS_NEWER_LIBRARY ? {} : NO_VERSION),
   'version 0.9': 'GET /api/me\r\n\r\n',
   'HTTP/2 preface': 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
   'a TLS hello': Buffer.from(`160301020001${'00'.repeat(200)}`, 'hex'),
@@ -251,6 +255,7 @@ export const UNFINISHED: Readonly<Record<string, string>> = {
   'a header without a colon': request('GET /api/health HTTP/1.1\r\nHost: x\r\nnonsense'),
   'a folded header': request('GET /api/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer\r\n  x'),
   'a NUL in a header': request('GET /api/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\0b'),
+  ...(HAS_NEWER_LIBRARY ? NO_VERSION : {}),
   'half a method': 'GE',
   'half a head': request('POST /api/items HTTP/1.1\r\nHost: x\r\nContent-').trimEnd(),
   'a head without its body': request(`${HEAD}\r\nContent-Length: 100`),

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
+import type * as library from 'uWebSockets.js';
 import { HEAD_MAX } from '../../protocol/limits.js';
 
 const load = createRequire(import.meta.url);
@@ -14,7 +15,7 @@ const load = createRequire(import.meta.url);
 process.env['UWS_HTTP_MAX_HEADERS_SIZE'] = String(HEAD_MAX);
 
 /** The library. */
-export const uWS = load('uWebSockets.js') as typeof import('uWebSockets.js');
+export const uWS = load('uWebSockets.js') as typeof library;
 
 /** SHA-256 of the builds in the package that `package-lock.json` names, for Node 20, 22 and 24. */
 export const KNOWN_LIBRARIES: Readonly<Record<string, string>> = {
