@@ -1,21 +1,8 @@
-/**
- * Loads uWebSockets.js, a third-party binary that handles all traffic, and identifies its build (reference,
- * Dependencies).
- */
+/** Identifies the build of uWebSockets.js, a third-party binary that handles all traffic (reference, Dependencies). */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
-import type * as library from 'uWebSockets.js';
-import { HEAD_MAX } from '../../protocol/limits.js';
-
-const load = createRequire(import.meta.url);
-
-// Read by the library when it is loaded; without it its builds differ in what they take (reference, Dependencies).
-process.env['UWS_HTTP_MAX_HEADERS_SIZE'] = String(HEAD_MAX);
-
-/** The library. */
-export const uWS = load('uWebSockets.js') as typeof library;
 
 /** SHA-256 of the builds in the package that `package-lock.json` names, for Node 20, 22 and 24. */
 export const KNOWN_LIBRARIES: Readonly<Record<string, string>> = {
@@ -35,7 +22,7 @@ export const KNOWN_LIBRARIES: Readonly<Record<string, string>> = {
 
 /** The file that the package loads, chosen as in its `uws.js`. Throws where the package is not installed. */
 export function libraryFile(): string {
-  const folder = dirname(load.resolve('uWebSockets.js'));
+  const folder = dirname(createRequire(import.meta.url).resolve('uWebSockets.js'));
   return join(folder, `uws_${process.platform}_${process.arch}_${process.versions.modules}.node`);
 }
 

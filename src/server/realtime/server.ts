@@ -1,9 +1,9 @@
 /** The HTTP and WebSocket server: listening and shutdown. */
-import type { TemplatedApp, us_listen_socket } from 'uWebSockets.js';
+import './head-limit.js';
+import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
 import { within } from '../../protocol/clock.js';
 import { FRAME_MAX, SOCKET_UNSENT_MAX, UNSENT_MAX } from '../../protocol/limits.js';
 import type { SocketData } from './device-socket.js';
-import { uWS } from '../http/library.js';
 import { FairBudget } from '../http/limits.js';
 import { Pipeline } from '../http/pipeline.js';
 import type { Row } from '../http/route.js';
