@@ -7,11 +7,15 @@ import { downloadUrl, openRequest, uploadOf } from './blobs.js';
 import { claim } from './devices.js';
 import { hashOf } from './large-files.js';
 import { peakOf } from './memory.js';
+import { HAS_NEWER_LIBRARY } from './node-version.js';
 import { spawnServer } from './server.js';
 
 const PIECE = 1024 * 1024;
-/** Most additional memory, bytes, whatever the size of the blob. */
-const EXTRA_MAX = 64 * 1024 * 1024;
+/**
+ * Most additional memory, bytes, whatever the size of the blob. The newer library reads on while an upload is paused: up
+ * to 32 MiB are kept.
+ */
+const EXTRA_MAX = (HAS_NEWER_LIBRARY ? 96 : 64) * 1024 * 1024;
 
 /** Pieces that begin with their numbers, so that the hash detects one that is lost, repeated or out of order. */
 function* pieces(size: number, hash: Hash): Generator<Buffer> {
