@@ -172,23 +172,24 @@ t.test(
     const before = calls();
     const flipped = Buffer.from(whole);
     flipped[200] = (flipped[200] ?? 0) ^ 1;
-    const cases: readonly (readonly [name: string, bytes: Buffer, message: RegExp])[] = [
-      ['cut', whole.subarray(0, -1), /cut short/],
-      ['changed', flipped, /changed or damaged/],
-      ['text', Buffer.from('dear diary'), /is not an archive/],
-      ['empty', Buffer.alloc(0), /is not an archive/],
-      ['json', Buffer.from('{"some": "json"}'), /no export/],
+    const cases: readonly (readonly [name: string, bytes: Buffer, message: RegExp, code: string])[] = [
+      ['cut', whole.subarray(0, -1), /cut short/, 'truncated'],
+      ['changed', flipped, /changed or damaged/, 'damaged'],
+      ['text', Buffer.from('dear diary'), /is not an archive/, 'not_archive'],
+      ['empty', Buffer.alloc(0), /is not an archive/, 'not_archive'],
+      ['json', Buffer.from('{"some": "json"}'), /no export/, 'not_archive'],
     ];
-    for (const [name, bytes, message] of cases) {
+    for (const [name, bytes, message, code] of cases) {
       await writeFile(join(folder, name), bytes);
       const terminal = fakeTerminal({ answers: [at.phrase] });
       const refused = await refusal(importVault(context(terminal), { file: join(folder, name) }));
-      t.match(refused, { exitCode: EXIT.untrusted, message }, name);
+      t.match(refused, { exitCode: EXIT.untrusted, message, code }, name);
     }
     const others = fakeTerminal({ answers: [drawPhrase(nodeSodium)] });
     t.match(await refusal(importVault(context(others), { file })), {
       exitCode: EXIT.untrusted,
       message: /other words/,
+      code: 'wrong_words',
     });
     t.match(await refusal(importVault(context(others), { file: join(folder, 'none') })), { message: /does not exist/ });
 

@@ -24,7 +24,7 @@ export async function openSource(path: string) {
     const start = await readBytes(handle, 0, MAGIC_BYTES);
     const encrypted = isArchive(start);
     if (!encrypted && !/^\s*\{/.test(start.toString('utf8')))
-      throw new CommandError(EXIT.untrusted, `${path} ${UNKNOWN_FORM}`);
+      throw new CommandError(EXIT.untrusted, `${path} ${UNKNOWN_FORM}`, undefined, { code: 'not_archive' });
     const { size } = await handle.stat();
     return {
       /** True: `records` needs the seed. */

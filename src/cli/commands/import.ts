@@ -230,7 +230,8 @@ function refusal(file: string, error: ArchiveError): CommandError {
     unsupported: 'Update this program, or take another copy of the file.',
   };
   const hint = hints[error.code] ?? 'Nothing was written. Take another copy of the file.';
-  return new CommandError(EXIT.untrusted, `${file} is refused: ${error.message}.`, hint);
+  const { code, message } = error;
+  return new CommandError(EXIT.untrusted, `${file} is refused: ${message}.`, hint, { code });
 }
 
 const wordOf = ({ part, type }: Made): string => (part === 'main' || part.startsWith('file') ? type : part);
