@@ -112,7 +112,8 @@ export const RELEASE = {
 
 // The sections of the pages.
 
-const row = (name: string, value: string): string => `| ${name} | \`${value}\` |`;
+/** A bar would end the cell, in code too. */
+const row = (name: string, value: string): string => `| ${name} | \`${value.replaceAll('|', '\\|')}\` |`;
 const table = (rows: readonly (readonly [string, string])[]): string =>
   ['| | Hex, or text |', '| --- | --- |', ...rows.map(([name, value]) => row(name, value))].join('\n');
 const json = (value: unknown): string => `\`\`\`json\n${JSON.stringify(value, null, 2)}\n\`\`\``;
