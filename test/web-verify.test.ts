@@ -113,6 +113,23 @@ t.test('WEB-17: an origin that the page may send to is reported, and is no diffe
   t.match((await home.call(['verify-web', proxy.url])).out, /may also send to https:\/\/files\.example/);
 });
 
+t.test('CLI-14: neither the version nor the policy of a server can control the terminal', async (t) => {
+  const { port } = await runServer(t);
+  const proxy = await HttpProxy.before(t, port);
+  const home = await atHome(t);
+  // Headers are read as Latin-1, which has a second set of control characters: U+009B begins a sequence as ESC [ does.
+  const policy = (await policyOf(proxy.url)).replace(/connect-src [^;]*/, '$& https://x\u009b2J\u009b31m');
+  proxy.headers = () => ({ 'content-security-policy': policy });
+  t.match(await home.json(['verify-web', proxy.url]), { same: true, reached: ['https://x\u009b2J\u009b31m'] });
+  t.match((await home.call(['verify-web', proxy.url])).out, /may also send to https:\/\/x<U\+009B>2J<U\+009B>31m:/);
+  const health = { ok: true, version: '9\u001b[2J\nThe same.' };
+  proxy.answer = instead('/api/health', (response) => void response.end(JSON.stringify(health)));
+  const { notes } = await home.call(['verify-web', proxy.url], { env: { SERVICE_DEBUG: '1' } });
+  t.match(notes, /version 9<U\+001B>\[2J The same\., and/, 'on one line');
+  t.match(notes, /\n {4}at /, 'with its origin');
+  t.notMatch(notes, /[^\n\P{Cc}]/u);
+});
+
 t.test('WEB-18: no web app, another version and a bad answer are each reported as such', async (t) => {
   const home = await atHome(t);
   const refused = async (url: string): Promise<unknown[]> => {

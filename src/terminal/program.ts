@@ -1,7 +1,7 @@
 /** Command-line programs: commands with examples in their help, and one call from arguments to exit code. */
 import { Command, CommanderError, type OptionValues } from 'commander';
 import { type Failure, HELP } from './failure.js';
-import { onScreen, paletteOf } from './output.js';
+import { onScreen, paletteOf, sanitizeLines } from './output.js';
 import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
 
 /** The implementation of a command. It resolves with the exit code; nothing means `EXIT.ok`. */
@@ -115,6 +115,7 @@ function report(error: unknown, call: ProgramCall, terminal: Terminal, failure: 
     terminal.note(`${bad('Error:')} ${message}`);
     if (hint !== undefined) terminal.note(hint);
   }
-  if ((call.env['SERVICE_DEBUG'] ?? '') !== '' && error instanceof Error) terminal.note(error.stack ?? error.message);
+  if ((call.env['SERVICE_DEBUG'] ?? '') !== '' && error instanceof Error)
+    terminal.note(sanitizeLines(error.stack ?? error.message));
   return exitCode;
 }

@@ -3,7 +3,7 @@ import type { Context, DeviceCommand } from '../context.js';
 import { compareWebApp, readRelease, type Compared } from '../web-check.js';
 import { addressOf } from '../../device/newcomer.js';
 import { noDevice } from '../open-device.js';
-import { counted, paletteOf, show, table } from '../../terminal/output.js';
+import { counted, paletteOf, sanitizeText, show, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
 /** `verify-web`. */
@@ -45,7 +45,7 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
     throw new CommandError(EXIT.notFound, 'this server serves no web app', 'WEB_APP is off there.', { code });
   }
   if (app.kind === 'other') {
-    const message = `the server runs version ${app.version}, and this program belongs to ${version}`;
+    const message = `the server runs version ${sanitizeText(app.version)}, and this program belongs to ${version}`;
     const hint = "Run the program of the server's version: only that has its files.";
     throw new CommandError(EXIT.failure, message, hint, { code: 'other_version' });
   }
@@ -65,7 +65,7 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
     return [
       ...table(terminal, columns, rows),
       reached.length > 0 &&
-        `The page may also send to ${reached.join(', ')}: is that where the server keeps its blobs?`,
+        `The page may also send to ${sanitizeText(reached.join(', '))}: is that where the server keeps its blobs?`,
       verdict,
     ];
   });
