@@ -39,6 +39,7 @@ t.test('BILL-03: a signup with billing is pending and answers the URL of a check
       'line_items[0][price]': stripe.PRICE,
       'line_items[0][quantity]': '1',
       client_reference_id: id,
+      'metadata[tenant_id]': id,
       customer_email: 'anna@example.com',
       'subscription_data[metadata][tenant_id]': id,
     },
@@ -205,6 +206,18 @@ t.test('BILL-04: a slow provider is unavailable, a wrong key is internal, and no
   t.equal((await errorOf(wrong.portal('cus_1', 'https://x'))).error, 'internal');
   const right = new StripePayments({ ...options, timeoutMs: SOON_MS });
   t.match(await right.portal('cus_1', 'https://x'), /^https:\/\/billing\.stripe\.test\/p\/cus_1$/);
+});
+
+t.test('BILL-16: what the buyer of another subscription writes into its checkout pays for no tenant', async (t) => {
+  const server = await billed(t);
+  await signUp(server.apex, 'anna');
+  const id = await idOf(server, 'anna');
+  const other = { ...stripe.payerOf('other'), tenant: id };
+  const link = { client_reference_id: id, metadata: {}, payment_link: 'plink_1' };
+  await mustDeliver(server.apex, stripe.checkoutDone(other, Date.now(), link));
+  t.equal(await stateOf(server, id), 'pending');
+  await mustDeliver(server.apex, stripe.checkoutDone(stripe.payerOf(id), Date.now()));
+  t.equal(await stateOf(server, id), 'active', 'the checkout of its signup does');
 });
 
 t.test("BILL-15 BILL-16: the portal is the tenant's own, or a checkout, five times a minute", async (t) => {

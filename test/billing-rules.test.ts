@@ -99,15 +99,18 @@ t.test('BILL-09: fields are read where the library has them in its version of th
   t.equal(factOf(eventOf('invoice.payment_failed', T0, { ...alone, parent: { type: 'quote_details' } })), undefined);
   const session: Pick<
     Stripe.Checkout.Session,
-    'mode' | 'payment_status' | 'customer' | 'subscription' | 'client_reference_id'
+    'mode' | 'payment_status' | 'customer' | 'subscription' | 'client_reference_id' | 'metadata'
   > = {
     mode: 'subscription',
     payment_status: 'paid',
     customer: 'cus_1',
     subscription: 'sub_1',
     client_reference_id: 'x',
+    metadata: { tenant_id: 'x' },
   };
   t.match(factOf(eventOf('checkout.session.completed', T0, session)), fact);
+  const bought = eventOf('checkout.session.completed', T0, { ...session, metadata: {}, payment_link: 'plink_1' });
+  t.match(factOf(bought), { ...fact, tenantId: null }, 'the buyer of a payment link chooses the reference');
   const subscription: Pick<Stripe.Subscription, 'id' | 'status' | 'customer' | 'metadata'> = {
     id: 'sub_1',
     status: 'active',

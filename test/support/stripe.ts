@@ -151,7 +151,7 @@ export const eventOf = (type: string, at: number, object: Json): Json => ({
 export const checkoutDone = ({ tenant, customer, subscription }: Payer, at: number, more: Json = {}): Json =>
   eventOf('checkout.session.completed', at, {
     ...{ id: `cs_of_${tenant}`, object: 'checkout.session', mode: 'subscription', payment_status: 'paid' },
-    ...{ customer, subscription, client_reference_id: tenant },
+    ...{ customer, subscription, client_reference_id: tenant, metadata: { tenant_id: tenant } },
     ...more,
   });
 

@@ -63,7 +63,11 @@ interface Unchecked {
   readonly paidUntil?: number | null;
 }
 
-/** The tenant that an object's metadata names. */
+/**
+ * The tenant that an object's metadata names. Only the merchant can set metadata. A checkout's `client_reference_id` is
+ * not read: whoever buys through a payment link can write any id into its address, and pay for a tenant with the
+ * cheapest subscription that the merchant sells.
+ */
 const tenantIn = (object: Fields): unknown => fieldsOf(object['metadata'])[TENANT_KEY];
 
 function readCheckout(object: Fields): Unchecked | null {
@@ -71,8 +75,7 @@ function readCheckout(object: Fields): Unchecked | null {
   if (object['mode'] !== undefined && object['mode'] !== 'subscription') return null;
   // `unpaid`: the bank may take days; `invoice.paid` follows then.
   const kind = object['payment_status'] === 'unpaid' ? 'seen' : 'good';
-  const tenant = object['client_reference_id'] ?? tenantIn(object);
-  return { kind, subscription: object['subscription'], tenant };
+  return { kind, subscription: object['subscription'], tenant: tenantIn(object) };
 }
 
 function readSubscription(object: Fields, over: boolean): Unchecked {

@@ -77,8 +77,10 @@ export class StripePayments {
     const params: Stripe.Checkout.SessionCreateParams = {
       mode: 'subscription',
       line_items: [{ price: this.options.priceId, quantity: 1 }],
+      // For people who look at the provider's pages; see `tenantIn`.
       client_reference_id: tenantId,
-      // Every event of the subscription names the tenant, whichever arrives first.
+      // Every event of the checkout and its subscription names the tenant, whichever arrives first.
+      metadata: { [TENANT_KEY]: tenantId },
       subscription_data: { metadata: { [TENANT_KEY]: tenantId } },
       success_url: successUrl,
       cancel_url: cancelUrl,
