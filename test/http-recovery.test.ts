@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ShiftedClock } from './support/clock.js';
+import { ShiftedClock, TestClock } from './support/clock.js';
 import {
   claim,
   join,
@@ -126,6 +126,22 @@ t.test('PASS-12 RATE-11: failures from one address lock out no caller at another
   t.same(outcomes, [...Array<string>(5).fill('403 password_invalid'), ...Array<string>(2).fill('429 rate_limited')]);
   t.equal((await from('203.0.113.9', 'pw')).outcome, '429 rate_limited');
   t.equal((await from('203.0.113.10', 'pw')).status, 200);
+});
+
+t.test('RATE-11: the addresses of one network together have ten times as many guesses as one of them', async (t) => {
+  const env = { RATE_PAIR_PER_MIN: '1' };
+  const { wire } = await runServer(t, { env, clock: new TestClock() });
+  const { token } = await claim(wire);
+  await wire.post('/password/set', { password: 'pw' }, { token });
+  const from = async (address: string, password: string): Promise<string> =>
+    (await wire.post('/password/verify', { password }, { headers: { 'x-forwarded-for': address } })).outcome;
+  for (const network of ['2001:db8:1:', '203.0.113.']) {
+    const address = (host: number): string => (network.includes(':') ? `${network}${host}::1` : `${network}${host}`);
+    for (let host = 1; host <= 10; host++)
+      t.equal(await from(address(host), 'guess'), '403 password_invalid', address(host));
+    t.equal(await from(address(11), 'pw'), '429 rate_limited', address(11));
+  }
+  t.equal(await from('2001:db8:2:1::1', 'pw'), '200', 'another network');
 });
 
 t.test('PASS-13 PASS-14 ERR-15: password checks do not block other calls, and their queue is bounded', async (t) => {

@@ -57,7 +57,10 @@ const NETWORK_SIGNUPS: readonly Window[] = [
 ];
 /** Below the limits of certificate authorities: Let's Encrypt allows 300 orders in three hours, renewals included. */
 const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
-/** A network may guess this many times as often as one address: the owner of an IPv6 /48 has 65,536 of them. */
+/**
+ * A network may guess tokens and passwords this many times as often as one address: the owner of an IPv6 /48 has 65,536
+ * of them.
+ */
 const NETWORK_GUESSES = 10;
 const RETURNS: readonly Window[] = [{ limit: 30, ms: MINUTE_MS }];
 
@@ -133,9 +136,12 @@ export class AddressLimits {
         return [...counts(address, SIGNUPS), ...counts(networkOf(address), NETWORK_SIGNUPS)];
       case 'certificate':
         return counts(address, CERTIFICATES);
-      case 'guess': {
+      case 'guess':
+      case 'password': {
         const limit = Math.min(LISTED_MAX, NETWORK_GUESSES * this.perMinute.limit);
-        const ofNetwork = counts(networkOf(address), [{ ...this.perMinute, limit }]);
+        const network = networkOf(address);
+        // A device, whose guesses count for its owner from whatever address, is in no network.
+        const ofNetwork = network === address ? [] : counts(network, [{ ...this.perMinute, limit }]);
         return this.isOff ? [] : [...counts(address, [this.perMinute]), ...ofNetwork];
       }
       case 'return':
