@@ -243,6 +243,7 @@ t.test("CBLOB-27: a file's own name is never a Windows device name, and fits wit
   const long = named(`${'\u6f22'.repeat(200)}.jpeg`);
   t.ok(Buffer.byteLength(long) <= 180);
   t.match(long, /^\u6f22+\.jpeg$/);
+  t.equal(named(`${'x'.repeat(178)} . of many words`), 'x'.repeat(178), 'a cut name ends without space and period');
   t.notMatch(named('\u{1f600}'.repeat(200)), /[\ud800-\udbff](?![\udc00-\udfff])/);
   t.end();
 });

@@ -116,13 +116,20 @@ function shortened(name: string, most: number): string {
   return kept + ending;
 }
 
+/**
+ * Spaces and periods at the end of a name. The lookbehind lets only the first character of a run begin a match: without
+ * it a long run takes quadratic time.
+ */
+const AT_END = /(?<![.\s])[.\s]+$/;
+
 /** A name without path, control characters and device names, at most `most` bytes long; empty if nothing is left. */
 export function safeFileName(name: string, most = NAME_BYTES): string {
   const safe = name
     .replace(/^.*[/\\]/s, '')
     // Control and format characters, and characters that other systems forbid.
     .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
-    // The lookbehind lets only the first character of a run begin a match: without it a long run takes quadratic time.
-    .replace(/^[.\s-]+|(?<![.\s])[.\s]+$/g, '');
-  return shortened(RESERVED.test(safe) ? `_${safe}` : safe, most);
+    .replace(/^[.\s-]+/, '')
+    .replace(AT_END, '');
+  // A name that is cut may end with a space, which Windows drops.
+  return shortened(RESERVED.test(safe) ? `_${safe}` : safe, most).replace(AT_END, '');
 }
