@@ -425,7 +425,7 @@ t.test('bounds', async (t) => {
 t.test(
   'WS-30: a socket beyond the number that leaves descriptors free gets 1013 and a time to come back',
   async (t) => {
-    const { port } = await frontOf(t, { socketsMax: 2 });
+    const { port } = await frontOf(t, { room: { sockets: 2 } });
     const wire = new Wire(port);
     const token = tokenOf();
     const sockets = await Promise.all(range(1, 2).map(async () => wire.connect({ token })));
@@ -447,7 +447,7 @@ async function frontOfMany(t: WithTeardown, socketsMax: number) {
   /** What is not here is loaded by these; of a tenant without an entry, never. */
   const loads = new Map<string, Promise<StubActor | undefined>>();
   const { port, clock } = await frontOf(t, {
-    socketsMax,
+    room: { sockets: socketsMax },
     config: { tenantMode: 'multi' },
     services: {
       resolveTenant: idOf,
@@ -540,7 +540,7 @@ t.test('FAIR-48: those that wait for admission leave places to tenants with few'
 });
 
 t.test('FAIR-48: the only tenant of a server may have all sockets', async (t) => {
-  const front = await frontOf(t, { socketsMax: 20 });
+  const front = await frontOf(t, { room: { sockets: 20 } });
   front.actor.admit(OTHER_DEVICE);
   const wire = new Wire(front.port);
   t.teardown(() => wire.close());
@@ -553,7 +553,7 @@ t.test('FAIR-48: the only tenant of a server may have all sockets', async (t) =>
 t.test('WS-30: sockets that wait for admission count too, because their connections hold descriptors', async (t) => {
   const loads: (() => void)[] = [];
   const { port } = await frontOf(t, {
-    socketsMax: 2,
+    room: { sockets: 2 },
     services: {
       tenants: {
         actors: new Map(),
@@ -574,11 +574,13 @@ t.test('WS-30: sockets that wait for admission count too, because their connecti
   wire.close();
 });
 
-t.test('WS-30: the number of sockets follows from the process’s limit of descriptors', (t) => {
-  const script = `import('${new URL('../src/server/realtime/descriptors.js', import.meta.url).href}').then(({ socketsThatFit }) => console.log(socketsThatFit()))`;
-  const fit = (limit: number): number =>
-    Number(execFileSync('sh', ['-c', `ulimit -n ${limit} && exec "$0" -e "$1"`, process.execPath, script]).toString());
-  t.equal(fit(300), 172);
-  t.equal(fit(10_000), 9_500);
+t.test('WS-30 FAIR-52: the numbers of sockets and connections follow from the process’s limit of descriptors', (t) => {
+  const script = `import('${new URL('../src/server/realtime/descriptors.js', import.meta.url).href}').then(({ descriptorRoom }) => console.log(JSON.stringify(descriptorRoom())))`;
+  const fit = (limit: number): unknown =>
+    JSON.parse(
+      execFileSync('sh', ['-c', `ulimit -n ${limit} && exec "$0" -e "$1"`, process.execPath, script]).toString(),
+    );
+  t.same(fit(300), { sockets: 172, connections: 236 });
+  t.same(fit(10_000), { sockets: 9_500, connections: 9_750 });
   t.end();
 });

@@ -13,6 +13,7 @@ import { arena } from './changes.js';
 import { itemOf, rowOf } from './rows.js';
 import { rowsOf, type App } from '../../src/server/app/route-table.js';
 import type { HttpConfig, TenantActor } from '../../src/server/http/ports.js';
+import type { DescriptorRoom } from '../../src/server/realtime/descriptors.js';
 import { startListening, type Listener } from '../../src/server/realtime/server.js';
 import type { DeviceState, LogPage, PageRequest, SocketPort } from '../../src/server/tenant/ports.js';
 import { Session } from '../../src/server/tenant/session.js';
@@ -142,7 +143,7 @@ export interface FrontSetup {
   readonly services?: Partial<App>;
   /** False: the actor has to be loaded first. */
   readonly loaded?: boolean;
-  readonly socketsMax?: number;
+  readonly room?: Partial<DescriptorRoom>;
 }
 
 export interface TestFront {
@@ -228,7 +229,7 @@ export async function frontOf(t: WithTeardown, setup: FrontSetup = {}): Promise<
   };
   const front = await startListening(rowsOf(app), app, {
     sharePort: false,
-    socketsMax: setup.socketsMax ?? Infinity,
+    room: { sockets: Infinity, connections: Infinity, ...setup.room },
   });
   t.teardown(async () => {
     const closed = front.close(0);

@@ -38,7 +38,7 @@ import { Nightly } from '../ops/nightly.js';
 import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
 import { Pairing } from '../pairing/pairing.js';
 import { PairingStore } from '../pairing/store.js';
-import { socketsThatFit } from '../realtime/descriptors.js';
+import { descriptorRoom } from '../realtime/descriptors.js';
 import { startListening, type Listener } from '../realtime/server.js';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
@@ -243,7 +243,7 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     docs,
     web,
   };
-  return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, socketsMax: socketsThatFit() });
+  return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, room: descriptorRoom() });
 }
 
 /**

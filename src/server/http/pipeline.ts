@@ -9,6 +9,7 @@ import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
 import { KeptBody, NO_BYTES, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
 import { TrustedProxies } from './client-address.js';
+import { Connections } from './connections.js';
 import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
 import { acceptsHtml } from './query.js';
@@ -77,6 +78,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
   readonly budgets: RequestBudgets;
+  readonly connections: Connections;
   private readonly router: Router<P>;
   /** Number of requests that wait for their admission or for their handler's answer (`RequestContext.waiting`). */
   underWay = 0;
@@ -88,16 +90,21 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private whenIdle: (() => void)[] = [];
   private ending = false;
 
+  /** `room`: see `Connections`. */
   constructor(
     rows: readonly Row<P>[],
     private readonly app: P,
+    room: () => number,
   ) {
-    const { config, clock } = app;
+    const { config, clock, log } = app;
     this.wireShape = config.wireShape;
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.budgets = new RequestBudgets(clock, proxies, app.bounds);
-    this.writer = new ResponseWriter(app, proxies, this.budgets);
+    const onFull = (open: number): void =>
+      log.warn({ open }, 'HTTP connections are closed: the file descriptors for them are taken');
+    this.connections = new Connections({ clock, proxies, room, onFull });
+    this.writer = new ResponseWriter(app, proxies, { budgets: this.budgets, connections: this.connections });
     this.authenticator = new Authenticator(app);
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
   }

@@ -9,6 +9,7 @@ import { Pipeline } from '../http/pipeline.js';
 import type { Row } from '../http/route.js';
 import { Admission } from './admission.js';
 import { Departures } from './departures.js';
+import type { DescriptorRoom } from './descriptors.js';
 import { Sockets } from './socket.js';
 import type { HttpConfig } from '../http/ports.js';
 import { noteOpening, SOCKET_PATH, Upgrader, type SocketParts } from './upgrade.js';
@@ -53,12 +54,12 @@ function listen(app: TemplatedApp, { host, port }: HttpConfig, shared: boolean):
   });
 }
 
-/** The parts of a server, connected and not listening yet. `most`: the maximum of its sockets. */
-function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, most: number) {
+/** The parts of a server, connected and not listening yet. */
+function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, room: DescriptorRoom) {
   const { clock, config } = parts;
   const { random } = Math;
-  const pipeline = new Pipeline(rows, parts);
-  const sockets = new Sockets(parts, most);
+  const pipeline = new Pipeline(rows, parts, (): number => room.connections - sockets.size);
+  const sockets = new Sockets(parts, room.sockets);
   const unsent = new FairBudget(UNSENT_MAX, clock);
   const admission = new Admission({ clock, random });
   const departures = new Departures({ clock, random, sockets: () => sockets.all() });
@@ -77,6 +78,7 @@ function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, most:
     drain: (wire) => sockets.drained(wire),
     close: (wire, code) => upgrader.closed(wire, code),
   });
+  app.filter((res, count) => pipeline.connections.changed(res, Number(count)));
   app.any('/*', pipeline.handle);
   return { pipeline, sockets, unsent, admission, departures, upgrader, app };
 }
@@ -86,15 +88,15 @@ export type Listener = Awaited<ReturnType<typeof startListening>>;
 
 /**
  * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port.
- * `socketsMax`: maximum of device sockets (see `socketsThatFit`). Rejects if it cannot listen.
+ * Rejects if it cannot listen.
  */
 export async function startListening<P extends SocketParts>(
   rows: readonly Row<P>[],
   parts: P,
-  { sharePort, socketsMax }: { readonly sharePort: boolean; readonly socketsMax: number },
+  { sharePort, room }: { readonly sharePort: boolean; readonly room: DescriptorRoom },
 ) {
   const { clock, config } = parts;
-  const { pipeline, sockets, unsent, admission, departures, upgrader, app } = compose(rows, parts, socketsMax);
+  const { pipeline, sockets, unsent, admission, departures, upgrader, app } = compose(rows, parts, room);
   const listening = await listen(app, config, sharePort);
   const port = uWS.us_socket_local_port(listening);
   let listens = true;

@@ -46,7 +46,10 @@ export interface SocketParts extends HttpParts, SocketsParts {
 }
 
 /** The steps of a request that an upgrade also takes. */
-type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'claim' | 'rates'>;
+type Steps = Pick<
+  Pipeline<HttpParts>,
+  'begin' | 'hold' | 'writer' | 'authenticator' | 'claim' | 'rates' | 'connections'
+>;
 
 /** Opens sockets: checks the upgrade like a request, then passes the connection to `Sockets`. */
 export class Upgrader {
@@ -69,6 +72,7 @@ export class Upgrader {
   /** The connection was closed, possibly while it was being opened. */
   closed(wire: Wire, code: number): void {
     if (opening.pop() === undefined) this.parts.sockets.closed(wire, code);
+    else this.parts.pipeline.connections.upgraded();
   }
 
   /** Never throws: a refusal is answered like that of any other request (reference, Errors). */
@@ -188,7 +192,7 @@ export class Upgrader {
     const { epoch: tokenEpoch, expiresAt } = claims;
     const origin = { actor, deviceId: device.id, tokenEpoch, expiresAt, shape: this.shapeOf(ctx), budget: unsent };
     const socket = new DeviceSocket(origin);
-    const wire = upgraded(ctx, handshake);
+    const wire = this.upgraded(ctx, handshake);
     if (wire === undefined) return;
     wire.getUserData().socket = socket;
     socket.wire = wire;
@@ -202,7 +206,13 @@ export class Upgrader {
     // The rate limit applies to devices that do not wait until that time.
     this.parts.pipeline.rates.take(ctx.owner, 'read');
     this.app.meter?.turnedAway(code === CLOSE.restart ? 'drain' : 'admission');
-    upgraded(ctx, handshake)?.end(code, retryAfterReason(seconds));
+    this.upgraded(ctx, handshake)?.end(code, retryAfterReason(seconds));
+  }
+
+  private upgraded(ctx: RequestContext, handshake: Handshake): Wire | undefined {
+    const wire = upgraded(ctx, handshake);
+    if (wire !== undefined) this.parts.pipeline.connections.upgraded();
+    return wire;
   }
 }
 

@@ -1,0 +1,95 @@
+/** HTTP connections where the process has few descriptors for them (src/server/http/connections.ts). */
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import t, { type Test } from 'tap';
+import { until } from './support/events.js';
+import { frontOf } from './support/front.js';
+import { raw, Raw, socketOf } from './support/front-sockets.js';
+
+const HEALTH = 'GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n';
+const NO_PROXY = { trustedProxies: ['10.0.0.0/8'] };
+
+/** A connection from one of this machine's addresses, which sends nothing yet. */
+async function idle(t: Test, port: number, from = '127.0.0.1'): Promise<Raw> {
+  const socket = connect({ port, host: '127.0.0.1', localAddress: from });
+  t.teardown(() => socket.destroy());
+  const connection = new Raw(socket);
+  await once(socket, 'connect');
+  return connection;
+}
+
+const many = (t: Test, port: number, count: number, from?: string): Promise<Raw[]> =>
+  Promise.all(Array.from({ length: count }, () => idle(t, port, from)));
+
+const closedOf = (connections: readonly Raw[]): number => connections.filter(({ closed }) => closed).length;
+
+/** What one request on a new connection gets. It is accepted after all connections before it. */
+async function health(t: Test, port: number, from: string): Promise<string> {
+  const connection = await idle(t, port, from);
+  connection.socket.write(HEALTH);
+  await connection.until(() => connection.closed || connection.got.includes('}'));
+  return connection.got;
+}
+
+t.test('FAIR-52: an address that keeps connections open leaves room for others', async (t) => {
+  const { port, clock, lines } = await frontOf(t, { config: NO_PROXY, room: { connections: 40 } });
+  const held = await many(t, port, 19);
+  t.notMatch(await health(t, port, '127.0.0.3'), /\r\nconnection: close\r\n/i, 'half of the room is not scarce');
+  held.push(...(await many(t, port, 16)));
+  const [extra] = await many(t, port, 1);
+  await extra?.until(() => extra.closed);
+  for (const address of ['127.0.0.2', '127.0.0.3'])
+    t.match(await health(t, port, address), /^HTTP\/1\.1 200 [^]*\r\nconnection: close\r\n/i, address);
+  t.equal(closedOf(held), 0, 'those that it has are kept');
+  t.match(
+    lines.filter((line) => JSON.stringify(line).includes('descriptors')),
+    { length: 1 },
+  );
+  clock.advance(12_000);
+  held.push(...(await many(t, port, 4)));
+  const [full] = await many(t, port, 1, '127.0.0.4');
+  await full?.until(() => full.closed);
+  t.equal(closedOf(held), 0, 'it may open some again, up to all of the room');
+  t.equal(lines.filter((line) => JSON.stringify(line).includes('descriptors')).length, 2, 'one line for each window');
+});
+
+t.test('FAIR-52: while connections are scarce, a reply closes its own', async (t) => {
+  const { port } = await frontOf(t, { config: NO_PROXY, room: { connections: 40 } });
+  const kept = await raw(t, port, HEALTH);
+  await kept.until(() => kept.got.includes('}'));
+  const held = await many(t, port, 20, '127.0.0.2');
+  t.equal(kept.closed, false);
+  kept.socket.write(HEALTH);
+  await kept.until(() => kept.closed);
+  t.match(kept.got, /\r\n\r\n\{[^]*\r\nconnection: close\r\n/i);
+  t.equal(closedOf(held), 0);
+  for (const { socket } of held.splice(0, 10)) socket.destroy();
+  const isKept = async (): Promise<boolean> => !/\r\nconnection: close\r\n/i.test(await health(t, port, '127.0.0.3'));
+  await until('they are not scarce any more', isKept);
+});
+
+t.test("FAIR-52: a proxy's connections are no address's share, and end where there is no room at all", async (t) => {
+  const { port } = await frontOf(t, { room: { connections: 40 } });
+  const held = await many(t, port, 40);
+  const [full] = await many(t, port, 1);
+  await full?.until(() => full.closed);
+  t.equal(closedOf(held), 0);
+  for (const { socket } of held.splice(0, 10)) socket.destroy();
+  await until('room for ten', async () => (await health(t, port, '127.0.0.1')).startsWith('HTTP/1.1 200'));
+});
+
+t.test('FAIR-52: a connection that became a socket is none, but takes its room', async (t) => {
+  const { port, front } = await frontOf(t, { room: { connections: 6 } });
+  const sockets = await Promise.all(Array.from({ length: 4 }, () => socketOf(t, port)));
+  const held = await many(t, port, 2);
+  const [full] = await many(t, port, 1);
+  await full?.until(() => full.closed);
+  sockets[0]?.ws.close();
+  await until('a socket is gone', () => front.sockets === 3);
+  held.push(...(await many(t, port, 1)));
+  for (const { socket } of held.splice(0, 2)) socket.destroy();
+  await until('room for two', async () => (await health(t, port, '127.0.0.1')).startsWith('HTTP/1.1 200'));
+  front.drain({ ms: 60_000, alone: false });
+  for (let times = 0; times < 10; times++) t.equal(await (await socketOf(t, port)).closed(), 1012, 'turned away');
+  t.match(await health(t, port, '127.0.0.1'), /^HTTP\/1\.1 200 /, 'those that are turned away do not stay counted');
+});
