@@ -180,6 +180,9 @@ t.test('CLI-11: a secret is in no title and no listing', async (t) => {
   t.equal(titleOf('password', payload), 'mail (me)');
   t.same(withoutSecrets('password', payload), { service: 'mail', user: 'me' });
   t.equal(titleOf('password', { secret: 'hunter2' }), '(no name)');
+  const foreign = { ...payload, password: 'hunter2', totp: { seed: 'JBSWY3DP' }, constructor: 'hunter2' };
+  t.same(withoutSecrets('password', foreign), { service: 'mail', user: 'me' }, 'nor is a field that we do not know');
+  t.same(withoutSecrets('link', { url: 'https://x.example', more: 1 }), { url: 'https://x.example', more: 1 });
 });
 
 t.test('CLI-09: what is typed finds the item, bin or device that is meant, or lists the matches', async (t) => {

@@ -72,8 +72,14 @@ export const fieldsOf = (type: ContentType): readonly string[] => Object.keys(SH
 /** The type of a field; undefined: the content type has no such field. */
 export const kindOf = (type: ContentType, field: string): FieldKind | undefined =>
   Object.hasOwn(SHAPES[type].fields, field) ? SHAPES[type].fields[field] : undefined;
-/** True for a field that must be masked. */
-export const isSecretField = (type: ContentType, field: string): boolean => SECRET[type]?.includes(field) ?? false;
+/**
+ * True for a field that must be masked. Where a type has secrets, so is any field that the type does not have: another
+ * program may have written it, and it may repeat the secret or be a further one.
+ */
+export const isSecretField = (type: ContentType, field: string): boolean => {
+  const secret = SECRET[type];
+  return secret !== undefined && (secret.includes(field) || kindOf(type, field) === undefined);
+};
 /** The field that a pipe gets; undefined: all fields. */
 export const mainField = (type: ContentType): string | undefined => SHAPES[type].main[0];
 /** The fields that a payload of the type must have. */
