@@ -5,71 +5,60 @@
 
 interface Entry {
   readonly status: number;
-  readonly code: string;
   /** One sentence for the reference. */
   readonly when: string;
+  /** The code on the wire; default: the entry's name. */
+  readonly code?: string | undefined;
 }
 
-const entry = (status: number, code: string, when: string): Entry => ({ status, code, when });
+const entry = (status: number, when: string, code?: string): Entry => ({ status, when, code });
 
 /** Internal name to the wire form of shape A, from which `IN_B` names the differences of shape B. */
 export const CATALOGUE = {
-  validation: entry(400, 'validation', 'The request does not fit its schema; the message names path and rule.'),
-  item_too_large: entry(400, 'item_too_large', 'Inline ciphertext over 65,536 bytes; use the blob flow.'),
-  unknown_type: entry(400, 'unknown_type', 'The item type is not one of the ten content types.'),
-  pair_expired: entry(400, 'pair_expired', 'The pairing code has expired.'),
-  pair_invalid: entry(400, 'pair_invalid', 'The pairing code or attestation is wrong, or the request was rejected.'),
-  blob_not_found: entry(
-    400,
-    'blob_not_found',
-    'The item names a blob that was never uploaded, or that another item has.',
-  ),
-  webhook_invalid: entry(400, 'webhook_invalid', 'The signature of a billing webhook is wrong, missing or stale.'),
-  no_token: entry(401, 'unauthorized', 'No bearer token on a protected route.'),
-  bad_token: entry(401, 'unauthorized', 'The token is invalid here: bad signature, unknown device, other tenant.'),
-  expired_token: entry(401, 'expired_token', 'The token is past its lifetime; re-authenticate.'),
-  payment_required: entry(402, 'payment_required', 'The tenant is inactive.'),
-  device_revoked: entry(403, 'device_revoked', "The token's device was revoked."),
-  tenant_suspended: entry(403, 'tenant_suspended', 'The tenant is suspended: reads work, writes do not.'),
-  forbidden: entry(403, 'forbidden', 'This caller is not permitted to do this.'),
-  password_required: entry(403, 'password_required', 'An account password is set; verify it first.'),
-  password_invalid: entry(403, 'password_invalid', 'The account password is wrong.'),
-  url_invalid: entry(403, 'url_invalid', 'A signed blob URL was altered, has expired, or was not used as signed.'),
-  not_found: entry(404, 'not_found', 'No such route or resource.'),
-  no_blob: entry(404, 'blob_not_found', 'There is no such blob, or it was not uploaded.'),
-  item_not_found: entry(404, 'item_not_found', 'The item is unknown or was hard-deleted.'),
-  bin_not_found: entry(404, 'bin_not_found', 'The bin does not exist or was deleted.'),
-  tenant_not_found: entry(404, 'tenant_not_found', 'No tenant belongs to this host.'),
-  device_not_found: entry(404, 'device_not_found', 'No such device.'),
-  method_not_allowed: entry(405, 'method_not_allowed', 'The route exists, but not with this method; see Allow.'),
-  bootstrap_already_done: entry(
-    410,
-    'bootstrap_already_done',
-    'The server is already claimed (alias: bootstrap_locked).',
-  ),
+  validation: entry(400, 'The request does not fit its schema; the message names path and rule.'),
+  item_too_large: entry(400, 'Inline ciphertext over 65,536 bytes; use the blob flow.'),
+  unknown_type: entry(400, 'The item type is not one of the ten content types.'),
+  pair_expired: entry(400, 'The pairing code has expired.'),
+  pair_invalid: entry(400, 'The pairing code or attestation is wrong, or the request was rejected.'),
+  blob_not_found: entry(400, 'The item names a blob that was never uploaded, or that another item has.'),
+  webhook_invalid: entry(400, 'The signature of a billing webhook is wrong, missing or stale.'),
+  no_token: entry(401, 'No bearer token on a protected route.', 'unauthorized'),
+  bad_token: entry(401, 'The token is invalid here: bad signature, unknown device, other tenant.', 'unauthorized'),
+  expired_token: entry(401, 'The token is past its lifetime; re-authenticate.'),
+  payment_required: entry(402, 'The tenant is inactive.'),
+  device_revoked: entry(403, "The token's device was revoked."),
+  tenant_suspended: entry(403, 'The tenant is suspended: reads work, writes do not.'),
+  forbidden: entry(403, 'This caller is not permitted to do this.'),
+  password_required: entry(403, 'An account password is set; verify it first.'),
+  password_invalid: entry(403, 'The account password is wrong.'),
+  url_invalid: entry(403, 'A signed blob URL was altered, has expired, or was not used as signed.'),
+  not_found: entry(404, 'No such route or resource.'),
+  no_blob: entry(404, 'There is no such blob, or it was not uploaded.', 'blob_not_found'),
+  item_not_found: entry(404, 'The item is unknown or was hard-deleted.'),
+  bin_not_found: entry(404, 'The bin does not exist or was deleted.'),
+  tenant_not_found: entry(404, 'No tenant belongs to this host.'),
+  device_not_found: entry(404, 'No such device.'),
+  method_not_allowed: entry(405, 'The route exists, but not with this method; see Allow.'),
+  bootstrap_already_done: entry(410, 'The server is already claimed (alias: bootstrap_locked).'),
   version_conflict: entry(
     409,
-    'conflict',
     'Other content or another version of this item is stored; details say which.',
+    'conflict',
   ),
-  slug_taken: entry(409, 'conflict', 'The slug is in use.'),
-  conflict: entry(409, 'conflict', 'The request contradicts what is stored.'),
-  upload_offset: entry(
-    409,
-    'upload_offset',
-    'The part does not begin at the offset of the upload; ask for the offset.',
-  ),
-  device_exists: entry(409, 'device_exists', 'A device with this id is already registered.'),
-  last_device: entry(409, 'last_device', 'The last device cannot be revoked.'),
-  device_limit: entry(409, 'device_limit', 'The tenant has as many devices as MAX_DEVICES allows.'),
-  blob_too_large: entry(413, 'blob_too_large', 'The blob is over MAX_BLOB_SIZE_MB.'),
-  storage_cap_exceeded: entry(413, 'storage_cap_exceeded', 'The write would exceed the storage cap.'),
-  payload_too_large: entry(413, 'payload_too_large', 'The request body is larger than the endpoint accepts.'),
-  range_invalid: entry(416, 'range_invalid', 'The range is outside the blob; Content-Range gives its size.'),
-  rate_limited: entry(429, 'rate_limited', 'Too many requests; wait for the time in Retry-After.'),
-  internal: entry(500, 'internal', 'Unexpected error; the log has the cause under the request id.'),
-  storage_unavailable: entry(503, 'storage_unavailable', 'The blob store is unreachable; try again.'),
-  unavailable: entry(503, 'unavailable', 'The database is down or the server is shedding load; try again.'),
+  slug_taken: entry(409, 'The slug is in use.', 'conflict'),
+  conflict: entry(409, 'The request contradicts what is stored.'),
+  upload_offset: entry(409, 'The part does not begin at the offset of the upload; ask for the offset.'),
+  device_exists: entry(409, 'A device with this id is already registered.'),
+  last_device: entry(409, 'The last device cannot be revoked.'),
+  device_limit: entry(409, 'The tenant has as many devices as MAX_DEVICES allows.'),
+  blob_too_large: entry(413, 'The blob is over MAX_BLOB_SIZE_MB.'),
+  storage_cap_exceeded: entry(413, 'The write would exceed the storage cap.'),
+  payload_too_large: entry(413, 'The request body is larger than the endpoint accepts.'),
+  range_invalid: entry(416, 'The range is outside the blob; Content-Range gives its size.'),
+  rate_limited: entry(429, 'Too many requests; wait for the time in Retry-After.'),
+  internal: entry(500, 'Unexpected error; the log has the cause under the request id.'),
+  storage_unavailable: entry(503, 'The blob store is unreachable; try again.'),
+  unavailable: entry(503, 'The database is down or the server is shedding load; try again.'),
 } as const satisfies Record<string, Entry>;
 
 export type ErrorName = keyof typeof CATALOGUE;
@@ -131,4 +120,4 @@ export const statusOf = (name: ErrorName, shape: 'a' | 'b'): number =>
 
 /** Wire code of an error in a shape. */
 export const codeOf = (name: ErrorName, shape: 'a' | 'b'): string =>
-  (shape === 'b' ? IN_B[name]?.code : undefined) ?? CATALOGUE[name].code;
+  (shape === 'b' ? IN_B[name]?.code : undefined) ?? CATALOGUE[name].code ?? name;
