@@ -1,5 +1,6 @@
 /** The Node binding of the sodium port, over sodium-native (the only importer of it). */
 import { createHash, createHmac } from 'node:crypto';
+import { promisify } from 'node:util';
 import native from 'sodium-native';
 import { text } from '../protocol/bytes.js';
 import { AEAD_TAG_BYTES, KEY_BYTES, SIG_BYTES } from '../protocol/limits.js';
@@ -53,6 +54,12 @@ function keyPair(secretBytes: number, write: (publicKey: Buffer, secretKey: Buff
   write(view(publicKey), view(secretKey));
   return { publicKey, secretKey };
 }
+
+type PwhashInput = [out: Buffer, password: Buffer, salt: Buffer, ops: number, memoryBytes: number, algorithm: number];
+/** A cast, since the types of `promisify` end at five arguments. */
+const pwhash = promisify(native.crypto_pwhash_async) as (...input: PwhashInput) => Promise<void>;
+const pwhashText = promisify(native.crypto_pwhash_str_async);
+const pwhashTextVerify = promisify(native.crypto_pwhash_str_verify_async);
 
 const raw: Sodium = {
   random: (length) => filled(length, (out) => native.randombytes_buf(out)),
@@ -113,17 +120,7 @@ const raw: Sodium = {
     // The library dereferences the first byte, which an empty password does not have.
     expectWithin('password', password, [1, 0xffffffff]);
     const out = new Uint8Array(length);
-    await settled((done) =>
-      native.crypto_pwhash_async(
-        view(out),
-        view(password),
-        view(salt),
-        ops,
-        memoryBytes,
-        native.crypto_pwhash_ALG_ARGON2ID13,
-        done,
-      ),
-    );
+    await pwhash(view(out), view(password), view(salt), ops, memoryBytes, native.crypto_pwhash_ALG_ARGON2ID13);
     return out;
   },
   equal: (a, b) => a.length === b.length && native.sodium_memcmp(view(a), view(b)),
@@ -132,16 +129,6 @@ const raw: Sodium = {
 
 /** The port over sodium-native. */
 export const nodeSodium: Sodium = lengthChecked(raw);
-
-/** Turns a callback of the library into a promise. */
-function settled<T>(start: (done: (error: Error | null, value?: T) => void) => void): Promise<T | undefined> {
-  return new Promise((resolve, reject) => {
-    start((error, value) => {
-      if (error) reject(error);
-      else resolve(value);
-    });
-  });
-}
 
 /**
  * Argon2id with libsodium's INTERACTIVE limits (2 passes, 64 MiB), in libuv's thread pool: about 0.13 s of one core
@@ -152,15 +139,8 @@ export const nodePasswordHasher: PasswordHasher = {
     if (password === '') throw new CryptoRefusal('empty_password', 'the password is empty');
     const out = Buffer.alloc(native.crypto_pwhash_STRBYTES);
     const secret = text(password);
-    await settled((done) =>
-      native.crypto_pwhash_str_async(
-        out,
-        view(secret),
-        native.crypto_pwhash_OPSLIMIT_INTERACTIVE,
-        native.crypto_pwhash_MEMLIMIT_INTERACTIVE,
-        done,
-      ),
-    );
+    const cost = [native.crypto_pwhash_OPSLIMIT_INTERACTIVE, native.crypto_pwhash_MEMLIMIT_INTERACTIVE] as const;
+    await pwhashText(out, view(secret), ...cost);
     return out.toString('ascii').replace(/\0+$/, '');
   },
   async verify(stored, password) {
@@ -169,9 +149,6 @@ export const nodePasswordHasher: PasswordHasher = {
     if (password === '' || bytes.length === 0 || bytes.length >= native.crypto_pwhash_STRBYTES) return false;
     const padded = Buffer.alloc(native.crypto_pwhash_STRBYTES);
     padded.set(bytes);
-    const secret = text(password);
-    return (
-      (await settled<boolean>((done) => native.crypto_pwhash_str_verify_async(padded, view(secret), done))) === true
-    );
+    return pwhashTextVerify(padded, view(text(password)));
   },
 };
