@@ -4,7 +4,7 @@
  */
 import { text } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
-import { b32, erasing, openWithNonce, sealWithNonce, withDerivedKey, type Sodium } from './sodium.js';
+import { b32, erasing, openWithNonce, sealWithNonce, type Sodium } from './sodium.js';
 
 const RECORD_CONTEXT = text(`${SERVICE_NAME}-begun-upload-v1`);
 const HASH_CONTEXT = text(`${SERVICE_NAME}-upload-block-v1`);
@@ -16,16 +16,12 @@ interface RecordKeys {
 }
 
 /** Encrypts a record, by `sealWithNonce` under B32("service-begun-upload-v1", key = master). */
-export const sealBegun = (sodium: Sodium, record: Uint8Array, { masterKey, id }: RecordKeys): Uint8Array =>
-  withDerivedKey(sodium, masterKey, RECORD_CONTEXT, (key) =>
-    sealWithNonce(sodium, { message: record, aad: text(id), key }),
-  );
+export const sealBegun = (sodium: Sodium, record: Uint8Array, keys: RecordKeys): Uint8Array =>
+  sealWithNonce(sodium, record, { ...keys, context: RECORD_CONTEXT });
 
 /** The record; undefined if it was changed or belongs to another item. */
-export const openBegun = (sodium: Sodium, sealed: Uint8Array, { masterKey, id }: RecordKeys): Uint8Array | undefined =>
-  withDerivedKey(sodium, masterKey, RECORD_CONTEXT, (key) =>
-    openWithNonce(sodium, { message: sealed, aad: text(id), key }),
-  );
+export const openBegun = (sodium: Sodium, sealed: Uint8Array, keys: RecordKeys): Uint8Array | undefined =>
+  openWithNonce(sodium, sealed, { ...keys, context: RECORD_CONTEXT });
 
 /** BLAKE2b-256 of a block, keyed per blob, so that equal blocks of two uploads have different hashes. */
 export const blockHash = (sodium: Sodium, block: Uint8Array, blobKey: Uint8Array): Uint8Array =>

@@ -3,7 +3,7 @@ import { text } from '../protocol/bytes.js';
 import { AEAD_TAG_BYTES, BIN_META_MAX, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
 import { CryptoRefusal } from './refusal.js';
-import { openWithNonce, sealWithNonce, withDerivedKey, type Sodium } from './sodium.js';
+import { openWithNonce, sealWithNonce, type Sodium } from './sodium.js';
 
 const KEY_CONTEXT = text(`${SERVICE_NAME}-bin-meta-v1`);
 
@@ -21,16 +21,12 @@ export function sealBinMeta(sodium: Sodium, { masterKey, binId }: BinMetaContext
   const message = payloadBytes(meta);
   if (NONCE_BYTES + message.length + AEAD_TAG_BYTES > BIN_META_MAX)
     throw new CryptoRefusal('too_large', `bin meta passes ${BIN_META_MAX} bytes`);
-  return withDerivedKey(sodium, masterKey, KEY_CONTEXT, (key) =>
-    sealWithNonce(sodium, { message, aad: text(binId), key }),
-  );
+  return sealWithNonce(sodium, message, { masterKey, context: KEY_CONTEXT, id: binId });
 }
 
 /** Opens bin meta. Throws `bad_ct` or `bad_payload`. */
 export function openBinMeta(sodium: Sodium, { masterKey, binId }: BinMetaContext, sealed: Uint8Array): JsonObject {
-  const message = withDerivedKey(sodium, masterKey, KEY_CONTEXT, (key) =>
-    openWithNonce(sodium, { message: sealed, aad: text(binId), key }),
-  );
+  const message = openWithNonce(sodium, sealed, { masterKey, context: KEY_CONTEXT, id: binId });
   if (message === undefined) throw new CryptoRefusal('bad_ct', 'bin meta does not open under this master key and bin');
   return payloadObject(message);
 }

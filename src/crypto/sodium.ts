@@ -5,7 +5,7 @@
  * Both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length` (`lengthChecked`);
  * opening a box that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
  */
-import { concat } from '../protocol/bytes.js';
+import { concat, text } from '../protocol/bytes.js';
 import { KEY_BYTES, NONCE_BYTES } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
 
@@ -199,15 +199,27 @@ export function withDerivedKey<T>(
   return erasing(sodium, b32(sodium, context, masterKey), use);
 }
 
+/** What is encrypted for the holders of the master key, under B32(context, key = master). */
+interface MasterSecret {
+  readonly masterKey: Uint8Array;
+  readonly context: Uint8Array;
+  /** Names the object that the text belongs to, as additional data: the text of another does not open in its place. */
+  readonly id: string;
+}
+
 /** Encrypts under a fresh nonce: the nonce (24 bytes), then XChaCha20-Poly1305. */
-export function sealWithNonce(sodium: Sodium, { message, aad, key }: Omit<AeadInput, 'nonce'>): Uint8Array {
+export function sealWithNonce(sodium: Sodium, message: Uint8Array, to: MasterSecret): Uint8Array {
   const nonce = sodium.random(NONCE_BYTES);
-  return concat([nonce, sodium.aeadEncrypt({ message, aad, nonce, key })]);
+  return withDerivedKey(sodium, to.masterKey, to.context, (key) =>
+    concat([nonce, sodium.aeadEncrypt({ message, aad: text(to.id), nonce, key })]),
+  );
 }
 
 /** Decrypts the output of `sealWithNonce`; undefined if it does not open. */
-export function openWithNonce(sodium: Sodium, { message, aad, key }: Omit<AeadInput, 'nonce'>): Uint8Array | undefined {
-  if (message.length < NONCE_BYTES) return undefined;
-  const nonce = message.subarray(0, NONCE_BYTES);
-  return sodium.aeadDecrypt({ message: message.subarray(NONCE_BYTES), aad, nonce, key });
+export function openWithNonce(sodium: Sodium, sealed: Uint8Array, to: MasterSecret): Uint8Array | undefined {
+  if (sealed.length < NONCE_BYTES) return undefined;
+  const [nonce, message] = [sealed.subarray(0, NONCE_BYTES), sealed.subarray(NONCE_BYTES)];
+  return withDerivedKey(sodium, to.masterKey, to.context, (key) =>
+    sodium.aeadDecrypt({ message, aad: text(to.id), nonce, key }),
+  );
 }
