@@ -1,21 +1,15 @@
 /** JSON objects as encrypted plaintext: item payloads and bin meta. */
-import { text } from '../protocol/bytes.js';
+import { isObject, parsedJson, text, utf8Text } from '../protocol/bytes.js';
 import { CryptoRefusal } from './refusal.js';
 
 /** Any JSON object; its values are not checked here. */
 export type JsonObject = Readonly<Record<string, unknown>>;
-
-/** True for an object of JSON, as opposed to an array or null. */
-export const isJsonObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /**
  * Levels of objects and arrays in a payload, counting itself. `JSON.parse` accepts any number, but recursive code such
  * as `JSON.stringify` overflows the stack at some thousands: one such item would break every listing.
  */
 export const PAYLOAD_DEPTH_MAX = 64;
-
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
  * True if JSON text is nested deeper than `levels`. Scans the text, since walking the value would recurse. `codeAt`:
@@ -67,13 +61,11 @@ function jsonOf(payload: JsonObject): string {
  */
 export function payloadObject(bytes: Uint8Array): JsonObject {
   expectDepth(bytes);
-  let value: unknown;
-  try {
-    value = JSON.parse(utf8.decode(bytes));
-  } catch {
-    // The parser's message would quote the plaintext.
-    throw new CryptoRefusal('bad_payload', 'the payload is not JSON text in UTF-8');
-  }
-  if (!isJsonObject(value)) throw new CryptoRefusal('bad_payload', 'the payload is not a JSON object');
+  // Without the parser's own message, which would quote the plaintext.
+  const refuse = (): Error => new CryptoRefusal('bad_payload', 'the payload is not JSON text in UTF-8');
+  const json = utf8Text(bytes);
+  if (json === undefined) throw refuse();
+  const value = parsedJson(json, refuse);
+  if (!isObject(value)) throw new CryptoRefusal('bad_payload', 'the payload is not a JSON object');
   return value;
 }

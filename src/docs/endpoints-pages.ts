@@ -1,12 +1,12 @@
 /** The pages on the endpoints, one per subject, made from the OpenAPI documents of both shapes and the examples. */
+import { isObject } from '../protocol/bytes.js';
 import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
 import { slugOf } from './markdown.js';
 import { documented, openApi, templateOf, type RouteFacts } from './openapi.js';
 import { REF, schemasNamedBy, type Json } from './schemas.js';
 import type { Source } from './site.js';
 
-const objectOf = (value: unknown): Json =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
+const objectOf = (value: unknown): Json => (isObject(value) ? value : {});
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
 const textOf = (value: unknown): string =>
   typeof value === 'string' || typeof value === 'number' ? String(value) : '';

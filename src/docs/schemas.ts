@@ -3,6 +3,7 @@
  * (src/protocol/requests.ts), which also validate them, and of replies (src/protocol/replies.ts).
  */
 import type typiaLibrary from 'typia';
+import { isObject } from '../protocol/bytes.js';
 import type * as items from '../protocol/item-replies.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import type * as replies from '../protocol/replies.js';
@@ -69,9 +70,6 @@ const GENERATED = typia.json.schemas<[...Requests, ...Replies]>();
 
 /** Prefix of a reference to a named schema. */
 export const REF = '#/components/schemas/';
-
-const isObject = (value: unknown): value is Json =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** typia names a generic type `DeviceBytes`, after its parameter, which is always text here. */
 function nameOf(name: string): string {

@@ -1,4 +1,4 @@
-/** Helpers for bytes and text that run in Node and in browsers. */
+/** Helpers for bytes, text and JSON that run in Node and in browsers. */
 
 const utf8 = new TextEncoder();
 
@@ -49,13 +49,6 @@ export const byteText = (bytes: Uint8Array): string =>
   // Spreading would use an iterator, which takes several times as long.
   String.fromCharCode.apply(null, bytes as unknown as number[]);
 
-/** Not constant time: for public values only. */
-export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
-  if (a.length !== b.length) return false;
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
-  return true;
-}
-
 /** Compares raw bytes, for `sort`: the order of device ids in a blob item's tag (reference, Cryptography). */
 export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   const shared = Math.min(a.length, b.length);
@@ -65,6 +58,13 @@ export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   }
   return a.length - b.length;
 }
+
+/** Not constant time: for public values only. */
+export const equalBytes = (a: Uint8Array, b: Uint8Array): boolean => compareBytes(a, b) === 0;
+
+/** True for an object of JSON, as opposed to a list or null. */
+export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** The value of JSON text. Throws what `refuse` makes of the error of any other text. */
 export function parsedJson(json: string, refuse: (cause: unknown) => Error): unknown {

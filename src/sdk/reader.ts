@@ -2,7 +2,7 @@
  * Readers of JSON sent by a server: each turns an unknown value into a typed one, or throws `ProtocolError` with the
  * path. A server is not trusted to follow the protocol. Unknown keys are ignored, because newer servers add some.
  */
-import { isJsonObject } from '../crypto/payload.js';
+import { isObject } from '../protocol/bytes.js';
 import { decodeBase64 } from '../protocol/base64.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
 import { ProtocolError } from './errors.js';
@@ -90,7 +90,7 @@ export const array =
   };
 
 /** Any object, its fields unread. */
-export const record = matching('must be an object', isJsonObject);
+export const record = matching('must be an object', isObject);
 
 /** Maximum levels of an object that is passed on unread. */
 const DEPTH_MAX = 8;

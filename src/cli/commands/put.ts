@@ -1,8 +1,8 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
-import { isJsonObject, type JsonObject } from '../../crypto/payload.js';
-import { parsedJson } from '../../protocol/bytes.js';
+import type { JsonObject } from '../../crypto/payload.js';
+import { isObject, parsedJson } from '../../protocol/bytes.js';
 import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
@@ -300,6 +300,6 @@ async function jsonPayload({ terminal }: Context, given: string): Promise<JsonOb
   const bad = usageError('--payload is not a JSON object', undefined, 'bad_payload');
   // Without a cause: the message of the parser quotes the payload.
   const value = parsedJson(text, () => bad);
-  if (!isJsonObject(value)) throw bad;
+  if (!isObject(value)) throw bad;
   return value;
 }

@@ -4,7 +4,8 @@
  * holds what an import needs to restore the item.
  */
 import { createHash } from 'node:crypto';
-import { isJsonObject, type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
+import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
+import { isObject } from '../../protocol/bytes.js';
 import { isContentType } from '../../protocol/item.js';
 import { DEFAULT_BIN, SERVICE_NAME } from '../../protocol/limits.js';
 import type { ArchivedBin, ArchivedItem } from '../../sdk/archive/records.js';
@@ -135,7 +136,7 @@ function itemIn(mark: string, notes: string): Detected | undefined {
   try {
     const { type, payload, text } = JSON.parse(mark) as Readonly<Record<string, unknown>>;
     if (!isContentType(type) || holdsFile(type)) return undefined;
-    if (!isJsonObject(payload)) return undefined;
+    if (!isObject(payload)) return undefined;
     return { type, payload: { ...payload, ...(text === undefined ? {} : { text: notes }) } };
   } catch {
     // Not ours.

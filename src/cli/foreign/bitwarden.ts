@@ -1,6 +1,6 @@
 /** The JSON export of Bitwarden, of one person or of an organisation, plain or under a password. */
-import { isJsonObject, type JsonObject, nestedDeeper } from '../../crypto/payload.js';
-import { parsedJson } from '../../protocol/bytes.js';
+import { type JsonObject, nestedDeeper } from '../../crypto/payload.js';
+import { isObject, parsedJson } from '../../protocol/bytes.js';
 import { ProtocolError } from '../../sdk/errors.js';
 import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
 import { ownItem } from './bitwarden-export.js';
@@ -32,7 +32,7 @@ function parsed(json: string): JsonObject {
     throw new foreign.ForeignError('', `it has more than ${DEPTH_MAX} levels`);
   // Without a cause: the parser's own message would quote the content.
   const value = parsedJson(json, () => new foreign.ForeignError('', 'it is not JSON, or is cut short'));
-  if (!isJsonObject(value)) throw new foreign.ForeignError('', 'it is not an export of Bitwarden');
+  if (!isObject(value)) throw new foreign.ForeignError('', 'it is not an export of Bitwarden');
   return value;
 }
 

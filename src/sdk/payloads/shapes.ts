@@ -2,8 +2,8 @@
  * The ten content types (the reference, Content types): fields and checks of their payloads, short forms of large
  * ones, and detection of a type. Pure.
  */
-import { isJsonObject, type JsonObject, payloadBytes, payloadObject } from '../../crypto/payload.js';
-import { text as utf8 } from '../../protocol/bytes.js';
+import { type JsonObject, payloadBytes, payloadObject } from '../../crypto/payload.js';
+import { isObject, text as utf8 } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js';
 import type { PlainPayload } from '../../crypto/item.js';
@@ -105,7 +105,7 @@ export function expectType(type: unknown): ContentType {
  * `PayloadError`.
  */
 export function checkedPayload(type: ContentType, given: unknown, others: readonly string[] = []): JsonObject {
-  if (!isJsonObject(given)) throw new PayloadError('', 'must be an object', known(type));
+  if (!isObject(given)) throw new PayloadError('', 'must be an object', known(type));
   const payload = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
   for (const [name, value] of Object.entries(payload)) {
     const kind = kindOf(type, name);

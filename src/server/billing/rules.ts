@@ -3,7 +3,8 @@
  * has them today and where older versions had them: the version of events is set at the provider, not here.
  */
 import { ServiceError } from '../../protocol/errors.js';
-import { isObject, NO_FIELDS } from '../http/request.js';
+import { isObject } from '../../protocol/bytes.js';
+import { NO_FIELDS } from '../http/request.js';
 
 /** What an event reports on a subscription: paid, not paid, over, or only which tenant it belongs to. */
 type FactKind = 'good' | 'failed' | 'ended' | 'seen';

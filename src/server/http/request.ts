@@ -5,7 +5,7 @@
  * The body is read under the cap of its route, within the budget for bodies, and parsed.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
-import { parsedJson } from '../../protocol/bytes.js';
+import { isObject, parsedJson } from '../../protocol/bytes.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId, isUlid } from '../../protocol/ids.js';
 import { camelKeys, type Shape, shapeOfBody } from '../../protocol/shape.js';
@@ -447,9 +447,6 @@ function textOf(bytes: Buffer, path: string): string {
   if (!isUtf8(bytes)) throw invalid(path, 'must be UTF-8');
   return bytes.toString('utf8');
 }
-
-export const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /**
  * Parses JSON from a client; `path` names it in a refusal. All JSON of clients is parsed here: depth and count are

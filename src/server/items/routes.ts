@@ -1,4 +1,5 @@
 /** Item endpoints (reference, HTTP): validate, decode the shape, submit to the tenant's actor, encode the answer. */
+import { isObject } from '../../protocol/bytes.js';
 import { asError } from '../../protocol/error-code.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId } from '../../protocol/ids.js';
@@ -11,7 +12,7 @@ import { decodeWriteA, decodeWriteB, tagged } from '../tenant/decode.js';
 import { rowText } from '../tenant/codec.js';
 import type { ItemLog, LogPage } from '../tenant/ports.js';
 import * as validators from '../http/validators.js';
-import { fields, isObject, NO_FIELDS, type RequestContext, ulidOf, wholeNumber } from '../http/request.js';
+import { fields, NO_FIELDS, type RequestContext, ulidOf, wholeNumber } from '../http/request.js';
 import { asRefusal, describe, errorFields, renamed } from '../http/fail.js';
 import type { HttpConfig, Log } from '../http/ports.js';
 import { Text } from '../http/reply.js';

@@ -1,11 +1,12 @@
 /** Device sockets (reference, Sockets): frames of clients, heartbeats, close codes. */
+import { isObject } from '../../protocol/bytes.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { codeOf, invalid, rateLimited, ServiceError } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
 import { retryAfterReason } from '../../protocol/retry-after.js';
 import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { validateHelloFrame } from '../http/validators.js';
-import { isObject, parseJson } from '../http/request.js';
+import { parseJson } from '../http/request.js';
 import type { DeviceSocket, Wire } from './device-socket.js';
 import { asRefusal, describe } from '../http/fail.js';
 import { charge, LargeFrames, OVER } from './frame-rates.js';
