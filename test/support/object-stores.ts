@@ -61,7 +61,7 @@ interface OpenOptions {
 }
 
 /** Short, so that a store that hangs costs a test no time; long enough for a store that works on a busy machine. */
-const BOUNDS: Partial<Bounds> = { callMs: 5_000, silenceMs: 2_000, retries: 2 };
+const BOUNDS: Partial<Bounds> = { callMs: 5_000, retries: 2 };
 
 /** A log whose lines a test reads. */
 export function capturedLog(): { readonly log: Logger; readonly lines: string[] } {

@@ -1,5 +1,4 @@
 /** The object stores that blobs are kept in. Implementations: objects/. */
-import type { Readable } from 'node:stream';
 import type { BlobName } from '../../protocol/ids.js';
 import { UPLOAD_PART_BYTES, UPLOAD_PARTS_MAX } from '../../protocol/limits.js';
 
@@ -100,8 +99,6 @@ export interface ObjectStore {
   remove(name: ObjectName): Promise<void>;
   /** Every object under the prefix, in pages, in the store's order. Keys that are no names of blobs are left out. */
   list(): AsyncIterable<readonly StoredObject[]>;
-  /** Rejects with `blob_not_found` if there is none. */
-  read(name: ObjectName): Promise<Readable>;
   /** The origin of its URLs, found without a call; undefined: this server's. Rejects if it cannot be determined. */
   origin(): Promise<string | undefined>;
   /** Closes its connections. Calls under way may fail. */

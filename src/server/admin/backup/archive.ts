@@ -318,7 +318,7 @@ export async function restoreBlobs(
       });
       const { name, sha256: found } = await summed(blob, written);
       if (found !== said.get(name)) throw changed();
-      if ((await store.head(blob)) !== undefined && (await summed(blob, await store.read(blob))).sha256 !== found)
+      if ((await store.head(blob)) !== undefined && (await summed(blob, store.read(blob))).sha256 !== found)
         await store.remove(blob);
       await draft.commit();
       restored++;

@@ -1,5 +1,4 @@
-/** Common to all bucket stores: keys, bounded calls, faults, listings and bodies. */
-import { Readable } from 'node:stream';
+/** Common to all bucket stores: keys, bounded calls, faults and listings. */
 import { systemClock, within } from '../../../protocol/clock.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { blobNameIn, blobPath, isBlobName } from '../../../protocol/ids.js';
@@ -10,13 +9,11 @@ import { StoreFault, type StoreLog } from './fault.js';
 export interface Bounds {
   /** One call with all its retries, ms. A write of an item may wait for a HEAD, so it is short. */
   readonly callMs: number;
-  /** Longest silence between two chunks of a body, ms. */
-  readonly silenceMs: number;
   /** Retries of a call that failed transiently. */
   readonly retries: number;
 }
 
-const DEFAULT_BOUNDS: Bounds = { callMs: 10_000, silenceMs: 30_000, retries: 2 };
+const DEFAULT_BOUNDS: Bounds = { callMs: 10_000, retries: 2 };
 
 /** Location of a bucket. */
 export interface BucketOptions {
@@ -125,8 +122,8 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
   }
 
   /**
-   * Runs a call of the library within its bounds; undefined if the object is absent. The signal aborts a failed call,
-   * but not a returned body. Throws `storage_unavailable` with the fault as its cause, and logs the fault.
+   * Runs a call of the library within its bounds; undefined if the object is absent. The signal aborts a failed call.
+   * Throws `storage_unavailable` with the fault as its cause, and logs the fault.
    */
   protected async call<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
     const aborter = new AbortController();
@@ -151,31 +148,6 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
 
   protected fault(reason: StoreFault['reason'], message: string): Error {
     return storageUnavailable(new StoreFault(reason, `${this.kind} ${message}`));
-  }
-
-  /** A body that ends well only after all its `size` bytes (undefined: unknown), and else fails with a fault. */
-  protected body(source: Readable, size: number | undefined): Readable {
-    return Readable.from(this.chunks(source, size), { objectMode: false });
-  }
-
-  /** The time limit applies while waiting for the store, not while the reader processes a chunk. */
-  private async *chunks(source: Readable, size: number | undefined): AsyncGenerator<Buffer> {
-    const call = `${this.kind} read`;
-    const reader = source[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
-    let got = 0;
-    try {
-      for (;;) {
-        const next = await inTime(call, this.bounds.silenceMs, () => reader.next());
-        if (next.done === true) break;
-        got += next.value.length;
-        yield next.value;
-      }
-      if (size !== undefined && got !== size) throw new StoreFault('broken', `${call}: ${got} bytes of ${size}`);
-    } catch (error) {
-      throw storageUnavailable(this.faultOf(call, error));
-    } finally {
-      source.destroy();
-    }
   }
 
   private stored(name: ObjectName, found: Metadata, what: string): StoredObject {

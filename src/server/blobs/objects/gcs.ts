@@ -1,7 +1,5 @@
 /** Blobs in a bucket of Google Cloud Storage. */
 import { ApiError, Storage, type File, type GetSignedUrlConfig } from '@google-cloud/storage';
-import type { Readable } from 'node:stream';
-import { ServiceError } from '../../../protocol/errors.js';
 import {
   partSizeOf,
   type DownloadGrant,
@@ -115,13 +113,6 @@ export class GcsStore extends BucketStore implements ObjectStore {
     if ((await this.call('remove', () => file.delete())) === undefined) await this.expectBucket();
   }
 
-  async read(name: ObjectName): Promise<Readable> {
-    const found = await this.head(name);
-    if (found === undefined) throw new ServiceError('blob_not_found');
-    // As stored: an object that was uploaded with `content-encoding: gzip` is not unpacked.
-    return this.body(this.file(name).createReadStream({ decompress: false }), found.size);
-  }
-
   origin(): Promise<string> {
     return Promise.resolve(new URL(this.storage.apiEndpoint).origin);
   }
@@ -188,12 +179,9 @@ export class GcsStore extends BucketStore implements ObjectStore {
       const reason = status === 404 ? 'bucket' : reasonOfStatus(status);
       return new StoreFault(reason, `${call}: ${status}${code === undefined ? '' : ` ${code}`}`, code);
     }
-    const code = codeOfError(error);
     const fault = connectionFault(call, error);
     if (fault !== undefined) return fault;
-    if (code?.startsWith('CONTENT_') === true) {
-      return new StoreFault('broken', `${call}: damaged on the way (${code})`, code);
-    }
+    const code = codeOfError(error);
     // A failure before any connection is due to the key: absent, unreadable, or not a key.
     return new StoreFault('credentials', `${call}: the credentials cannot be used (${code ?? 'unknown error'})`, code);
   }

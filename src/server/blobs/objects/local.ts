@@ -236,8 +236,8 @@ export class LocalStore implements ObjectStore {
     if (page.length > 0) yield page;
   }
 
-  async read(name: ObjectName): Promise<Readable> {
-    if ((await this.head(name)) === undefined) throw new ServiceError('blob_not_found');
+  /** The bytes of a blob. The stream fails if there is none. */
+  read(name: ObjectName): Readable {
     return createReadStream(this.pathOf(name));
   }
 

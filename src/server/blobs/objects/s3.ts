@@ -10,7 +10,6 @@ import {
   type S3ClientConfig,
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
-import { Readable } from 'node:stream';
 import { ServiceError } from '../../../protocol/errors.js';
 import {
   partSizeOf,
@@ -108,15 +107,6 @@ export class S3Store extends BucketStore implements ObjectStore {
   async remove(name: ObjectName): Promise<void> {
     const input = this.at(name);
     await this.call('remove', (abortSignal) => this.client.deleteObject(input, { abortSignal }));
-  }
-
-  async read(name: ObjectName): Promise<Readable> {
-    const input = this.at(name);
-    const found = await this.call('read', (abortSignal) => this.client.getObject(input, { abortSignal }));
-    if (found === undefined) throw new ServiceError('blob_not_found');
-    const { Body, ContentLength } = found;
-    if (!(Body instanceof Readable)) throw this.fault('broken', 'read: no body');
-    return this.body(Body, ContentLength);
   }
 
   /** The host of a signed URL depends only on endpoint, region and bucket, so it is signed with dummy keys. */
