@@ -126,7 +126,7 @@ t.test('ARCH-13: a key that a frame does not have does not compile', (t) => {
 t.test('ARCH-13: plain frames are on the wire as their types say, in both shapes', (t) => {
   const key = bytes(1);
   const view = { id: 'inbox', slug: 'inbox', meta: key, createdAt: 1, updatedAt: 2, itemCount: 3 };
-  const joined = { id: device, name: 'phone', glyph: 'phone', pubkey: key, pairedAt: 1, cert: null };
+  const joined = { id: device, name: 'phone', glyph: 'phone' as const, pubkey: key, pairedAt: 1, cert: null };
   const frames: readonly (readonly [PlainFrame, ServerFrameA, ServerFrameB])[] = [
     [
       { type: 'caught_up', version: 4, epoch: 'e', itemCount: 1, versionSum: 3 },

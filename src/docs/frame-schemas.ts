@@ -11,7 +11,13 @@ import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 declare const typia: typeof typiaLibrary;
 
 /** A frame with its bytes as text. */
-type Spelled<T> = T extends Uint8Array ? Bytes : T extends object ? { [K in keyof T]: Spelled<T[K]> } : T;
+type Spelled<T> = T extends Uint8Array
+  ? Bytes
+  : T extends string | number
+    ? T
+    : T extends object
+      ? { [K in keyof T]: Spelled<T[K]> }
+      : T;
 
 interface ItemFrameA extends LiveFieldsA {
   readonly type: 'item';

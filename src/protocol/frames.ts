@@ -13,7 +13,8 @@ import type {
   MasterReply,
   WrappedKeyReply,
 } from './item-replies.js';
-import type { HelloFrame } from './requests.js';
+import type { Bin, KnownDevice, PairRequestFields } from './replies.js';
+import type { Count, HelloFrame } from './requests.js';
 
 // Frames of clients. Both shapes spell them alike.
 
@@ -52,16 +53,7 @@ export interface ResetFrame {
 }
 
 /** A device as its frame shows it (reference, Pairing). */
-export interface FrameDevice {
-  readonly id: string;
-  readonly name: string;
-  readonly glyph: string;
-  readonly pubkey: Uint8Array;
-  /** Milliseconds since 1970. */
-  readonly pairedAt: number;
-  /** Made with the master key; null if no device has certified this one. */
-  readonly cert: Uint8Array | null;
-}
+export type FrameDevice = Omit<KnownDevice<Uint8Array>, 'revokedAt' | 'lastSeenAt'>;
 
 /** A device was registered: clients wrap their item keys to it. */
 export interface DeviceJoinedFrame {
@@ -76,15 +68,9 @@ export interface DeviceRevokedFrame {
 }
 
 /** A bin as its frame shows it (reference, HTTP, Bins). Times are milliseconds since 1970. */
-export interface FrameBin {
-  readonly id: string;
-  readonly slug: string;
-  /** Opaque to the server. */
-  readonly meta: Uint8Array | null;
-  readonly createdAt: number;
-  readonly updatedAt: number;
+export interface FrameBin extends Omit<Bin<Uint8Array>, 'itemCount'> {
   /** Live items when the bin changed; absent if they could not be counted. */
-  readonly itemCount?: number;
+  readonly itemCount?: Count;
 }
 
 /** A bin was made or changed. */
@@ -105,20 +91,8 @@ export interface BinDeletedFrame {
  * A new device requests to join; sent only to the device that began the pairing (reference, Pairing, Pairing a new
  * device).
  */
-export interface PairRequestFrame {
+export interface PairRequestFrame extends PairRequestFields<Uint8Array> {
   readonly type: 'pair_request';
-  readonly lookupId: string;
-  /** The wire code, six words. */
-  readonly code: string;
-  readonly deviceId: string;
-  /** The host name that the new device dialled; null if it gave none. */
-  readonly host: string | null;
-  readonly pubkey: Uint8Array;
-  readonly name: string;
-  readonly glyph: string;
-  readonly attestation: Uint8Array;
-  /** Milliseconds since 1970. */
-  readonly expiresAt: number;
 }
 
 /** What was wrong with a client's frame. Shape A only. */

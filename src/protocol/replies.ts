@@ -264,6 +264,7 @@ export interface PairPending {
 /** A new device that waits for approval. */
 export interface PairRequestFields<B = Bytes> {
   readonly lookupId: Ulid;
+  /** The wire code, six words. */
   readonly code: string;
   readonly deviceId: Ulid;
   /** The host that the new device claims to have dialled; null if it gave none. */
