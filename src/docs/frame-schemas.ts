@@ -4,7 +4,7 @@ import type { Shape } from '../protocol/shape.js';
 import type * as frames from '../protocol/frames.js';
 import type { LiveFieldsA, LiveRowB, ContentTypeName } from '../protocol/item-replies.js';
 import type { Bytes } from '../protocol/replies.js';
-import type { HelloFrame, Ulid, Count } from '../protocol/requests.js';
+import type { HelloFrame } from '../protocol/requests.js';
 import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 
 /** Exists only at build time, as in src/server/http/validators.ts. */
@@ -31,17 +31,9 @@ interface ItemFrameB {
 }
 
 /** An item was deleted. */
-interface DeleteFrame {
-  readonly type: 'delete';
-  readonly id: Ulid;
-  readonly version: Count;
+interface DeleteFrame extends Omit<frames.DeleteFrame, 'sig'> {
   /** The delete's tag, 32 bytes, if the deleting client gave one. */
   readonly sig?: Bytes;
-}
-
-interface AckFrame extends frames.AckFrame {
-  readonly id: Ulid;
-  readonly version: Count;
 }
 
 /** Frames by the names of their schemas, in the order of the page; needed because a mapped type has no name. */
@@ -50,7 +42,7 @@ interface Frames {
   ItemFrameA: ItemFrameA;
   ItemFrameB: ItemFrameB;
   DeleteFrame: DeleteFrame;
-  AckFrame: AckFrame;
+  AckFrame: frames.AckFrame;
   CaughtUpFrame: Spelled<frames.CaughtUpFrame>;
   ResetFrame: Spelled<frames.ResetFrame>;
   BinFrame: Spelled<frames.BinFrame>;

@@ -14,7 +14,7 @@ import type {
   WrappedKeyReply,
 } from './item-replies.js';
 import type { Bin, KnownDevice, PairRequestFields } from './replies.js';
-import type { Count, HelloFrame } from './requests.js';
+import type { Count, HelloFrame, Ulid } from './requests.js';
 
 // Frames of clients. Both shapes spell them alike.
 
@@ -172,8 +172,8 @@ export interface ItemFrameB {
 /** An item's deletion. Has a tag if the deleting client gave one. */
 export interface DeleteFrame {
   readonly type: 'delete';
-  readonly id: string;
-  readonly version: number;
+  readonly id: Ulid;
+  readonly version: Count;
   /** Base64 in the shape's spelling. */
   readonly sig?: string;
 }
@@ -184,8 +184,8 @@ export interface DeleteFrame {
  */
 export interface AckFrame {
   readonly type: 'ack';
-  readonly id: string;
-  readonly version: number;
+  readonly id: Ulid;
+  readonly version: Count;
 }
 
 /** Every frame that the server sends to a socket of shape A. */
