@@ -2,7 +2,7 @@
 import type typiaLibrary from 'typia';
 import type { Shape } from '../protocol/shape.js';
 import type * as frames from '../protocol/frames.js';
-import type { LiveFieldsA, LiveRowB, ContentTypeName } from '../protocol/item-replies.js';
+import type { LiveRowA, LiveRowB, ContentTypeName } from '../protocol/item-replies.js';
 import type { Bytes } from '../protocol/replies.js';
 import type { HelloFrame } from '../protocol/requests.js';
 import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
@@ -19,7 +19,7 @@ type Spelled<T> = T extends Uint8Array
       ? { [K in keyof T]: Spelled<T[K]> }
       : T;
 
-interface ItemFrameA extends LiveFieldsA {
+interface ItemFrameA extends frames.Without<LiveRowA, 'type'> {
   readonly type: 'item';
   /** A row's `type`. */
   readonly itemType: ContentTypeName;
@@ -31,7 +31,7 @@ interface ItemFrameB {
 }
 
 /** An item was deleted. */
-interface DeleteFrame extends Omit<frames.DeleteFrame, 'sig'> {
+interface DeleteFrame extends frames.Without<frames.DeleteFrame, 'sig'> {
   /** The delete's tag, 32 bytes, if the deleting client gave one. */
   readonly sig?: Bytes;
 }

@@ -13,8 +13,11 @@ import type {
   MasterReply,
   WrappedKeyReply,
 } from './item-replies.js';
-import type { Bin, KnownDevice, PairRequestFields } from './replies.js';
+import type { Bin, Device, PairRequestFields } from './replies.js';
 import type { Count, HelloFrame, Ulid } from './requests.js';
+
+/** `Omit` that keeps the order of the fields, which the reference's schemas have too. */
+export type Without<T, Names> = { [K in keyof T as K extends Names ? never : K]: T[K] };
 
 // Frames of clients. Both shapes spell them alike.
 
@@ -53,7 +56,10 @@ export interface ResetFrame {
 }
 
 /** A device as its frame shows it (reference, Pairing). */
-export type FrameDevice = Omit<KnownDevice<Uint8Array>, 'revokedAt' | 'lastSeenAt'>;
+export interface FrameDevice extends Device<Uint8Array> {
+  /** Made with the master key; null if no device has certified this one. */
+  readonly cert: Uint8Array | null;
+}
 
 /** A device was registered: clients wrap their item keys to it. */
 export interface DeviceJoinedFrame {
@@ -68,7 +74,7 @@ export interface DeviceRevokedFrame {
 }
 
 /** A bin as its frame shows it (reference, HTTP, Bins). Times are milliseconds since 1970. */
-export interface FrameBin extends Omit<Bin<Uint8Array>, 'itemCount'> {
+export interface FrameBin extends Without<Bin<Uint8Array>, 'itemCount'> {
   /** Live items when the bin changed; absent if they could not be counted. */
   readonly itemCount?: Count;
 }

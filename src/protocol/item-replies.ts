@@ -51,10 +51,24 @@ export interface EnvelopeReply<B = Bytes> {
   readonly sig?: B;
 }
 
-/** Fields that rows and frames of a live item share in shape A. */
-export interface LiveFieldsA<B = Bytes> {
+/** The ten content types. */
+export type ContentTypeName =
+  | 'password'
+  | 'link'
+  | 'text'
+  | 'code'
+  | 'image'
+  | 'file'
+  | 'audio'
+  | 'video'
+  | 'contact'
+  | 'location';
+
+/** A live item in shape A. */
+export interface LiveRowA<B = Bytes> {
   readonly id: Ulid;
   readonly binId: BinId;
+  readonly type: ContentTypeName;
   /** The device that wrote the content. */
   readonly senderDevice: Ulid;
   /** The writer's clock, milliseconds since 1970. */
@@ -70,24 +84,6 @@ export interface LiveFieldsA<B = Bytes> {
   readonly master?: MasterReply<B>;
   /** Only of a blob without metadata; else it is in `payloadEnc`. */
   readonly sig?: B;
-}
-
-/** The ten content types. */
-export type ContentTypeName =
-  | 'password'
-  | 'link'
-  | 'text'
-  | 'code'
-  | 'image'
-  | 'file'
-  | 'audio'
-  | 'video'
-  | 'contact'
-  | 'location';
-
-/** A live item in shape A. */
-export interface LiveRowA<B = Bytes> extends LiveFieldsA<B> {
-  readonly type: ContentTypeName;
 }
 
 /** A deleted item in shape A. After the hard delete `type`, `senderDevice` and `ts` are null. */
