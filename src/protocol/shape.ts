@@ -10,9 +10,6 @@ import type { SpelledBody } from './requests.js';
 /** The two spellings of the wire: A is camelCase and base64url, B snake_case and base64. */
 export type Shape = 'a' | 'b';
 
-/** Bytes as a shape spells them. */
-const bytesOut = (shape: Shape, bytes: Uint8Array): string => (shape === 'a' ? toBase64Url(bytes) : toBase64(bytes));
-
 /** `binId` as `bin_id`. */
 export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
@@ -21,7 +18,7 @@ export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) =
  * because no reply has keys that are data (a map keyed by device id), except items, which have codecs of their own.
  */
 export function encode(shape: Shape, value: unknown): unknown {
-  if (value instanceof Uint8Array) return bytesOut(shape, value);
+  if (value instanceof Uint8Array) return shape === 'a' ? toBase64Url(value) : toBase64(value);
   if (Array.isArray(value)) return value.map((entry) => encode(shape, entry));
   if (value === null || typeof value !== 'object') return value;
   const out: Record<string, unknown> = {};

@@ -11,6 +11,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
+import { isObject } from '../../protocol/bytes.js';
 import { asError } from '../../protocol/error-code.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded } from './database.js';
@@ -45,7 +46,7 @@ export interface Listening {
 export const DRAIN_MESSAGE = 'drain';
 
 const isListening = (message: unknown): message is Listening =>
-  typeof message === 'object' && message !== null && 'port' in message && typeof message.port === 'number';
+  isObject(message) && typeof message['port'] === 'number';
 
 /** One instance and its restarts. `start` starts its process. */
 export class Instance {

@@ -39,8 +39,7 @@ function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trusted
   }
   if (!HOST.test(call.host)) throw invalid('host', 'must be a host name');
   const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
-  const isTrusted = peer !== undefined && new TrustedProxies(trustedProxies).trusts(peer);
-  const isSecure = isTrusted && /^\s*https\s*(,|$)/i.test(call.forwardedProto);
+  const isSecure = new TrustedProxies(trustedProxies).trusts(peer) && /^\s*https\s*(,|$)/i.test(call.forwardedProto);
   return `${isSecure ? 'https' : 'http'}://${call.host}`;
 }
 

@@ -84,8 +84,9 @@ export class TrustedProxies {
     this.ranges = cidrs.map(parseRange);
   }
 
-  trusts(address: Address): boolean {
-    return this.ranges.some((range) => contains(range, address));
+  /** False for no address. */
+  trusts(address: Address | undefined): boolean {
+    return address !== undefined && this.ranges.some((range) => contains(range, address));
   }
 
   /**

@@ -213,14 +213,11 @@ export class ResponseWriter {
       this.turn.ends = true;
       setImmediate(this.endTurn);
     }
-    if (ctx.givenId !== '' && SAFE_ID.test(ctx.givenId)) {
-      const peer = addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
-      if (peer !== undefined && this.proxies.trusts(peer)) {
-        ctx.requestId = ctx.givenId;
-        return;
-      }
-    }
-    ctx.requestId = this.idStart + (this.nextId++).toString(36);
+    const isAdopted =
+      ctx.givenId !== '' &&
+      SAFE_ID.test(ctx.givenId) &&
+      this.proxies.trusts(addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress())));
+    ctx.requestId = isAdopted ? ctx.givenId : this.idStart + (this.nextId++).toString(36);
   }
 
   /** Answers with the result of a handler, in the request's shape. */
