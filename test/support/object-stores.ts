@@ -32,7 +32,7 @@ type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
 
 /** Binding and store, and what a test does behind the binding's back. */
 export interface BucketUnderTest {
-  readonly store: ObjectStore & { close(): Promise<void> };
+  readonly store: ObjectStore;
   readonly bucket: string;
   /** Variables with which a server keeps its blobs there. */
   readonly env: Readonly<Record<string, string>>;
@@ -41,7 +41,7 @@ export interface BucketUnderTest {
   /** Calls that the store got so far. */
   readonly calls: () => number;
   /** Another binding on the same bucket. */
-  readonly open: (options: OpenOptions) => ObjectStore & { close(): Promise<void> };
+  readonly open: (options: OpenOptions) => ObjectStore;
   /** Writes an object under any key. */
   readonly place: (key: string, body: Buffer) => Promise<void>;
   /** Decides for each call, by its method, whether it fails. */
@@ -122,11 +122,8 @@ export async function gcsBucket(
 ): Promise<BucketUnderTest & { server: GcsStandIn }> {
   const server = await GcsStandIn.start(t, account);
   const { log, lines } = capturedLog();
-  const open = (options: OpenOptions): GcsStore => {
-    const store = new GcsStore({ bucket: server.bucket, endpoint: server.url, log, bounds: BOUNDS, ...options });
-    t.teardown(() => store.close());
-    return store;
-  };
+  const open = (options: OpenOptions): GcsStore =>
+    new GcsStore({ bucket: server.bucket, endpoint: server.url, log, bounds: BOUNDS, ...options });
   return {
     store: open({}),
     open,

@@ -33,10 +33,11 @@ export async function openBucket(settings: Config, log: StoreLog): Promise<Objec
 /** Runs `work` with the store that the configuration names, without a log, and closes it. A local store cannot sign. */
 export async function withStore<T>(settings: Config, work: (store: ObjectStore) => Promise<T>): Promise<T> {
   const silent = { warn: () => undefined };
-  const store = settings.storageKind === 'local' ? localStore(settings, '') : await openBucket(settings, silent);
+  const store: ObjectStore =
+    settings.storageKind === 'local' ? localStore(settings, '') : await openBucket(settings, silent);
   try {
     return await work(store);
   } finally {
-    await store.close();
+    store.close?.();
   }
 }

@@ -396,7 +396,7 @@ async function composeBlobs(parts: Parts) {
   const rows = new BlobStore(database.pool);
   const local = storageKind === 'local' ? localStore(config, secret) : undefined;
   const store: ObjectStore = local ?? (await openBucket(config, log));
-  stops.push(() => store.close());
+  stops.push(() => Promise.resolve(store.close?.()));
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
   const jobs = blobJobs(new Reaper(store, database.pool, clock), {
     onRefused: ({ job, refused, fault }) => {

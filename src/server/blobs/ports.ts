@@ -101,6 +101,6 @@ export interface ObjectStore {
   list(): AsyncIterable<readonly StoredObject[]>;
   /** The origin of its URLs, found without a call; undefined: this server's. Rejects if it cannot be determined. */
   origin(): Promise<string | undefined>;
-  /** Closes its connections. Calls under way may fail. */
-  close(): Promise<void>;
+  /** Closes the connections that it keeps. Calls under way may fail. */
+  close?(): void;
 }

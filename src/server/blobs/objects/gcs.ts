@@ -28,6 +28,9 @@ const RETRY_DELAY_MAX_S = 2;
  * account, or a file of workload identity federation; else the machine's metadata server issues tokens. With a key,
  * signing is local. Without one, IAM signs download URLs and plain uploads; every other upload is a session, which
  * needs no signature.
+ *
+ * Nothing has to be closed: calls under way end by their bounds, and the library's connections end by themselves and
+ * keep no process alive.
  */
 export class GcsStore extends BucketStore implements ObjectStore {
   readonly kind = 'gcs';
@@ -115,11 +118,6 @@ export class GcsStore extends BucketStore implements ObjectStore {
 
   origin(): Promise<string> {
     return Promise.resolve(new URL(this.storage.apiEndpoint).origin);
-  }
-
-  /** Calls under way end by their bounds; the library's connections end by themselves and keep no process alive. */
-  close(): Promise<void> {
-    return Promise.resolve();
   }
 
   protected async lookUp(name: ObjectName): Promise<Metadata | undefined> {

@@ -260,11 +260,6 @@ export class LocalStore implements ObjectStore {
     return Promise.resolve(undefined);
   }
 
-  /** Files are open during a transfer only. */
-  close(): Promise<void> {
-    return Promise.resolve();
-  }
-
   /**
    * Removes abandoned uploads: those of ended processes of this machine, and those not written to for `quietMs`, which
    * is longer than any upload in one PUT may pause. Of uploads in parts, removes those too old to still have a row,

@@ -120,10 +120,9 @@ export class S3Store extends BucketStore implements ObjectStore {
   }
 
   /** Ends its connections. Calls under way fail. */
-  close(): Promise<void> {
+  close(): void {
     this.client.destroy();
     if (this.signer !== this.client) this.signer.destroy();
-    return Promise.resolve();
   }
 
   protected async lookUp(name: ObjectName): Promise<Metadata | undefined> {
