@@ -3,8 +3,8 @@ import { request as httpRequest, type IncomingMessage, type ServerResponse } fro
 import { LoopbackServer } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
-/** `cut` and `stall`: in the middle of the body. */
-export type HttpFault = { readonly status: number } | { readonly body: string } | 'hang' | 'cut' | 'stall';
+/** How an answer goes wrong: another one, or none. */
+export type HttpFault = { readonly status: number } | { readonly body: string } | 'hang';
 
 /** A request that went through, or would have. */
 export interface ProxiedCall {
@@ -35,7 +35,7 @@ export class FaultyHttp extends LoopbackServer {
     this.calls.push(call);
     const fault = this.fault(call);
     if (fault === 'hang') return;
-    if (typeof fault === 'object') {
+    if (fault !== undefined) {
       response.writeHead('status' in fault ? fault.status : 200, { 'content-type': 'application/xml' });
       response.end('body' in fault ? fault.body : undefined);
       return;
@@ -46,7 +46,7 @@ export class FaultyHttp extends LoopbackServer {
       // Node would add one of its own.
       response.sendDate = false;
       response.writeHead(answer.statusCode ?? 502, this.shown(answer.rawHeaders));
-      pass(answer, response, fault);
+      answer.pipe(response);
     });
     request.pipe(onward);
   }
@@ -55,17 +55,4 @@ export class FaultyHttp extends LoopbackServer {
   private shown(raw: readonly string[]): string[] {
     return raw.filter((_, at) => !this.hidden.has((raw[at - (at % 2)] ?? '').toLowerCase()));
   }
-}
-
-function pass(answer: IncomingMessage, response: ServerResponse, fault: 'cut' | 'stall' | undefined): void {
-  if (fault === undefined) {
-    answer.pipe(response);
-    return;
-  }
-  answer.once('data', (chunk: Buffer) => {
-    answer.pause();
-    response.write(chunk.subarray(0, chunk.length >> 1), () => {
-      if (fault === 'cut') response.destroy();
-    });
-  });
 }

@@ -22,15 +22,8 @@ import { GcsSessions } from './gcs-sessions.js';
 import { LoopbackServer } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
-/** How an answer goes wrong. `cut`: in the middle of the body. `size_above`, `size_below`: metadata tell another size. `same_page`: a listing goes on with itself. */
-export type GcsFault =
-  | { readonly status: number }
-  | 'hang'
-  | 'cut'
-  | 'stall'
-  | 'size_above'
-  | 'size_below'
-  | 'same_page';
+/** How an answer goes wrong. `same_page`: a listing goes on with itself. */
+export type GcsFault = { readonly status: number } | 'hang' | 'same_page';
 
 /** A request that the stand-in took. */
 interface GcsCall {
@@ -133,7 +126,7 @@ export class GcsStandIn extends LoopbackServer {
     try {
       const taken = { ...call, host: host.replace(/:\d+$/, ''), target, request };
       const answer = typeof fault === 'object' ? this.broken(call, fault.status) : await this.answer(taken, fault);
-      send(response, method, answer, fault);
+      send(response, method, answer);
     } catch {
       response.destroy(); // the body did not come to its end: nothing is kept of it
     }
@@ -237,8 +230,7 @@ export class GcsStandIn extends LoopbackServer {
       return { status: 204, headers: {} };
     }
     if (query.get('alt') === 'media') return contentOf(found, headers['range'], undefined);
-    const beyond = fault === 'size_above' ? 1 : fault === 'size_below' ? -1 : 0;
-    return json({ ...metadataOf(found, bucket), size: String(found.body.length + beyond) });
+    return json(metadataOf(found, bucket));
   }
 
   private list(query: URLSearchParams, fault: GcsFault | undefined): GcsAnswer {
@@ -269,13 +261,10 @@ function tokenHolds(authorization: string, { email, publicKey }: Signer, now: nu
   );
 }
 
-/** Sends an answer, whole or as the fault has it. */
-function send(response: ServerResponse, method: string, answer: GcsAnswer, fault: GcsFault | undefined): void {
+function send(response: ServerResponse, method: string, answer: GcsAnswer): void {
   const { status, headers, body } = answer;
   const length = body === undefined ? {} : { 'content-length': String(body.length) };
   response.writeHead(status, { ...headers, ...length });
   if (method === 'HEAD' || body === undefined) response.end();
-  else if (fault === 'cut') response.write(body.subarray(0, body.length >> 1), () => response.destroy());
-  else if (fault === 'stall') response.write(body.subarray(0, body.length >> 1));
   else response.end(body);
 }

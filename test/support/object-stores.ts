@@ -28,7 +28,7 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { runServer, type Running } from './server.js';
 
 /** How a store fails, by names that both stores know. */
-type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
+type Trouble = { readonly status: number } | 'hang';
 
 /** Binding and store, and what a test does behind the binding's back. */
 export interface BucketUnderTest {
