@@ -16,6 +16,11 @@ const ADDRESSES_MAX = 10_000;
 
 /** Counts HTTP connections, and closes those for which there is no room. */
 export class Connections {
+  /**
+   * More than half of the room is taken. Each reply closes its connection then, so that one that is kept by a request
+   * now and then makes room as well.
+   */
+  scarce = false;
   /** Without those that have become sockets. */
   private open = 0;
   /** How many each address has opened since `windowAt`, ms. */
@@ -35,24 +40,21 @@ export class Connections {
     },
   ) {}
 
-  /**
-   * More than half of the room is taken. Each reply closes its connection then, so that one that is kept by a request
-   * now and then makes room as well.
-   */
-  get scarce(): boolean {
-    return this.open > this.options.room() / 2;
-  }
-
   /** The library's filter: a connection was opened (1) or closed (-1), which has no address then. */
   readonly changed = (res: HttpResponse, count: number): void => {
-    this.open += count;
+    this.count(count);
     if (count < 0 || !this.scarce || this.accepts(res)) return;
     res.close();
   };
 
   /** A connection has become a socket, of which the filter is not told again. */
   upgraded(): void {
-    this.open--;
+    this.count(-1);
+  }
+
+  private count(change: number): void {
+    this.open += change;
+    this.scarce = this.open > this.options.room() / 2;
   }
 
   private accepts(res: HttpResponse): boolean {
