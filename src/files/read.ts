@@ -1,4 +1,4 @@
-/** Reading an open file, whole or a part of it. */
+/** Reading and writing an open file, whole or a part of it. */
 import { open, type FileHandle } from 'node:fs/promises';
 
 /** `length` bytes from `position` on; fewer only where the file ends before. A single system call may return fewer. */
@@ -11,6 +11,12 @@ export async function readBytes(handle: FileHandle, position: number, length: nu
     filled += bytesRead;
   }
   return bytes.subarray(0, filled);
+}
+
+/** Writes all bytes at `position`. A single system call may write fewer. */
+export async function writeBytes(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+  for (let at = 0; at < bytes.length;)
+    at += (await handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
 }
 
 /** The size of a portion. */

@@ -11,7 +11,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { BLOB_CHUNK_BYTES } from '../crypto/blob-stream.js';
 import { expectFree, FILE_MODE, isOpenToOthers, placeFile, POSIX, syncFolder, tempSibling } from '../files/durable.js';
 import { tryLock, type FileLock } from '../files/lock.js';
-import { readBytes } from '../files/read.js';
+import { readBytes, writeBytes } from '../files/read.js';
 import { errorCode } from '../protocol/error-code.js';
 import { isUlid } from '../protocol/ids.js';
 import { AEAD_TAG_BYTES, UPLOAD_PART_BYTES } from '../protocol/limits.js';
@@ -130,8 +130,8 @@ class PartFile implements ChunkPlace {
   async add(plain: Uint8Array, tag: Uint8Array): Promise<void> {
     this.expectOwn();
     const { part, kept } = this.files;
-    await write(part, plain, this.size);
-    if (kept !== undefined) await write(kept.tags, tag, this.chunks * AEAD_TAG_BYTES);
+    await writeBytes(part, plain, this.size);
+    if (kept !== undefined) await writeBytes(kept.tags, tag, this.chunks * AEAD_TAG_BYTES);
     this.size += plain.length;
     this.chunks++;
   }
@@ -199,12 +199,5 @@ function lockOf(path: string, lost: AbortController): FileLock | undefined {
   } catch {
     // For example, the folder is missing: opening the file then fails for the same reason.
     return undefined;
-  }
-}
-
-async function write(handle: FileHandle, bytes: Uint8Array, at: number): Promise<void> {
-  for (let length = 0; length < bytes.length;) {
-    const { bytesWritten } = await handle.write(bytes, length, bytes.length - length, at + length);
-    length += bytesWritten;
   }
 }

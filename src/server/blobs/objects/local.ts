@@ -10,6 +10,7 @@ import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
 import { isAlive } from '../../../files/lock.js';
+import { writeBytes } from '../../../files/read.js';
 import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../../../protocol/errors.js';
@@ -130,9 +131,7 @@ export class LocalStore implements ObjectStore {
       if (size < from) return undefined;
       const write = async (bytes: Uint8Array, position: number): Promise<void> => {
         if ((await ifThere(() => stat(path)))?.ino !== ino) throw new ServiceError('url_invalid');
-        for (let at = 0; at < bytes.length;) {
-          at += (await handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
-        }
+        await writeBytes(handle, bytes, position);
       };
       return {
         /** Writes at `position`. Throws `url_invalid` if the upload has meanwhile been completed or cancelled. */
