@@ -2,6 +2,7 @@
 import { parsedJson } from '../protocol/bytes.js';
 import { delay } from '../protocol/clock.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
+import { chunksOf } from './blobs/source.js';
 import { backoffMs, abortOnAny, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { errorBody, field, type Read } from './reader.js';
@@ -201,20 +202,15 @@ const isBriefly = (error: unknown): boolean =>
 /** Reads the whole reply as text. Throws `ProtocolError` `too_large`. */
 async function readCapped({ body }: Response): Promise<string> {
   if (body === null) return '';
-  const reader = body.getReader();
   const decoder = new TextDecoder();
   let text = '';
   let size = 0;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return text + decoder.decode();
-    size += value.length;
-    if (size > REPLY_MAX) {
-      await reader.cancel();
-      throw new ProtocolError(`a reply of more than ${REPLY_MAX} bytes`, { code: 'too_large' });
-    }
-    text += decoder.decode(value, { stream: true });
+  for await (const chunk of chunksOf(body)) {
+    size += chunk.length;
+    if (size > REPLY_MAX) throw new ProtocolError(`a reply of more than ${REPLY_MAX} bytes`, { code: 'too_large' });
+    text += decoder.decode(chunk, { stream: true });
   }
+  return text + decoder.decode();
 }
 
 /** The error of a non-2xx answer, from our server or from an object store. */

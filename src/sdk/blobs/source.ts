@@ -62,12 +62,12 @@ export const fileSource = (file: globalThis.Blob): BlobSource => ({
 /** The bytes of a source; cancels the stream if its reader stops early. */
 export async function* portionsOf(source: BlobSource): AsyncGenerator<Uint8Array, void, undefined> {
   const opened = source.open();
-  if (!('getReader' in opened)) {
-    yield* opened;
-    return;
-  }
-  // Not every browser's streams are async iterables.
-  const reader = opened.getReader();
+  yield* 'getReader' in opened ? chunksOf(opened) : opened;
+}
+
+/** The chunks of a stream, which is cancelled if its reader stops early. Not every browser's streams are iterables. */
+export async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  const reader = stream.getReader();
   let ended = false;
   try {
     for (;;) {
