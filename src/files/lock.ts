@@ -130,16 +130,9 @@ function filesOf(path: string, owner: string) {
     /** A number for a folder without files, never used there before. */
     first: (): number => randomInt(1, FIRST_MAX),
     /** Creates a file exclusively; false if it exists. */
-    create: (number: number): boolean => {
-      try {
-        fs.writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE });
-        return true;
-      } catch (error) {
-        // ENOENT: its holder has just removed it, with its folder.
-        if (errorCode(error) === 'EEXIST' || errorCode(error) === 'ENOENT') return false;
-        throw error;
-      }
-    },
+    create: (number: number): boolean =>
+      // ENOENT: its holder has just removed it, with its folder.
+      isDone(() => fs.writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE }), 'EEXIST', 'ENOENT'),
     remove: (number: number): void => fs.rmSync(fileOf(number), { force: true }),
   };
 }
@@ -159,12 +152,15 @@ function makeFolder(path: string): void {
 }
 
 /** Creates the folder; false where the path exists. */
-function made(path: string): boolean {
+const made = (path: string): boolean => isDone(() => fs.mkdirSync(path, { mode: FOLDER_MODE }), 'EEXIST');
+
+/** False where `work` fails with one of these codes. */
+function isDone(work: () => void, ...codes: readonly string[]): boolean {
   try {
-    fs.mkdirSync(path, { mode: FOLDER_MODE });
+    work();
     return true;
   } catch (error) {
-    if (errorCode(error) === 'EEXIST') return false;
+    if (codes.includes(errorCode(error))) return false;
     throw error;
   }
 }
