@@ -429,7 +429,7 @@ const view = (type: ContentType, payload: ItemView['payload']): ItemView => ({
 t.test('WEB-54: a row of a list holds no secret, and no address but http and https', (t) => {
   const row = rowOf(view('password', { service: 'Bank', user: 'me', secret: 'hunter2' }), null);
   t.notOk(JSON.stringify(row).includes('hunter2'));
-  t.match(row, { title: 'Bank (me)', copy: null });
+  t.match(row, { title: 'Bank', detail: 'me', copy: null });
   for (const url of ['javascript:alert(1)', 'data:text/html,x', 'file:///etc/passwd', 'vbscript:x', ' ', 'blob:x'])
     t.equal(safeHref(url), null, url);
   t.equal(safeHref('https://example.org/a'), 'https://example.org/a');
@@ -438,5 +438,20 @@ t.test('WEB-54: a row of a list holds no secret, and no address but http and htt
   t.ok(JSON.stringify(long).length < 2_000, 'a row holds no long text');
   t.match(rowOf(view('file', { name: 7, size: -1, mime: {} }), null), { file: { mime: '', size: null } });
   t.equal(typeOfFile('text/html'), 'file');
+  t.end();
+});
+
+t.test('WEB-54: what tells items apart is at the beginning of a line, and nothing is said twice', (t) => {
+  const shown = (...of: Parameters<typeof view>): string[] => {
+    const { title, detail } = rowOf(view(...of), null);
+    return [title, detail];
+  };
+  t.same(shown('password', { service: 'https://example.org/login', user: 'me' }), ['example.org/login', 'me']);
+  t.same(shown('password', { service: 'https://example.org/', user: 'you' }), ['example.org', 'you']);
+  t.same(shown('password', { service: 'http://example.org/', user: 'you' }), ['http://example.org/', 'you']);
+  t.same(shown('password', { service: 'https://', user: 'me' }), ['https://', 'me']);
+  t.same(shown('password', { user: 'me' }), ['me', '']);
+  t.same(shown('location', { lat: 52.52, lng: 13.405 }), ['52.52, 13.405', '']);
+  t.same(shown('location', { name: 'Home', lat: 1, lng: 2 }), ['Home', '1, 2']);
   t.end();
 });

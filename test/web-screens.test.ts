@@ -186,6 +186,25 @@ t.test(
   },
 );
 
+t.test('WEB-87: on a phone the message about a copied secret leaves the composer free', { skip }, async (t) => {
+  const app = await claimedApp(t);
+  const { page } = app;
+  await page.setViewport({ width: 390, height: 844 });
+  const id = ulid(Date.now(), randomBytes);
+  await app.call('put', { id, binId: 'inbox', type: 'password', payload: { service: 'Bank', secret: 'hunter2' } });
+  await page.bringToFront();
+  await (await page.waitForSelector(`button[aria-label^="${text.list.copySecret}"]`))?.click();
+  await page.waitForSelector('.toast');
+  const edge = (selector: string, side: 'top' | 'bottom'): Promise<number> =>
+    page.$eval(selector, (element, of) => element.getBoundingClientRect()[of], side);
+  const free = async (): Promise<boolean> => (await edge('.toast', 'bottom')) <= (await edge('.composer', 'top'));
+  t.ok(await free());
+  await page.type('.composer textarea', 'two\nlines');
+  await page.waitForSelector('.composer.filled');
+  t.ok(await free(), 'also while something is typed');
+  t.same(app.faults, []);
+});
+
 t.test(
   'WEB-30 WEB-31 WEB-32 WEB-86: a link admits a browser once a person confirms that both screens are the same',
   { skip },

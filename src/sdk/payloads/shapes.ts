@@ -180,7 +180,7 @@ export function titleOf(type: ContentType, payload: JsonObject | null): string {
   const parts = TITLE[type].flatMap((field) => fieldText(payload, field) || []);
   if (type === 'password')
     return parts.length === 2 ? `${parts[0] ?? ''} (${parts[1] ?? ''})` : (parts[0] ?? '(no name)');
-  const first = parts[0] ?? `${fieldText(payload, 'lat') ?? ''} ${fieldText(payload, 'lng') ?? ''}`;
+  const first = parts[0] ?? ['lat', 'lng'].flatMap((field) => fieldText(payload, field) || []).join(', ');
   return (first.split('\n').find((line) => line.trim() !== '') ?? '(empty)').trim().slice(0, TITLE_MAX);
 }
 

@@ -40,7 +40,7 @@ function detailOf(view: ItemView, title: string): string {
   const joined = (...parts: string[]): string => parts.filter((part) => part !== '' && part !== title).join(' · ');
   switch (type) {
     case 'password':
-      return '';
+      return joined(text('user'));
     case 'link':
       return joined(text('site') || text('url'), text('desc'));
     case 'text':
@@ -56,10 +56,20 @@ function detailOf(view: ItemView, title: string): string {
   }
 }
 
+/**
+ * The first line of a row. Of a password without its user, whom the second line names: beside an address there would be
+ * no room for it. Of an address `https://` and a slash at its end are left out.
+ */
+function rowTitleOf({ type, payload }: ItemView): string {
+  const service = type === 'password' ? (fieldText(payload, 'service') ?? '') : '';
+  if (service !== '') return titleOf(type, { service: service.replace(/^https:\/\/(.+?)\/?$/i, '$1') });
+  return titleOf(type, payload);
+}
+
 /** `removeAt`: when the item will be deleted; null: no deletion is pending. */
 export function rowOf(view: ItemView, removeAt: number | null): ItemRow {
   const { id, binId, type, ts, pending, payload, senderDevice: sender } = view;
-  const title = titleOf(type, payload);
+  const title = rowTitleOf(view);
   const copy = copyOf(view);
   const isShort = copy !== undefined && copy.length <= COPY_MAX;
   // The payload of an item with a blob is truncated, and a row never holds a secret.

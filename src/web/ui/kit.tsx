@@ -121,7 +121,7 @@ export function Field(props: FieldProps) {
     // An empty field has the text direction of the page.
     dir: props.value === '' ? undefined : ('auto' as const),
     'aria-invalid': error ? true : undefined,
-    'aria-describedby': classes(error && `${id}e`, hint !== undefined && `${id}h`) || undefined,
+    'aria-describedby': classes(error && `${id}e`, hint !== undefined && hint !== error && `${id}h`) || undefined,
     onInput: (event: { readonly currentTarget: { readonly value: string } }) =>
       props.onValue(event.currentTarget.value),
     ...(prose ? {} : ({ autocapitalize: 'off', autocorrect: 'off', spellcheck: false } as const)),
@@ -154,7 +154,7 @@ export function Labelled(props: LabelledProps & { id: string; children: Componen
           <CircleAlert /> {error}
         </p>
       )}
-      {hint !== undefined && (
+      {hint !== undefined && hint !== error && (
         <p class="small quiet" id={`${id}h`}>
           {hint}
         </p>

@@ -100,7 +100,7 @@ function PasswordSection() {
     <Section title={words.password.title}>
       <p class="quiet">
         {words.password.lead}{' '}
-        {exists === undefined ? words.unknown : exists ? words.password.exists : words.password.none}
+        {exists === undefined ? words.password.unknown : exists ? words.password.exists : words.password.none}
       </p>
       {exists !== undefined && (
         <div class="line wrap">
@@ -280,7 +280,7 @@ function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string })
         hint={passkeys ? undefined : words.lock.noPasskey}
       />
       {lock.kind === 'passphrase' && (
-        <Button onClick={() => openDialog(PassphraseDialog)} label={words.lock.setPassphrase} />
+        <Button onClick={() => openDialog(PassphraseDialog)} label={words.lock.changePassphrase} />
       )}
       {lock.kind !== 'none' && (
         <div class="lock-after">

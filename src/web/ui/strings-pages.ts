@@ -88,6 +88,7 @@ const settings = {
     after: 'Lock after',
     minutes: (count: number | null): string => (count === null ? 'Only at start' : counted(count, 'minute')),
     setPassphrase: 'Set a passphrase',
+    changePassphrase: 'Change the passphrase',
     passphraseLead:
       'For this browser only. It is stored nowhere: without it this browser has to be paired again, and changes not sent yet are lost.',
     repeat: 'Once more',
@@ -105,9 +106,10 @@ const settings = {
   },
   password: {
     title: 'Account password',
-    lead: 'New devices need it in addition to the six or the twelve words.',
+    lead: 'Once a password is set, new devices need it in addition to the six or the twelve words.',
     exists: 'A password is set.',
     none: 'No password is set.',
+    unknown: 'Whether one is set is not known until the server answers.',
     set: 'Set a password',
     change: 'Change',
     remove: 'Remove',

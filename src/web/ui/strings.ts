@@ -293,7 +293,8 @@ export const list = {
   defaultBin: 'Inbox',
   namelessBin: 'Bin without a name',
   cleared: 'The clipboard was cleared',
-  secretCopied: (seconds: number): string => `Copied. The clipboard is cleared in ${seconds} s.`,
+  secretCopied: (seconds: number): string =>
+    `Copied. The clipboard is cleared ${seconds > 0 ? `in ${seconds} s` : 'when you use this page again'}.`,
   clearNow: 'Clear now',
   notCopied: (failure: Failure): string => `Not copied: ${problem(failure)}`,
 };
