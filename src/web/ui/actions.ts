@@ -5,7 +5,7 @@
 import { signal } from '@preact/signals';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { ItemRow } from '../link/messages.js';
-import { toast } from './kit.js';
+import { dropOffers, toast } from './kit.js';
 import { bins, call, problemOf } from './link.js';
 import { openItem } from './route.js';
 import * as text from './strings.js';
@@ -22,7 +22,11 @@ export async function attempt(work: Promise<unknown>): Promise<boolean> {
 }
 
 /** Deletes in some seconds; until then the row and the view offer to undo it. */
-export const remove = (id: string): Promise<boolean> => attempt(call('remove', { ids: [id] }));
+export function remove(id: string): Promise<boolean> {
+  // Else the message of a move just before would offer another "Undo" beside that of the row.
+  dropOffers();
+  return attempt(call('remove', { ids: [id] }));
+}
 export const undoRemove = (id: string): Promise<boolean> => attempt(call('undoRemove', { ids: [id] }));
 
 /** Moves at once, and offers to undo it. */

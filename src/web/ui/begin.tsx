@@ -272,7 +272,7 @@ function AskBack({ words, onAgain }: { words: readonly string[]; onAgain: () => 
           label={begin.ask.word(place + 1)}
           value={typed[at] ?? ''}
           onValue={(value) => setTyped(at === 0 ? [value, typed[1]] : [typed[0], value])}
-          error={wrong.includes(place) && begin.ask.wrong(place + 1)}
+          error={wrong.includes(place) && (typed[at]?.trim() ? begin.ask.wrong(place + 1) : text.fields.missing)}
           mono
         />
       ))}

@@ -248,7 +248,7 @@ export function Dialog({ title, onClose, children, actions, plain = false, onSub
   return (
     <dialog {...modal} aria-labelledby={id}>
       <div class="dialog-head line">
-        <h2 id={id} class="grow">
+        <h2 id={id} class="grow" tabIndex={-1}>
           {title}
         </h2>
         {!plain && <Button kind="icon" icon={X} label={text.kit.close} onClick={onClose} />}
@@ -273,9 +273,11 @@ export function useModal(onClose: () => void) {
   useLayoutEffect(() => {
     const element = ref.current;
     element?.showModal();
-    // The first element of a dialog is its close button; the focus belongs into what the dialog asks for.
+    // The first element of a dialog is its close button; the focus belongs into what the dialog asks for, else to what
+    // it says, so that a screen reader begins there and Enter does nothing.
     if (document.activeElement?.closest('.dialog-head') != null)
-      element?.querySelector<HTMLElement>('.dialog-body :is(input, select, textarea, button, a[href])')?.focus();
+      for (const of of ['h2', '.dialog-body :is(input, select, textarea, button)'])
+        element?.querySelector<HTMLElement>(of)?.focus();
     // Going back in the history leaves the place that the dialog belongs to.
     const leave = (): void => close.current();
     addEventListener('popstate', leave);
@@ -387,13 +389,15 @@ export function toast(message: string, action: ToastShown['action'] = null): voi
   setTimeout(() => dropToast(id), action === null ? TOAST_MS : TOAST_MS + 3_000);
 }
 
+/** Removes the messages with a button, e.g. that of a change which another one has overtaken. */
+export const dropOffers = (): void => void (toasts.value = toasts.value.filter(({ action }) => action === null));
 const dropToast = (id: number): void => void (toasts.value = toasts.value.filter((one) => one.id !== id));
 
 /** Shows the toasts; rendered once in the app. */
 export function Toasts() {
   const out = isOut.value;
   useLayoutEffect(() => {
-    if (out) toasts.value = toasts.value.filter(({ action }) => action === null);
+    if (out) dropOffers();
   }, [out]);
   return (
     <div class="toasts" role="status" aria-live="polite">
@@ -407,6 +411,7 @@ export function Toasts() {
                 action.run();
               }}
               label={action.label}
+              name={`${action.label}: ${message}`}
             />
           )}
         </div>
