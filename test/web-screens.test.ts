@@ -442,7 +442,8 @@ t.test('WEB-87: the message of a move is gone once its item is deleted: one Undo
   const { moved, undo } = text.list;
   await page.waitForSelector(`.toast button[aria-label="${undo}: ${moved('Work')}"]`);
   await key('Delete');
-  await page.waitForFunction(() => document.querySelector('.toast') === null);
+  // By itself it would go after eight seconds.
+  await page.waitForFunction(() => document.querySelector('.toast') === null, { timeout: 4_000 });
   await press(page, undo);
   await page.waitForFunction(
     (label) => ![...document.querySelectorAll('button')].some((one) => one.innerText === label),

@@ -251,7 +251,12 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   if (json !== undefined) {
     if (type === undefined) throw usageError('--payload needs --type');
     const payload = await jsonPayload(context, json);
-    if (json !== '-' && Object.keys(payload).some((field) => shapes.isSecretField(type, field)))
+    if (
+      json !== '-' &&
+      Object.keys(payload).some(
+        (field) => shapes.isSecretField(type, field) && shapes.kindOf(type, field) !== undefined,
+      )
+    )
       throw secretAsArgument(PIPED);
     return { type, payload };
   }

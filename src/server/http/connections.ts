@@ -4,46 +4,53 @@
  */
 import type { HttpResponse } from 'uWebSockets.js';
 import type { Clock } from '../../protocol/clock.js';
+import { rateLimited, type ServiceError } from '../../protocol/errors.js';
+import { networkOf } from './address-limits.js';
 import { addressOfPeer, limitKey, type TrustedProxies } from './client-address.js';
+import type { Log } from './ports.js';
 
-/** The part of the room that one address may open in a window while connections are scarce, and the least. */
+/** The part of the room that one address may use in a window while connections are scarce, and the least. */
 const ADDRESS_PARTS = 16;
 const ADDRESS_MIN = 16;
+/** A network (IPv4 /24, IPv6 /48) may use this many times as much. */
+const NETWORK_TIMES = 4;
 /** The library closes a connection without a request under way within this time, ms. */
 const WINDOW_MS = 12_000;
-/** Addresses that are counted in one window; further ones are not. */
-const ADDRESSES_MAX = 10_000;
+/** Addresses and networks that are counted in one window; further ones share one count. */
+const KEYS_MAX = 20_000;
 
 /** Counts HTTP connections, and closes those for which there is no room. */
 export class Connections {
   /**
-   * More than half of the room is taken. Each reply closes its connection then, so that one that is kept by a request
-   * now and then makes room as well.
+   * More than half of the room is taken. Connections that are opened, and requests that keep them, count towards the
+   * share of their address then: so it holds no more than its share, since one without a request ends.
    */
   scarce = false;
   /** Without those that have become sockets. */
   private open = 0;
-  /** How many each address has opened since `windowAt`, ms. */
-  private readonly opened = new Map<string, number>();
+  /** What each address and network has used since `windowAt`, ms. */
+  private readonly used = new Map<string, number>();
   private windowAt = -Infinity;
-  /** The window in which `onFull` was called last. */
-  private fullAt: number | undefined;
+  /** The time of the last line in the log, ms. */
+  private loggedAt: number | undefined;
 
   constructor(
     private readonly options: {
       readonly clock: Clock;
+      readonly log: Log;
       readonly proxies: TrustedProxies;
       /** The number of connections for which there are descriptors; fewer, the more sockets are open. */
       readonly room: () => number;
-      /** A connection was closed for want of room: called at most once a window. */
-      readonly onFull: (open: number) => void;
     },
   ) {}
 
   /** The library's filter: a connection was opened (1) or closed (-1), which has no address then. */
   readonly changed = (res: HttpResponse, count: number): void => {
     this.count(count);
-    if (count < 0 || !this.scarce || this.accepts(res)) return;
+    if (count < 0 || !this.scarce) return;
+    const isFull = this.open > this.options.room();
+    if (!isFull && this.takes(res)) return;
+    this.report(isFull ? 'all file descriptors for them are taken' : 'they are scarce, and an address has its share');
     res.close();
   };
 
@@ -52,34 +59,45 @@ export class Connections {
     this.count(-1);
   }
 
+  /** Why a request is not taken while connections are scarce; undefined: it is. */
+  refusalOf(res: HttpResponse): ServiceError | undefined {
+    return this.takes(res) ? undefined : rateLimited('connections are scarce', WINDOW_MS / 1_000);
+  }
+
   private count(change: number): void {
     this.open += change;
     this.scarce = this.open > this.options.room() / 2;
   }
 
-  private accepts(res: HttpResponse): boolean {
-    const { clock, proxies, room, onFull } = this.options;
+  /** Counts one connection or request. False: its address or network has had its share. */
+  private takes(res: HttpResponse): boolean {
+    const { clock, proxies, room } = this.options;
+    const peer = addressOfPeer(new Uint8Array(res.getRemoteAddress()));
+    // The connections of a proxy are those of all its clients.
+    if (peer === undefined || proxies.trusts(peer)) return true;
     const now = clock.now();
     if (Math.abs(now - this.windowAt) >= WINDOW_MS) {
       this.windowAt = now;
-      this.opened.clear();
+      this.used.clear();
     }
-    const most = room();
-    if (this.open <= most) {
-      const peer = addressOfPeer(new Uint8Array(res.getRemoteAddress()));
-      // The connections of a proxy are those of all its clients.
-      if (peer === undefined || proxies.trusts(peer)) return true;
-      const address = limitKey(peer);
-      const count = (this.opened.get(address) ?? 0) + 1;
-      if (count <= Math.max(ADDRESS_MIN, most / ADDRESS_PARTS)) {
-        if (count > 1 || this.opened.size < ADDRESSES_MAX) this.opened.set(address, count);
-        return true;
-      }
-    }
-    if (this.fullAt !== this.windowAt) {
-      this.fullAt = this.windowAt;
-      onFull(this.open);
-    }
-    return false;
+    const share = Math.max(ADDRESS_MIN, room() / ADDRESS_PARTS);
+    const address = limitKey(peer);
+    return this.uses(address, share) && this.uses(networkOf(address), NETWORK_TIMES * share);
+  }
+
+  private uses(name: string, most: number): boolean {
+    const key = this.used.size < KEYS_MAX || this.used.has(name) ? name : '';
+    const count = (this.used.get(key) ?? 0) + 1;
+    this.used.set(key, count);
+    return count <= most;
+  }
+
+  /** One line in the log for each window. */
+  private report(why: string): void {
+    const { clock, log } = this.options;
+    const now = clock.now();
+    if (this.loggedAt !== undefined && Math.abs(now - this.loggedAt) < WINDOW_MS) return;
+    this.loggedAt = now;
+    log.warn({ open: this.open }, `HTTP connections are closed: ${why}`);
   }
 }

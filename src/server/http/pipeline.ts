@@ -101,19 +101,17 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.budgets = new RequestBudgets(clock, proxies, app.bounds);
-    const onFull = (open: number): void =>
-      log.warn({ open }, 'HTTP connections are closed: the file descriptors for them are taken');
-    this.connections = new Connections({ clock, proxies, room, onFull });
-    this.writer = new ResponseWriter(app, proxies, { budgets: this.budgets, connections: this.connections });
+    this.connections = new Connections({ clock, log, proxies, room });
+    this.writer = new ResponseWriter(app, proxies, this.budgets);
     this.authenticator = new Authenticator(app);
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
   }
 
   /**
-   * Copies a request, assigns its id and registers for its end. Every request begins here, upgrades too. A request with
-   * a fault in its framing is refused here, and must not be processed further.
+   * Copies a request, assigns its id and registers for its end. Every request begins here, upgrades too. Undefined: it
+   * was refused, for a fault in its framing, or since its address has had its share of scarce connections.
    */
-  begin(res: HttpResponse, req: HttpRequest): RequestContext {
+  begin(res: HttpResponse, req: HttpRequest): RequestContext | undefined {
     const { clock } = this.app;
     const ctx = new RequestContext(res, req, clock.now(), this);
     res.onAborted(() => {
@@ -122,11 +120,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       ctx.unsent?.();
     });
     this.writer.identify(ctx);
-    if (ctx.framing !== undefined) {
-      ctx.closing = 'cut';
-      this.writer.fail(ctx, invalid('framing', ctx.framing));
-    }
-    return ctx;
+    let refusal: ServiceError | undefined;
+    if (ctx.framing !== undefined) refusal = invalid('framing', ctx.framing);
+    else if (this.connections.scarce) refusal = this.connections.refusalOf(res);
+    if (refusal === undefined) return ctx;
+    ctx.closing = 'cut';
+    this.writer.fail(ctx, refusal);
+    return undefined;
   }
 
   now(): number {
@@ -136,7 +136,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   /** Takes one request through all steps. Never throws. */
   readonly handle = (res: HttpResponse, req: HttpRequest): void => {
     const ctx = this.begin(res, req);
-    if (ctx.framing !== undefined) return;
+    if (ctx === undefined) return;
     try {
       const row = this.rowOf(ctx);
       if (row !== undefined) this.admitAndRun(ctx, row);

@@ -9,7 +9,6 @@ import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, secondsToWait } from './fail.js';
 import { DownloadStream, type BlobFile, type Part, type TooSlow, hasTag, partOf, watchPace } from './streams.js';
 import type { HttpParts, WebFile } from './ports.js';
-import type { Connections } from './connections.js';
 import type { RequestBudgets } from './limits.js';
 import { webPolicy } from '../../protocol/web-app.js';
 
@@ -182,8 +181,6 @@ export class ResponseWriter {
   private nextId = 1;
   /** The turn of the event loop, and how many requests were answered in the turn in which they arrived. */
   private readonly turn = { number: 0, answered: 0, ends: false };
-  private readonly budgets: RequestBudgets;
-  private readonly connections: Connections;
   private readonly anyOrigin: boolean;
   private readonly debug: boolean;
   /** While the server stops, each reply closes its connection. */
@@ -191,17 +188,12 @@ export class ResponseWriter {
   /** Log lines of refusals in the second that begins at `since`, ms, and how many were left out since the last line. */
   private readonly lines = { since: -Infinity, written: 0, left: 0 };
 
+  /** @param budgets charged for replies until their clients have read them. */
   constructor(
     private readonly parts: Pick<HttpParts, 'config' | 'log' | 'clock' | 'meter'>,
     private readonly proxies: TrustedProxies,
-    bounds: {
-      /** Charged for replies until their clients have read them. */
-      readonly budgets: RequestBudgets;
-      readonly connections: Connections;
-    },
+    private readonly budgets: RequestBudgets,
   ) {
-    this.budgets = bounds.budgets;
-    this.connections = bounds.connections;
     this.anyOrigin = parts.config.corsOrigins.includes('*');
     this.debug = parts.log.isLevelEnabled('debug');
   }
@@ -407,9 +399,8 @@ export class ResponseWriter {
     // The library can close the connection only after a reply with a length, which 204 and 304 must not have: those ask
     // the client to close. Where closing is required, no such reply is sent (`cuts`).
     const empty = status === 204 || status === 304;
-    const closing = this.closing || this.connections.scarce;
-    const cut = !empty && (closing || ctx.closing === 'cut');
-    if (!cut && (closing || ctx.closing === 'ask')) res.writeHeader('connection', 'close');
+    const cut = !empty && (this.closing || ctx.closing === 'cut');
+    if (!cut && (this.closing || ctx.closing === 'ask')) res.writeHeader('connection', 'close');
     if (empty) res.endWithoutBody();
     else if (ctx.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
     else if (ctx.method === 'HEAD') {

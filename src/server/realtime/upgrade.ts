@@ -86,7 +86,7 @@ export class Upgrader {
     ];
     const { pipeline } = this.parts;
     const ctx = pipeline.begin(res, req);
-    if (ctx.framing !== undefined) return;
+    if (ctx === undefined) return;
     ctx.route = SOCKET_PATH;
     try {
       this.checkForm(ctx, version);

@@ -62,7 +62,7 @@ function detailOf(view: ItemView, title: string): string {
  */
 function rowTitleOf({ type, payload }: ItemView): string {
   const service = type === 'password' ? (fieldText(payload, 'service') ?? '') : '';
-  if (service !== '') return titleOf(type, { service: service.replace(/^https:\/\/(.+?)\/?$/i, '$1') });
+  if (service.trim() !== '') return titleOf(type, { service: service.replace(/^https:\/\/(.+?)\/?$/i, '$1') });
   return titleOf(type, payload);
 }
 

@@ -24,7 +24,7 @@ export async function attempt(work: Promise<unknown>): Promise<boolean> {
 /** Deletes in some seconds; until then the row and the view offer to undo it. */
 export function remove(id: string): Promise<boolean> {
   // Else the message of a move just before would offer another "Undo" beside that of the row.
-  dropOffers();
+  dropOffers(id);
   return attempt(call('remove', { ids: [id] }));
 }
 export const undoRemove = (id: string): Promise<boolean> => attempt(call('undoRemove', { ids: [id] }));
@@ -33,6 +33,7 @@ export const undoRemove = (id: string): Promise<boolean> => attempt(call('undoRe
 export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): Promise<void> {
   if (item.binId === binId || !(await attempt(call('move', { ids: [item.id], binId })))) return;
   toast(text.list.moved(binName(binId)), {
+    of: item.id,
     label: text.list.undo,
     run: () => void attempt(call('move', { ids: [item.id], binId: item.binId })),
   });

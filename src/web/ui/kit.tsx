@@ -370,7 +370,8 @@ export function Notice(props: {
 interface ToastShown {
   readonly id: number;
   readonly message: string;
-  readonly action: { readonly label: string; readonly run: () => void } | null;
+  /** `of`: the item whose change it takes back. */
+  readonly action: { readonly of: string; readonly label: string; readonly run: () => void } | null;
 }
 
 const TOASTS_MAX = 3;
@@ -389,8 +390,9 @@ export function toast(message: string, action: ToastShown['action'] = null): voi
   setTimeout(() => dropToast(id), action === null ? TOAST_MS : TOAST_MS + 3_000);
 }
 
-/** Removes the messages with a button, e.g. that of a change which another one has overtaken. */
-export const dropOffers = (): void => void (toasts.value = toasts.value.filter(({ action }) => action === null));
+/** Removes the messages with a button: of one item, which another change has overtaken, or all. */
+export const dropOffers = (of?: string): void =>
+  void (toasts.value = toasts.value.filter(({ action }) => action === null || action.of !== (of ?? action.of)));
 const dropToast = (id: number): void => void (toasts.value = toasts.value.filter((one) => one.id !== id));
 
 /** Shows the toasts; rendered once in the app. */
