@@ -192,7 +192,7 @@ export class Upgrader {
     const { epoch: tokenEpoch, expiresAt } = claims;
     const origin = { actor, deviceId: device.id, tokenEpoch, expiresAt, shape: this.shapeOf(ctx), budget: unsent };
     const socket = new DeviceSocket(origin);
-    const wire = this.upgraded(ctx, handshake);
+    const wire = this.upgrade(ctx, handshake);
     if (wire === undefined) return;
     wire.getUserData().socket = socket;
     socket.wire = wire;
@@ -206,10 +206,11 @@ export class Upgrader {
     // The rate limit applies to devices that do not wait until that time.
     this.parts.pipeline.rates.take(ctx.owner, 'read');
     this.app.meter?.turnedAway(code === CLOSE.restart ? 'drain' : 'admission');
-    this.upgraded(ctx, handshake)?.end(code, retryAfterReason(seconds));
+    this.upgrade(ctx, handshake)?.end(code, retryAfterReason(seconds));
   }
 
-  private upgraded(ctx: RequestContext, handshake: Handshake): Wire | undefined {
+  /** As `upgraded`; the connection is no HTTP connection any more. */
+  private upgrade(ctx: RequestContext, handshake: Handshake): Wire | undefined {
     const wire = upgraded(ctx, handshake);
     if (wire !== undefined) this.parts.pipeline.connections.upgraded();
     return wire;
