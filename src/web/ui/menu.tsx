@@ -62,9 +62,12 @@ function useMenu() {
     element.showPopover();
     place(from, element);
     element.querySelector<HTMLElement>('[role^=menuitem]')?.focus({ preventScroll: true });
-    const leave = (): void => element.hidePopover();
-    addEventListener('scroll', leave, { capture: true, passive: true });
-    return () => removeEventListener('scroll', leave, { capture: true });
+    const listening = new AbortController();
+    const { signal } = listening;
+    addEventListener('scroll', () => element.hidePopover(), { capture: true, passive: true, signal });
+    // Not closed: on a phone the keyboard leaves when the focus moves into the menu, which changes the window's size.
+    addEventListener('resize', () => place(from, element), { signal });
+    return () => listening.abort();
   }, [open]);
   return { open, setOpen, menu, button };
 }
