@@ -48,6 +48,29 @@ t.test('WEB-55: all tabs are one device, and continue when the leading tab is cl
   t.same([...second.faults, ...third.faults], []);
 });
 
+t.test(
+  'WEB-95: a silent connection is noticed soon after the network changed or the page is shown again',
+  { skip },
+  async (t) => {
+    const { app, proxy } = await scene(t);
+    const ways = [
+      () => app.page.setOfflineMode(true),
+      () => app.page.evaluate(() => void document.dispatchEvent(new Event('visibilitychange', { bubbles: true }))),
+    ];
+    for (const happens of ways) {
+      proxy.swallow(true);
+      await happens();
+      // By its own heartbeat the device would notice after 90 s.
+      await app.shows('info', (info) => info?.connection.state === 'waiting', 45_000);
+      proxy.swallow(false);
+      await app.page.setOfflineMode(false);
+      await app.call('reconnect');
+      await app.ready();
+    }
+    t.same(app.faults, []);
+  },
+);
+
 t.test('WEB-56: a tab that dies in the middle of an upload loses nothing', { skip }, async (t) => {
   const { app, browser, url, proxy, versions } = await scene(t);
   const second = await App.open(browser, url);

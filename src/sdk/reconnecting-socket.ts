@@ -20,7 +20,7 @@ const GIVE_UP_AFTER_MS = 90_000;
 const CHECK_EVERY_MS = 5_000;
 /** How long a connection has to answer the probe of `hurry`. At most `CHECK_EVERY_MS`. */
 const PROBE_MS = 5_000;
-/** `hurry` sends no probe if a frame arrived within this time, and begins no attempt within it after the last one. */
+/** `hurry` sends a probe at the earliest this long after the last frame, and begins an attempt so long after the last. */
 const HURRY_EVERY_MS = 2_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
@@ -121,11 +121,22 @@ export class ReconnectingSocket {
       if (inMs <= 0) this.connect();
       else if (now + inMs < this.retryAt) this.retryIn(inMs);
     } else if (connection.openedAt !== null && this.reading && connection.probedAt === null) {
-      if (now - connection.heardAt < HURRY_EVERY_MS) return;
-      connection.probedAt = now;
-      connection.socket?.send('{"type":"ping"}');
-      this.watch(connection, PROBE_MS);
+      const { heardAt } = connection;
+      const inMs = Math.min(heardAt + HURRY_EVERY_MS - now, HURRY_EVERY_MS);
+      if (inMs <= 0) return this.probe(connection, heardAt);
+      this.timer?.cancel();
+      this.timer = this.options.clock.setTimer(inMs, () => this.probe(connection, heardAt));
     }
+  }
+
+  /** Sends a probe, unless a frame has arrived since `heardAt`. */
+  private probe(connection: Connection, heardAt: number): void {
+    if (this.current !== connection) return;
+    if (this.reading && connection.heardAt === heardAt) {
+      connection.probedAt = this.options.clock.now();
+      connection.socket?.send('{"type":"ping"}');
+    }
+    this.watch(connection, PROBE_MS);
   }
 
   /** Resumes or pauses reading, so that frames do not pile up in memory. */

@@ -107,9 +107,23 @@ function useTouch(): void {
   useEffect(touch, []);
 }
 
+/**
+ * Has the engine check its connection, or shorten its wait, when the system reports a change of the network, and when
+ * a page that the system may have suspended is shown again.
+ */
+function useReconnect(): void {
+  // Without an open device there is nothing to reconnect.
+  const reconnect = (): void => void call('reconnect').catch(() => undefined);
+  const visible = (): void => {
+    if (document.visibilityState === 'visible') reconnect();
+  };
+  useListening({ online: reconnect, offline: reconnect, visibilitychange: visible });
+}
+
 function Open() {
   useKeys();
   useTouch();
+  useReconnect();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
   // Once locked or signed out, the page keeps nothing of what was shown or typed.
   useEffect(

@@ -475,7 +475,11 @@ export function OneLine({ value, class: name }: { value: string; class?: string 
   return <bdi class={classes('clip', name)}>{text.safeText(value)}</bdi>;
 }
 
-type Listeners = { readonly [Name in keyof WindowEventMap]?: (event: WindowEventMap[Name]) => void };
+type Listeners = {
+  readonly [Name in keyof (WindowEventMap & DocumentEventMap)]?: (
+    event: (WindowEventMap & DocumentEventMap)[Name],
+  ) => void;
+};
 
 /** Listens on the window while the component is mounted, by the listeners of its first rendering. */
 export function useListening(listeners: Listeners, options?: AddEventListenerOptions): void {
