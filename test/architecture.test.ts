@@ -33,7 +33,7 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   'server/tenant': ['protocol'],
   'server/http': ['protocol', 'server/tenant'],
   'server/realtime': ['protocol', 'server/tenant', 'server/http'],
-  'server/storage': ['protocol', 'files', 'server/tenant'],
+  'server/storage': ['protocol', 'files', 'crypto', 'server/tenant'],
   'server/items': BELOW_SUBJECTS,
   'server/devices': BELOW_SUBJECTS,
   'server/pairing': BELOW_SUBJECTS,

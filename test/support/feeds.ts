@@ -3,6 +3,7 @@ import type pg from 'pg';
 import { ChangeFeed, type ChangeFeedOptions } from '../../src/server/storage/change-feed.js';
 import type { DrainOrder } from '../../src/server/storage/registration.js';
 import { clientConfig } from '../../src/server/storage/database.js';
+import type { Parameters as CallParameters } from '../../src/server/storage/commit/batch.js';
 import { MAC_BYTES, NoticeMac, type Notice } from '../../src/server/storage/notice.js';
 import { frameBytes, JsonWriter, type ItemRow } from '../../src/server/tenant/codec.js';
 import { deviceId, inline, writeChange, writeOf } from './changes.js';
@@ -92,6 +93,13 @@ export interface Instance {
   readonly beat: () => Promise<void>;
 }
 
+/** What `callBinary` gives to the driver. */
+interface Call extends pg.Query {
+  readonly text: string;
+  readonly parameters: CallParameters;
+  callback: (...answer: unknown[]) => void;
+}
+
 /** A pool whose statements can be waited for. */
 export function watched(
   pool: pg.Pool,
@@ -105,7 +113,21 @@ export function watched(
     statements.add(typeof statement === 'string' ? statement : `${statement.text} ${String(statement.values)}`);
     return answer;
   };
-  return { query } as unknown as pg.Pool;
+  const connect = async (): Promise<unknown> => {
+    const error = refusal();
+    if (error !== undefined) throw error;
+    const client = await pool.connect();
+    const call = (statement: Call): void => {
+      const { text, parameters, callback } = statement;
+      statement.callback = (...answer) => {
+        callback(...answer);
+        if (answer[0] === null) statements.add(`${text} ${Buffer.concat(parameters.message()).toString('latin1')}`);
+      };
+      client.query(statement);
+    };
+    return { query: call, release: (failed: boolean) => client.release(failed) };
+  };
+  return { query, connect } as unknown as pg.Pool;
 }
 
 export const isBeat = (text: string): boolean => text.includes('INSERT INTO instances');
@@ -143,6 +165,7 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
     const feed = new ChangeFeed({
       ...{ instanceId: id, noticeKey: NOTICE_KEY, linkFolder },
       pool: watched(pool, made.statements, refusal),
+      prepares: true,
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
       epoch: () => made.epoch.now,

@@ -270,10 +270,11 @@ type Tenants = ReturnType<typeof composeTenants>;
 /** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
 function composeTenants({ config, clock, database, instanceId, linkFolder, stops, onFault, meter }: Parts) {
   const { pool, feedPool, history, noticeKey } = database;
+  const prepares = !database.pooled;
   const items = new PostgresItemLog(pool, meter);
   const lanes = new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
-    prepares: !database.pooled,
+    prepares,
     lanes: LANES,
     storageCap: config.storageCapBytes,
     wait: (ms) => sleep(ms),
@@ -291,7 +292,7 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
     hooks.onHint(tenantId);
   };
   const feed: ChangeFeed = new ChangeFeed({
-    ...{ instanceId, pool: feedPool, noticeKey, linkFolder, clock, onFault, meter },
+    ...{ instanceId, pool: feedPool, prepares, noticeKey, linkFolder, clock, onFault, meter },
     epoch: () => history.epoch,
     connection: () => listenConfig(database),
     onHint: (tenant, head, generation) => {

@@ -28,13 +28,14 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
-import { withRetry } from './database.js';
+import { callBinary, cutOff, Parameters } from './commit/batch.js';
+import { withPooled, withRetry } from './database.js';
 import { Links } from './links.js';
 import { Listener } from './listener.js';
 import { NoticeQueue } from './notice-queue.js';
-import { MAC_BYTES, NoticeMac, noticeOf, type Hint, type Notice } from './notice.js';
+import { MAC_BYTES, NOTICE_CHARS, NoticeMac, noticeOf, type Hint, type Notice } from './notice.js';
 import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from './notification.js';
-import { isRetryableRead, textArray } from './query.js';
+import { isRetryableRead } from './query.js';
 import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type InstanceStatus } from './registration.js';
 import { Peers, RecentHeads, Subscriptions } from './subscriptions.js';
 
@@ -99,6 +100,8 @@ export interface ChangeFeedOptions {
   readonly instanceId: string;
   /** For statements: heartbeats and notifications. */
   readonly pool: pg.Pool;
+  /** Whether statements stay prepared on a connection (see `ConnectionSettings.pooled`). */
+  readonly prepares: boolean;
   /** See `NoticeMac`. */
   readonly noticeKey: Uint8Array;
   /** Folder of the links between instances on this machine; undefined: there are none. */
@@ -130,6 +133,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly listener: Listener;
   private readonly mac: NoticeMac;
   private readonly queue: NoticeQueue;
+  /** Reused: the payloads of a busy instance as new buffers each time would be most of its garbage (bench S8). */
+  private readonly parameters: Parameters;
   private readonly links: Links | undefined;
   private readonly peers = new Peers();
   private readonly recent = new RecentHeads();
@@ -189,6 +194,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       onFault,
     });
     this.mac = new NoticeMac(noticeKey);
+    this.parameters = new Parameters(this.options.prepares);
     if (linkFolder !== undefined)
       this.links = new Links({
         ...{ ...teller, folder: linkFolder, onFault },
@@ -319,15 +325,14 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.subscriptionsSentAt = this.options.clock.now();
       this.added = this.subscriptions.queue(this.queue, CHANNEL, this.subscriptionsSentAt);
     }
-    const { channels, payloads } = this.queue.take();
-    if (channels.length === 0) return;
-    const values = [textArray(channels), textArray(payloads)];
+    const taken = this.queue.take();
+    if (taken.channels.length === 0) return;
     try {
       const begun = this.options.clock.now();
       // Repeated while that is quick, since later notifications wait: whoever hears it twice drops the second. Given up, it
       // makes every instance compare all heads.
       const isQuick = (): boolean => Math.abs(this.options.clock.now() - begun) < REPEAT_WITHIN_MS;
-      const send = (): Promise<unknown> => this.options.pool.query({ name: 'notify', text: NOTIFY, values });
+      const send = (): Promise<void> => withPooled(this.options.pool, (client) => this.notify(client, taken));
       await withRetry(send, (error) => isRetryableRead(error) && isQuick());
       this.flushMs = Math.max(0, this.options.clock.now() - begun);
       const slow = Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS;
@@ -336,6 +341,20 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.unannounced = true;
       if (subscribing) this.subscriptions.failed();
       this.options.onFault(error);
+    }
+  }
+
+  private async notify(client: pg.ClientBase, { channels, payloads }: ReturnType<NoticeQueue['take']>): Promise<void> {
+    this.parameters
+      .begin('notify')
+      .texts(channels, (channel) => channel)
+      .texts(payloads, (payload) => payload, NOTICE_CHARS);
+    try {
+      await callBinary(client, NOTIFY, this.parameters);
+    } catch (error) {
+      // What is not sent yet lies in memory that is used again.
+      void cutOff(client).catch(this.options.onFault);
+      throw error;
     }
   }
 

@@ -12,11 +12,12 @@
  */
 import type { Summary } from '../../protocol/item.js';
 import { HASH_BYTES, int8At, putAscii, putInt8, ULID_CHARS, type ItemRow } from '../tenant/codec.js';
+import { NOTICE_CHARS } from './notice.js';
 import { ID_AT, readRows } from './packing.js';
 
 const FORMAT = 2;
-/** Including the MAC. PostgreSQL accepts payloads under 8,000 bytes; base64 turns three bytes into four characters. */
-export const NOTIFICATION_BYTES = Math.floor(7_999 / 4) * 3;
+/** Including the MAC. Base64 turns three bytes into four characters. */
+export const NOTIFICATION_BYTES = Math.floor(NOTICE_CHARS / 4) * 3;
 const NUMBERS_BYTES = 32;
 /** Bytes between a tenant's id and its rows. */
 const PREFIX_BYTES = NUMBERS_BYTES + 2;

@@ -32,24 +32,6 @@ export const byColumn = <Row, K extends keyof Row>(rows: readonly Row[], ...fiel
 /** `$1,$2,...` */
 export const placeholders = (count: number): string => Array.from({ length: count }, (_, n) => `$${n + 1}`).join();
 
-/** Object id of PostgreSQL's type text. */
-const TEXT = 25;
-const ARRAY_HEAD_BYTES = 20;
-
-/** Texts as an array in PostgreSQL's binary format (array_send in its source), without quoting and parsing. */
-export function textArray(texts: readonly string[]): Buffer {
-  const lengths = texts.map((text) => Buffer.byteLength(text));
-  const array = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + 4 + length, ARRAY_HEAD_BYTES));
-  let at = 0;
-  // One dimension without NULL; number of entries; lower bound 1.
-  for (const number of [1, 0, TEXT, texts.length, 1]) at = array.writeInt32BE(number, at);
-  for (const [n, text] of texts.entries()) {
-    at = array.writeInt32BE(lengths[n] ?? 0, at);
-    at += array.write(text, at);
-  }
-  return array;
-}
-
 /**
  * Statements under way of all tenants and of one, on one pool, which has a few connections more. Those that change a
  * tenant wait for its row's lock: without turns the calls of one tenant would hold every connection, each waiting for

@@ -23,13 +23,15 @@ const BYTEA = 17;
 const ARRAY_HEAD = 20;
 const FIRST_BYTES = 64 * 1024;
 
+const NO_TAIL = Buffer.alloc(0);
+
 /** The parameters of one call, in order. */
 export class Parameters {
   private bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
   private used = 0;
   private count = 0;
-  /** The last parameter, sent without a copy. */
-  private tail: Buffer = Buffer.alloc(0);
+  /** The last parameter if it is a `bytea`, sent without a copy. */
+  private tail: Buffer = NO_TAIL;
   /** Name of the prepared statement to call; empty: it is parsed with the call. */
   name = '';
 
@@ -41,6 +43,7 @@ export class Parameters {
     this.name = this.prepares ? statement : '';
     this.used = 5;
     this.count = 0;
+    this.tail = NO_TAIL;
     this.room(this.name.length + 16);
     // The unnamed portal; the statement; one format for all parameters, binary; how many there are, written at the end.
     this.bytes[this.used++] = 0;
@@ -82,9 +85,9 @@ export class Parameters {
     return this.endArray(from);
   }
 
-  /** ASCII texts of at most 255 characters: ids and known keywords. */
-  texts<T>(entries: readonly T[], of: (entry: T) => string | null): this {
-    const from = this.beginArray(TEXT, entries.length, 4 + 255);
+  /** ASCII texts of at most `most` characters; by default ids and known keywords. */
+  texts<T>(entries: readonly T[], of: (entry: T) => string | null, most = 255): this {
+    const from = this.beginArray(TEXT, entries.length, 4 + most);
     for (const entry of entries) {
       const text = of(entry);
       if (text === null) this.used = this.bytes.writeInt32BE(-1, this.used);
@@ -195,7 +198,7 @@ class BinaryQuery extends pg.Query {
 }
 
 /** Calls the statement whose parameters were begun, and resolves with its rows, unchecked. */
-export function callBinary(client: pg.Client, text: string, parameters: Parameters): Promise<unknown> {
+export function callBinary(client: pg.ClientBase, text: string, parameters: Parameters): Promise<unknown> {
   return new Promise((resolve, reject) => {
     client.query(
       new BinaryQuery(text, parameters, (error, result) => {
@@ -207,9 +210,9 @@ export function callBinary(client: pg.Client, text: string, parameters: Paramete
 }
 
 /** Ends a connection at once: unsent data is never sent, whether or not the other side reads. */
-export function cutOff(client: pg.Client): Promise<void> {
+export function cutOff(client: pg.ClientBase): Promise<void> {
   // `end` first: the driver reports a connection that breaks without it as an error.
-  const ended = client.end();
+  const ended = (client as pg.Client).end();
   (client as unknown as { readonly connection: DriverConnection }).connection.stream.destroy();
   return ended;
 }
