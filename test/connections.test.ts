@@ -112,3 +112,16 @@ t.test('FAIR-52: a connection that became a socket is none, but takes its room',
   for (let times = 0; times < 10; times++) t.equal(await (await socketOf(t, port)).closed(), 1012, 'turned away');
   t.match(await health(t, port, '127.0.0.1'), /^HTTP\/1\.1 200 /, 'those that are turned away do not stay counted');
 });
+
+t.test('FAIR-52: no connection is taken while no descriptor is left, whoever holds them', async (t) => {
+  const at = { exhausted: false };
+  const { port } = await frontOf(t, { room: { isExhausted: () => at.exhausted } });
+  const kept = await raw(t, port, HEALTH);
+  await kept.until(() => kept.got.includes('}'));
+  at.exhausted = true;
+  const [extra] = await many(t, port, 1);
+  await extra?.until(() => extra.closed);
+  at.exhausted = false;
+  t.match(await health(t, port, '127.0.0.1'), /^HTTP\/1\.1 200 /);
+  t.equal(kept.closed, false);
+});

@@ -229,7 +229,7 @@ export async function frontOf(t: WithTeardown, setup: FrontSetup = {}): Promise<
   };
   const front = await startListening(rowsOf(app), app, {
     sharePort: false,
-    room: { sockets: Infinity, connections: Infinity, ...setup.room },
+    room: { sockets: Infinity, connections: Infinity, isExhausted: () => false, ...setup.room },
   });
   t.teardown(async () => {
     const closed = front.close(0);

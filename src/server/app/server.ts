@@ -243,7 +243,8 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     docs,
     web,
   };
-  return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, room: descriptorRoom() });
+  const room = descriptorRoom(clock);
+  return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, room });
 }
 
 /**
