@@ -1,6 +1,6 @@
 /** Uploads and downloads that go wrong: aborted, slow, too many, on a full disk, in a killed process. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rm, statfs, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf } from './support/blobs.js';
@@ -97,6 +97,24 @@ t.test('BLOB-17: a full disk is storage_unavailable, without a partial file', as
   const logged = JSON.stringify(scene.server.logs.filter(({ msg }) => msg === 'request refused'));
   t.match(logged, 'ENOSPC', 'the cause is in the log');
   t.notMatch(logged, new URL(large.url).searchParams.get('sig') ?? '', 'the signature is not in the log');
+});
+
+t.test('BLOB-17: uploads leave a twentieth of the disk free, on which the database may be', async (t) => {
+  const dataDir = await smallDisk(t, '40m');
+  if (dataDir === undefined) return t.comment('skipped: no file system can be mounted here');
+  const { wire, first } = await Scene.start(t, { env: { DATA_DIR: dataDir } });
+  const bytes = randomBytes(3_000_000);
+  const outcomes: string[] = [];
+  while (outcomes.length < 20 && outcomes.at(-1) !== '503 storage_unavailable') {
+    const { url, headers } = await uploadOf(wire, first, { size: bytes.length });
+    const { outcome, bytes: body } = await send('PUT', url, { headers, body: bytes });
+    outcomes.push(outcome);
+    if (outcome !== '200') t.match(body.toString(), /"The disk of the blob store is full."/);
+  }
+  t.equal(outcomes.at(-1), '503 storage_unavailable');
+  const { bavail, blocks } = await statfs(dataDir);
+  t.ok(bavail >= blocks / 20, `${bavail} of ${blocks} blocks are free`);
+  t.ok(outcomes.length > 10, 'and use the rest');
 });
 
 t.test(

@@ -3,6 +3,8 @@
  * stable, the message is for users, `details` is for programs.
  */
 
+import { errorCode } from './error-code.js';
+
 interface Entry {
   readonly status: number;
   /** One sentence for the reference. */
@@ -109,7 +111,8 @@ export const rateLimited = (message: string | undefined, seconds: number): Servi
 
 /** The object store fails: 503, with the cause for the log. */
 export function storageUnavailable(cause: unknown): ServiceError {
-  const error = new ServiceError('storage_unavailable', undefined, undefined, COME_BACK_S);
+  const full = errorCode(cause) === 'ENOSPC' ? 'The disk of the blob store is full.' : undefined;
+  const error = new ServiceError('storage_unavailable', full, undefined, COME_BACK_S);
   error.cause = cause;
   return error;
 }

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants, createReadStream, readlinkSync } from 'node:fs';
-import { link, mkdir, open, opendir, rename, stat, unlink } from 'node:fs/promises';
+import { link, mkdir, open, opendir, rename, stat, statfs, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -52,9 +52,20 @@ const TEMPORARY = /^(?<space>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<run>[0-9a-f]{8})\.[
 const PID_SPACE = `${hostname()}-${pidNamespace()}`.replace(/[^A-Za-z0-9-]/g, '-');
 const RUN_ID = randomBytes(4).toString('hex');
 
+/**
+ * The part of the disk that uploads leave free, and its maximum, bytes. The database is often on the same disk, and stops
+ * where it cannot write.
+ */
+const KEPT_PARTS = 20;
+const KEPT_MAX = 1024 ** 3;
+/** The free space is looked at again after so many bytes. */
+const LOOK_BYTES = 4 * 1024 * 1024;
+
 /** `folder`: absolute, made on first use with mode 0700; `secret`: BLOB_URL_SECRET. */
 export class LocalStore implements ObjectStore {
   readonly kind = 'local';
+  /** Bytes that may be written until the free space is looked at. */
+  private allowed = 0;
 
   constructor(
     readonly folder: string,
@@ -131,6 +142,7 @@ export class LocalStore implements ObjectStore {
       if (size < from) return undefined;
       const write = async (bytes: Uint8Array, position: number): Promise<void> => {
         if ((await ifThere(() => stat(path)))?.ino !== ino) throw new ServiceError('url_invalid');
+        await this.takeSpace(bytes.length);
         await writeBytes(handle, bytes, position);
       };
       return {
@@ -179,8 +191,12 @@ export class LocalStore implements ObjectStore {
         await discard();
         return true;
       };
+      const write = async (bytes: Uint8Array): Promise<void> => {
+        await this.takeSpace(bytes.length);
+        await handle.writeFile(bytes);
+      };
       return {
-        write: (bytes: Uint8Array) => orUnavailable(() => handle.writeFile(bytes)),
+        write: (bytes: Uint8Array) => orUnavailable(() => write(bytes)),
         /** Makes it durable under its name. False: there is a file of this name already. */
         commit: () => orUnavailable(commit),
         /** Removes what was written; after `commit` it does nothing. */
@@ -282,6 +298,19 @@ export class LocalStore implements ObjectStore {
       if (swept > 0) await syncFolder(this.uploads);
       return swept;
     });
+  }
+
+  /** Throws ENOSPC if so many bytes more would use what uploads leave free. */
+  private async takeSpace(bytes: number): Promise<void> {
+    if (bytes > this.allowed) {
+      const { blocks, bavail, bsize } = await statfs(this.uploads);
+      // A file system that tells nothing tells zero of all.
+      const free = blocks === 0 ? Infinity : bsize * (bavail - Math.min(blocks / KEPT_PARTS, KEPT_MAX / bsize));
+      if (bytes > free)
+        throw Object.assign(new Error('ENOSPC: uploads leave a twentieth of the disk free'), { code: 'ENOSPC' });
+      this.allowed = Math.min(free, LOOK_BYTES);
+    }
+    this.allowed -= bytes;
   }
 
   private get uploads(): string {
