@@ -376,7 +376,18 @@ async function crowd(count: number) {
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
   const sender = new Sender({ api, outbox, deviceList, sodium, reader, clock, random, emit });
-  const writer = new Writer({ identity: me, store, outbox, sender, deviceList, sodium, reader, clock, blobs: noBlobs });
+  const writer = new Writer({
+    identity: me,
+    store,
+    outbox,
+    sender,
+    deviceList,
+    sodium,
+    reader,
+    clock,
+    admissible: (ts) => ts,
+    blobs: noBlobs,
+  });
   const rewrapper = new RewrapQueue({ writer, deviceList, clock, random, emit });
   /** Advances the clock until `over`, so that the pauses pass. */
   const until = async (over: () => boolean): Promise<number> => {

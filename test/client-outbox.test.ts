@@ -108,7 +108,18 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
   const sender = new Sender({ api, outbox, deviceList, sodium, reader, clock, random: () => 0, emit });
-  const writer = new Writer({ identity: me, store, outbox, sender, deviceList, sodium, reader, clock, blobs: noBlobs });
+  const writer = new Writer({
+    identity: me,
+    store,
+    outbox,
+    sender,
+    deviceList,
+    sodium,
+    reader,
+    clock,
+    admissible: (ts) => ts,
+    blobs: noBlobs,
+  });
   await deviceList.list();
   return { me, clock, sent, problems, rejected, store, outbox, sender, writer };
 }

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { edited, join, mustWrite, newId, sealedFor, write, writeBody, type TestItem } from './support/devices.js';
 import { at, camel, SHAPES, spelled, type Json, type Shape } from './support/wire.js';
+import { ShiftedClock } from './support/clock.js';
 import { Scene } from './support/scene.js';
 
 const scene = await Scene.start(t);
@@ -287,3 +288,24 @@ t.test('ITEM-37: versions are one sequence over all bins, from 1, without a gap'
     Array.from({ length: 80 }, (_, index) => index + 1),
   );
 });
+
+t.test(
+  'ITEM-43: a ts more than 24 hours ahead is refused with the server’s time; a retry of a stored one is not',
+  async (t) => {
+    const clock = new ShiftedClock();
+    const own = await Scene.start(t, { clock });
+    const write = async (item: TestItem) => own.wire.post('/items', writeBody('a', item), own.as('a'));
+    const ahead = (ms: number): number => clock.now() + 24 * 3_600_000 + ms;
+    const late = await write(own.item({ ts: ahead(60_000) }));
+    t.equal(late.outcome, VALIDATION.a);
+    t.match(late.at('error.details'), { path: 'ts', rule: "at most 24 hours after the server's clock" });
+    t.ok(Math.abs(late.number('error.details.serverTime') - clock.now()) < 60_000);
+    const item = own.item({ ts: ahead(-60_000) });
+    const stored = await write(item);
+    t.equal(stored.outcome, '200');
+    clock.advance(-3_600_000);
+    const again = await write(item);
+    t.match([again.outcome, again.at('version')], ['200', stored.at('version')], 'the clock was set back');
+    t.equal((await write({ ...item, ts: item.ts + 1, ct: randomBytes(40) })).outcome, VALIDATION.a);
+  },
+);

@@ -15,7 +15,7 @@ import { CryptoRefusal } from './refusal.js';
 import { erasing, expectLength, type Sodium } from './sodium.js';
 
 /** The recipients of an item: every non-revoked device with its certificate, and holders of the master key. */
-interface Recipients {
+export interface Recipients {
   readonly masterKey: Uint8Array;
   readonly devices: readonly ListedDevice[];
 }
@@ -246,6 +246,18 @@ export function rewrapItem(sodium: Sodium, item: SealedItem, by: Reader & Recipi
   } finally {
     if (boundKey !== undefined) sodium.memzero(boundKey);
   }
+}
+
+/** An inline item at another time, for these devices; null for one with a blob. Throws as `openItem` and `sealItem`. */
+export function retimeItem(
+  sodium: Sodium,
+  item: SealedItem & ItemHead,
+  { ts, ...by }: Reader & Recipients & Pick<ItemHead, 'ts'>,
+): (Payload & Pick<ItemHead, 'ts'>) | null {
+  checkItemTag(sodium, by.masterKey, item);
+  if (item.inline === null || item.blob !== null) return null;
+  const seal = (payload: Uint8Array) => sealItem(sodium, { ...item, ts, payload }, by);
+  return { ts, ...decryptWith(sodium, { item, reader: by, part: item.inline }, seal) };
 }
 
 /** Two keys, since other clients may use one for the blob and another for its metadata. */

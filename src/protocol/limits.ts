@@ -40,6 +40,8 @@ export const WRAPPED_MASTER_KEY_MIN = 32;
 export const WRAPPED_MASTER_KEY_MAX = 1_024;
 /** Least `ts`: anything below 10^12 is seconds, not milliseconds (reference, HTTP, Writing an item). */
 export const TS_MIN = 1_000_000_000_000;
+/** How far a `ts` may be ahead of the server's clock, ms: one far ahead could never be replaced. */
+export const TS_AHEAD_MAX_MS = 24 * 3_600_000;
 
 /** Items of a page without `limit`, in shape A and in shape B, and the largest `limit`. */
 export const PAGE_DEFAULT_A = 500;

@@ -24,4 +24,6 @@ export interface Core extends Platform {
   readonly baseUrl: string;
   /** See `Http.clockOffset`. */
   readonly clockOffset: () => number | null;
+  /** See `Http.admissible`. */
+  readonly admissible: (ts: number) => number;
 }

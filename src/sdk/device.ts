@@ -425,6 +425,7 @@ function assemble(
     reader: { masterKey: identity.masterKey, device: { id: identity.deviceId, keys: identity.keys } },
     onProblem: (error) => emit('problem', { error }),
     clockOffset: () => http.clockOffset,
+    admissible: (ts) => http.admissible(ts),
   };
   const deviceList = new DeviceList({ ...core, remembered: devices });
   const sender = new Sender({ ...core, deviceList });

@@ -1,11 +1,12 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
 import { parsedJson } from '../protocol/bytes.js';
 import { delay } from '../protocol/clock.js';
+import { TS_AHEAD_MAX_MS } from '../protocol/limits.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { chunksOf } from './blobs/source.js';
 import { backoffMs, abortOnAny, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
-import { errorBody, field, type Read } from './reader.js';
+import { errorBody, field, isCount, type Read } from './reader.js';
 
 /** One request. */
 export interface HttpRequest {
@@ -47,6 +48,8 @@ interface HttpOptions extends Pick<Platform, 'fetch' | 'clock' | 'random'> {
 }
 
 const TIMEOUT_MS = 15_000;
+/** `clockOffset` may be wrong by more than a second where a reply took long, ms. */
+const OFFSET_ERROR_MS = 60_000;
 /** Retries after the first attempt. */
 const REPEATS_MAX = 4;
 /** Largest reply read, in bytes. A page ends at about 4 MiB; more would only fill this device's memory. */
@@ -78,13 +81,20 @@ export class Http {
 
   /**
    * The server's clock minus this device's, ms, from the last `Date` header received, accurate to about a second;
-   * null: none yet. A browser on another origin cannot read the header. A wrong value only makes tokens and blob URLs
-   * be renewed early or late.
+   * or from the refusal of a time; null: none yet. A browser on another origin cannot read the header. A wrong value only
+   * makes tokens and blob URLs be renewed early or late, and new content look older.
    */
   clockOffset: number | null = null;
 
   constructor(private readonly options: HttpOptions) {
     this.baseUrl = baseOf(options.baseUrl);
+  }
+
+  /** `ts`, or the server's time, if that is known and so much earlier that the server would refuse `ts`. */
+  admissible(ts: number): number {
+    if (this.clockOffset === null) return ts;
+    const serverTime = this.options.clock.now() + this.clockOffset;
+    return ts > serverTime + TS_AHEAD_MAX_MS - OFFSET_ERROR_MS ? serverTime : ts;
   }
 
   /** Sends a request, with a bearer token if one is given. */
@@ -180,7 +190,12 @@ export class Http {
       if (error instanceof NetworkError) throw error;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
-    if (!response.ok) throw refusal(response, text);
+    if (!response.ok) {
+      const refused = refusal(response, text);
+      const { serverTime } = refused.details;
+      if (isCount(serverTime)) this.clockOffset = serverTime - this.options.clock.now();
+      throw refused;
+    }
     const message = `${request.method} ${request.path} was answered with something that is not JSON`;
     return { status: response.status, body: parsedJson(text, (cause) => new ProtocolError(message, { cause })) };
   }

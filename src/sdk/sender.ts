@@ -2,7 +2,7 @@
  * Sends the outbox, in one loop. Changes that arrive during a request are sent together as a batch, which counts as
  * one write. A change is dropped only when the server has refused it permanently.
  */
-import { rewrapItem } from '../crypto/item.js';
+import { type Reader, type Recipients, retimeItem, rewrapItem } from '../crypto/item.js';
 import { text } from '../protocol/bytes.js';
 import type { Timer } from '../protocol/clock.js';
 import { asError, errorCode } from '../protocol/error-code.js';
@@ -20,6 +20,7 @@ import {
   UncertifiedDeviceError,
 } from './errors.js';
 import type { NewChange } from './outbox.js';
+import { isCount } from './reader.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import type { Pending } from './store/store.js';
@@ -341,21 +342,35 @@ export class Sender {
   }
 
   /**
-   * Adds the keys of devices that the server reports missing, because one joined since the write was sealed; the write
-   * is then sent again. False if it cannot be re-sealed.
+   * Adds the keys of devices that the server reports missing, because one joined since the write was sealed, or gives it
+   * the server's time where its own is too far ahead; the write is then sent again. False if it cannot be re-sealed.
    */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
-    if (!Array.isArray(error.details['missingDevices'])) return false;
+    const { missingDevices, serverTime } = error.details;
+    if (!Array.isArray(missingDevices) && !isCount(serverTime)) return false;
     if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
     // Read once for all refusals of one reply, which are based on the same list.
     this.deviceListRead ??= this.options.deviceList.refresh();
     await this.deviceListRead;
     const { sodium, reader, deviceList } = this.options;
-    const devices = await deviceList.recipients();
-    const payload = rewrapItem(sodium, pending.row, { ...reader, devices });
+    const by = { ...reader, devices: await deviceList.recipients() };
+    const payload = isCount(serverTime)
+      ? await this.retimed(pending, serverTime, by)
+      : rewrapItem(sodium, pending.row, by);
     if (payload === null) return false;
     await this.options.outbox.replace({ ...pending, row: { ...pending.row, ...payload } });
     return true;
+  }
+
+  /** The write at the server's time, or just after the stored state; null where something else is bound to its time. */
+  private async retimed(pending: PendingWrite, serverTime: number, by: Reader & Recipients) {
+    const { outbox, sodium } = this.options;
+    const { id, row, rewrap } = pending;
+    // A blob is encrypted with it, and the tag of a move that follows covers it.
+    if (rewrap || row.blob !== null || outbox.after(pending).some(({ kind }) => kind === 'move')) return null;
+    const { entry } = await outbox.look(id);
+    const stored = entry?.state === 'live' ? entry.row.ts : 0;
+    return retimeItem(sodium, row, { ...by, ts: Math.max(serverTime, stored + 1) });
   }
 
   /** Handles a failed request: waiting callers get `QueuedError`, and the request is retried later. */

@@ -8,7 +8,7 @@ import { moveTag, openItem, type PlainPayload, rewrapItem, sealBlobItem, sealIte
 import { payloadObject, type JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
-import { BATCH_WRITES_MAX } from '../protocol/limits.js';
+import { BATCH_WRITES_MAX, TS_AHEAD_MAX_MS } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
 import type { Blobs } from './blobs/download.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
@@ -99,7 +99,10 @@ export class Writer {
   private readonly preparing = new Serial();
 
   constructor(
-    private readonly options: Pick<Core, 'identity' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
+    private readonly options: Pick<
+      Core,
+      'identity' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'admissible'
+    > & {
       readonly sender: Sender;
       readonly deviceList: DeviceList;
       readonly blobs: Pick<Blobs, 'upload'>;
@@ -166,7 +169,8 @@ export class Writer {
       this.options.sodium.memzero(before.draft.key);
     }
     const ts = this.laterThan(request, latest, over);
-    const fits = (begun: number): boolean => begun > last && (request.ts === undefined || request.ts === begun);
+    const fits = (begun: number): boolean =>
+      begun > last && (request.ts ?? begun) === begun && this.options.admissible(begun) === begun;
     const uploaded = await this.options.blobs.upload({ id, type: request.type, ts, source, fits }, request);
     return { ...uploaded, seen };
   }
@@ -313,9 +317,13 @@ export class Writer {
     return sender.submit({ kind: 'write', id, base, row, rewrap: false }, { uploaded: attached !== null });
   }
 
-  /** A time later than the replaced state, even if this clock is behind: an earlier one is refused (RETRY-06). */
+  /**
+   * A time later than the replaced state, even if this clock is behind: an earlier one is refused (RETRY-06). So is one
+   * far ahead of the server's clock (ITEM-43).
+   */
   private laterThan(request: PutRequest, latest: Latest, over: Obstacle | null): number {
-    return Math.max(request.ts ?? this.options.clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
+    const { clock, admissible } = this.options;
+    return Math.max(admissible(request.ts ?? clock.now()), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }
 
   /** As `latest`. Throws `ClientError` `deleted_item`. */
@@ -378,16 +386,13 @@ function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached):
 }
 
 /**
- * How far ahead of this clock the time of a conflict may be. It is unsigned and determines the time of the write: with
- * the latest possible time a server could make an item unchangeable.
+ * The state that a conflict named, if it is plausible; a deleted item cannot be overwritten. Its time is unsigned and
+ * determines that of the write: with the latest possible time a server could make an item unchangeable.
  */
-const AHEAD_MAX_MS = 24 * 3_600_000;
-
-/** The state that a conflict named, if it is plausible; a deleted item cannot be overwritten. */
 function newerThan(error: unknown, now: number): Obstacle | null {
   if (!isConflict(error)) return null;
   const { version, ts } = error.details;
-  const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + AHEAD_MAX_MS;
+  const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + TS_AHEAD_MAX_MS;
   return sound ? { version, ts } : null;
 }
 

@@ -7,6 +7,7 @@
  * function returns it undecided, and it is checked again after a reload. Then it is answered.
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
+import { TS_AHEAD_MAX_MS } from '../../protocol/limits.js';
 import { stateRefusal, type Change, type Verdict } from './change.js';
 import { ENTRY_HEAD, HAS, ULID_CHARS, type ItemRow } from './codec.js';
 import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
@@ -119,10 +120,16 @@ function check(state: TenantState, change: Change): void {
   const unpaid = stateRefusal(state.billingState, 'write');
   const bin =
     kind === 'delete' || state.bins.has(binId) ? null : new ServiceError('bin_not_found', undefined, { binId });
-  const keys = kind === 'write' ? checkKeys(state, change) : null;
-  change.refusal = unpaid === undefined ? (bin ?? keys) : new ServiceError(unpaid);
-  change.refusedForBin = kind === 'write' && bin !== null && unpaid === undefined && keys === null;
+  const fields = kind === 'write' ? (checkTime(state, change) ?? checkKeys(state, change)) : null;
+  change.refusal = unpaid === undefined ? (bin ?? fields) : new ServiceError(unpaid);
+  change.refusedForBin = kind === 'write' && bin !== null && unpaid === undefined && fields === null;
 }
+
+/** The client corrects its clock by the server's time, and writes again (ITEM-43). */
+const checkTime = ({ now }: TenantState, { ts }: Change): ServiceError | null =>
+  (ts ?? 0) > now + TS_AHEAD_MAX_MS
+    ? invalid('ts', "at most 24 hours after the server's clock", { serverTime: now })
+    : null;
 
 /**
  * Every device must be able to read the item: inline through `keys`, a blob without metadata through `blobKeys`.
