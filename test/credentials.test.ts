@@ -385,7 +385,7 @@ t.test(
     const begun: string[] = [];
     const doors: (() => void)[] = [];
     const queue = new PasswordQueue();
-    const run = (tenantId: string, side: 'devices' | 'strangers' = 'strangers'): Promise<boolean> =>
+    const run = (tenantId: string, side: 'devices' | 'unauthenticated' = 'unauthenticated'): Promise<boolean> =>
       queue.run(tenantId, side, async () => {
         begun.push(tenantId);
         most = Math.max(most, ++working);
@@ -416,7 +416,7 @@ t.test(
       tenants.every((tenant) => nth(tenant, 3) > lastFirst),
       'each tenant had one hashed before any had three',
     );
-    const failed = queue.run('t0', 'strangers', () => Promise.reject(new Error('broken')));
+    const failed = queue.run('t0', 'unauthenticated', () => Promise.reject(new Error('broken')));
     await t.rejects(failed, { message: 'broken' });
     const after = run('t0');
     await until('it is at work', () => doors.length > 0);
@@ -428,10 +428,10 @@ t.test(
 t.test('FAIR-49: however many strangers check a password, a device of the tenant is next but one', async (t) => {
   const queue = new PasswordQueue();
   const doors: (() => void)[] = [];
-  const run = (side: 'devices' | 'strangers'): Promise<unknown> =>
+  const run = (side: 'devices' | 'unauthenticated'): Promise<unknown> =>
     queue.run('tenant', side, () => new Promise<void>((resolve) => doors.push(resolve)));
-  const strangers = Array.from({ length: 16 }, () => run('strangers'));
-  t.equal(await refusal(run('strangers')), 'unavailable');
+  const strangers = Array.from({ length: 16 }, () => run('unauthenticated'));
+  t.equal(await refusal(run('unauthenticated')), 'unavailable');
   let changed = false;
   const device = run('devices').then(() => (changed = true));
   for (let n = 0; n < 17; n++) {

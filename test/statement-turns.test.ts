@@ -68,7 +68,7 @@ t.test('FAIR-50: calls that need no token do not keep those of the tenant’s de
     await new AccountStore(pool, line).restart(tenantId);
     answered.push(line);
   };
-  const waiting = Array.from({ length: 100 }, async () => call('strangers'));
+  const waiting = Array.from({ length: 100 }, async () => call('unauthenticated'));
   waiting.push(call('devices'));
   await holder.query('COMMIT');
   await Promise.all(waiting);

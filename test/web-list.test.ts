@@ -20,10 +20,11 @@ import { encodeWords } from '../src/crypto/words.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { offerText } from '../src/sdk/address.js';
 import { takeFragment } from '../src/web/ui/begin.js';
+import { browserOf, type BrowserSelf } from '../src/web/ui/browser-name.js';
 import { pictureOf, THINGS } from '../src/web/ui/compare.js';
 import { qrPath } from '../src/web/ui/qr-code.js';
 import { saveStream } from '../src/web/ui/settings-archive.js';
-import { browserOf, placesToAsk, readFragment, readJoin, wordsIn, type BrowserSelf } from '../src/web/ui/typed.js';
+import { placesToAsk, readFragment, readJoin, wordsIn } from '../src/web/ui/typed.js';
 import { wayToHttps, whatIsMissing, type Surroundings } from '../src/web/ui/unable.js';
 
 const ROW = 68;

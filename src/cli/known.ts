@@ -36,8 +36,9 @@ const readBins = array(
 const readParts = object({ devices: nullable(readDeviceList), bins: nullable(readBins) });
 
 /**
- * What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and
- * those with an encrypted one are not `readable`.
+ * What the last command stored; nothing where the file is missing or its content is damaged. Without `keys` bins have no
+ * label, and those with an encrypted one are not `readable`. Throws `CommandError` where the file is unsafe or too long
+ * (`readPrivate`).
  */
 export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> {
   const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);

@@ -3,7 +3,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { COMPLETE } from './completion-spec.js';
 
-// Before most of the program is loaded: a large file would take up to 152 MiB of memory instead of 133 (CBLOB-32).
+// Before most of the program is loaded: else a large file would take up to 152 MiB of memory instead of 133 (CBLOB-32).
 setFlagsFromString('--optimize-for-size');
 
 const { argv, env, stdout } = process;

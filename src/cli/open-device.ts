@@ -84,6 +84,7 @@ async function withDevice<T>(outside: Outside, work: (open: OpenDevice) => Promi
 export async function withCopy<T>(context: Context, work: (open: Omit<OpenDevice, 'catchUp'>) => Promise<T>) {
   const { identity, store, current } = await context.withDevice(async (open) => ({
     current: open.current,
+    // Read again: catching up may have renewed the token, and the copy would have to renew it once more.
     identity: (await context.profile.identity()) ?? open.identity,
     store: await copyOf(open.store),
   }));

@@ -39,7 +39,7 @@ process.on('message', (order: LocalOrder) => {
     (error: unknown) => tell({ news: 'failed', phase, text: asError(error).message }),
   );
 });
-// Ctrl-C reaches the whole process group: ignored here, since the parent first has what was made removed.
+// Ctrl-C reaches the whole process group. Ignored here: the parent then orders this process to remove what it has made.
 for (const signal of ['SIGINT', 'SIGHUP', 'SIGTERM'] as const) process.on(signal, () => undefined);
 // Nothing else would end this process once its parent is gone.
 process.on('disconnect', () => {

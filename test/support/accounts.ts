@@ -102,9 +102,9 @@ export class Instance {
     const onForeignHost = (mismatch: ForeignHost): void => void this.foreignHosts.push(mismatch);
     this.recovery = new CalledRecovery({ ...shared, publicHosts, onForeignHost });
     const hasher = options.hasher ?? quickHasher;
-    this.passwords = new CalledPasswords({ ...shared, strangers: store, hasher });
+    this.passwords = new CalledPasswords({ ...shared, unauthenticatedStore: store, hasher });
     const pairings = new PairingStore(pool);
-    this.pairing = new Pairing({ ...shared, store: pairings, strangers: pairings });
+    this.pairing = new Pairing({ ...shared, store: pairings, unauthenticatedStore: pairings });
     this.bins = new CalledBins({ ...shared, store: new BinStore(pool) });
   }
 

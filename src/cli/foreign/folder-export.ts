@@ -44,6 +44,7 @@ export async function folderOutput(name: string, manifest: ArchiveManifest): Pro
     finish: async () => {
       await writing(writer.finish());
       await expectNoFolder(path);
+      // An empty folder of that name gives way. If it cannot be removed, `rename` replaces it or reports why not.
       await rmdir(path).catch(() => undefined);
       await writing(rename(temporary, path));
       await syncFolder(dirname(path));

@@ -219,14 +219,11 @@ export function decodeUpload(key: string, record: Uint8Array, owner: number): Ke
 /** Encodes the state. It starts with the format, and its checksum has no owner, so that any version can read both. */
 export function encodeState(state: StoreState): Uint8Array {
   const { owner, cursor, entries, changes, uploads } = state;
-  const tallies = uploads.count === 0 ? [entries, changes] : [entries, changes, uploads];
+  // Format 2 differs by the tally of uploads only: without any, format 1 is written, which older programs read.
+  const format = uploads.count === 0 ? 1 : FORMAT;
+  const tallies = format === 1 ? [entries, changes] : [entries, changes, uploads];
   const out = new RecordWriter();
-  out
-    .int(tallies.length - 1)
-    .text(owner.tenantId)
-    .text(owner.deviceId)
-    .int(state.batches)
-    .int(state.generation);
+  out.int(format).text(owner.tenantId).text(owner.deviceId).int(state.batches).int(state.generation);
   out.int(cursor.since).byte(cursor.epoch === null ? 0 : 1);
   if (cursor.epoch !== null) out.text(cursor.epoch);
   out.int(state.itemCount).int(state.versionSum);

@@ -340,7 +340,7 @@ async function listenConfig({ sessionUrl: url, link }: Database): Promise<Return
 }
 
 /** The line of statements for callers without a token (storage/query.ts). */
-const STRANGERS = 'strangers';
+const UNAUTHENTICATED = 'unauthenticated';
 
 /**
  * The services of a tenant other than its items: devices, bins, password, pairing and recovery. A change of a device, bin
@@ -352,7 +352,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   const { maxDevices, bootstrapToken } = config;
   const store = new AccountStore(pool);
   // Anybody can send any number of calls that need no token: a tenant's own must not wait for them.
-  const strangers = new AccountStore(pool, STRANGERS);
+  const unauthenticatedStore = new AccountStore(pool, UNAUTHENTICATED);
   const changed = async (tenant: string): Promise<void> => {
     await registry.changed(tenant);
     hooks.onChange(tenant);
@@ -367,7 +367,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   stops.push(() => devices.close());
   const bins = new Bins({ store: new BinStore(pool), clock, changed, onFault });
   stops.push(() => bins.close());
-  const joins = { store: strangers, clock, issueToken, tickets, maxDevices, changed, onFault };
+  const joins = { store: unauthenticatedStore, clock, issueToken, tickets, maxDevices, changed, onFault };
   const onForeignHost = (mismatch: ForeignHost): void =>
     log.warn(mismatch, 'recovery refused: it was signed for a host that is not this server');
   return {
@@ -377,8 +377,12 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
     bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
     reauth: new Reauthentication({ ...joins, sodium: nodeSodium }),
     recovery: new Recovery({ ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost }),
-    passwords: new Passwords({ store, strangers, clock, hasher: nodePasswordHasher, tickets }),
-    pairing: new Pairing({ ...joins, store: new PairingStore(pool), strangers: new PairingStore(pool, STRANGERS) }),
+    passwords: new Passwords({ store, unauthenticatedStore, clock, hasher: nodePasswordHasher, tickets }),
+    pairing: new Pairing({
+      ...joins,
+      store: new PairingStore(pool),
+      unauthenticatedStore: new PairingStore(pool, UNAUTHENTICATED),
+    }),
     bins,
     addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
     identities: store,

@@ -66,7 +66,7 @@ interface Unchecked {
 
 /**
  * The tenant that an object's metadata names. Only the merchant can set metadata. A checkout's `client_reference_id` is
- * not read: whoever buys through a payment link can write any id into its address, and pay for a tenant with the
+ * not read: a buyer can write any id into the address of a payment link, and so pay for a tenant with the
  * cheapest subscription that the merchant sells.
  */
 const tenantIn = (object: Fields): unknown => fieldsOf(object['metadata'])[TENANT_KEY];

@@ -36,15 +36,15 @@ interface TransfersOptions {
 }
 
 const BOUNDS = { all: 256, perTenant: 16 };
-/** The part of all slots that is for tenants that have none: else a few tenants could keep all others out. */
-const KEPT_PARTS = 4;
+/** One slot in so many is reserved for tenants that have none: else a few tenants could keep all others out. */
+const RESERVED_ONE_IN = 4;
 /** The slowest pace of any transfer, bytes a second. */
 const PACE_MIN = 1024;
 /** The slowest pace while others are refused for want of a slot: 128 kbit/s. */
 const PACE_MIN_CROWDED = 16 * 1024;
 /** How long after a refusal the client is assumed to still want a slot, ms. */
 const RETRY_MS = 60_000;
-/** Interval at which an upload renews its lease, ms; while the lease lasts, no run releases its reservation. */
+/** Interval at which an upload renews its lease, ms; while the lease lasts, the reaper does not release its reservation. */
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
 
@@ -62,7 +62,10 @@ interface Upload extends ObjectName {
 export class Transfers {
   private readonly perTenant = new Map<string, Slots>();
   private readonly all: Slots = { taken: 0, refusedAt: -Infinity };
-  /** The fewest slots of a tenant that was recently refused one of all, and when: only who has as many gives way. */
+  /**
+   * Of the tenants that were recently refused a slot because all were taken, the one with the fewest: its slots, and when
+   * it was refused. Only a tenant with at least as many gives way to it.
+   */
   private lightest = { taken: 0, at: -Infinity };
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
@@ -133,8 +136,9 @@ export class Transfers {
 
   /**
    * Whether a transfer of this tenant must end at this pace, bytes per second; else a slow client would hold a slot
-   * forever. True below 1 KiB; below 16 KiB only if all slots are taken, or those that are for this tenant, and a
-   * transfer of a tenant with no more of them was refused recently. Each refusal ends one transfer at most.
+   * forever. True below 1 KiB. Below 16 KiB only where a slot is wanted: this tenant has all that it may have and was
+   * recently refused another, or all are taken and a tenant that has no more than this one was. Each refusal ends one
+   * transfer at most.
    */
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
@@ -148,7 +152,7 @@ export class Transfers {
 
   private get bounds() {
     const { all, perTenant } = this.options.bounds ?? BOUNDS;
-    return { all, perTenant, shared: all - Math.floor(all / KEPT_PARTS) };
+    return { all, perTenant, shared: all - Math.floor(all / RESERVED_ONE_IN) };
   }
 
   private isCrowded(slots: Slots, max: number): boolean {

@@ -67,7 +67,7 @@ function secret(name: string, min: number, max: number): Variable<string | null>
   return { ...optional(name, takes, parse), secret: true };
 }
 
-/** Longest secret: it has to fit into the headers of a request, 4 KiB altogether. */
+/** Longest secret: it has to fit into the head of a request (`HEAD_MAX`). */
 const SECRET_MAX = 1_024;
 
 /** Milliseconds of a day. */
@@ -192,7 +192,7 @@ const VARIABLES = {
   databaseUrl: database('DATABASE_URL', ', several as host:port,host:port, or nothing for the embedded PostgreSQL'),
   /** A direct URL, for LISTEN and locks, when `databaseUrl` leads through a transaction pooler; null: it does not. */
   listenDatabaseUrl: database('LISTEN_DATABASE_URL', ', past the pooler'),
-  /** Absolute path of the folder with the embedded PostgreSQL and the generated secrets. */
+  /** Absolute path of the folder with the embedded PostgreSQL, the local blob store and the generated secrets. */
   dataDir: variable('DATA_DIR', 'the path of a folder', resolve('data'), (text) =>
     text.includes('\0') ? undefined : resolve(text),
   ),

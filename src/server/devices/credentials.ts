@@ -95,16 +95,17 @@ const HASHES_OF_TENANT_MAX = 16;
 const RETRY_AFTER_S = 5;
 
 /**
- * Who asks: a device, or somebody without a token, who may come from any number of addresses. Each side has its own
- * places and takes turns with the other, so that strangers cannot keep a tenant's devices from its password.
+ * The caller: a device, or a client without a token, of which there may be any number, at any number of addresses. Each
+ * side has its own places and takes turns with the other: else unauthenticated clients could keep a tenant's devices from
+ * its password.
  */
-type Side = 'devices' | 'strangers';
+type Side = 'devices' | 'unauthenticated';
 
 /** A bounded queue for password hashing, one for the whole process: tenants in turn, each with one hash at a time. */
 export class PasswordQueue {
   private readonly turns = new TurnQueue(HASHES_MAX);
   private readonly counts = new Map<string, number>();
-  private readonly all = { devices: 0, strangers: 0 };
+  private readonly all = { devices: 0, unauthenticated: 0 };
 
   /** Runs `work` in the tenant's turn. Throws `unavailable` with Retry-After when too many wait already. */
   async run<T>(tenantId: string, side: Side, work: () => Promise<T>): Promise<T> {
@@ -141,7 +142,7 @@ export class Passwords {
       /** For the calls of devices. */
       readonly store: AccountStore;
       /** For calls without a token: their statements wait in a line of their own (FAIR-50). */
-      readonly strangers: AccountStore;
+      readonly unauthenticatedStore: AccountStore;
       readonly clock: Clock;
       readonly hasher: PasswordHasher;
       readonly tickets: Tickets;
@@ -150,7 +151,7 @@ export class Passwords {
 
   /** Whether a password is set. */
   async exists(tenantId: string): Promise<replies.PasswordExists> {
-    return { exists: (await this.options.strangers.password(tenantId)) !== undefined };
+    return { exists: (await this.options.unauthenticatedStore.password(tenantId)) !== undefined };
   }
 
   /**
@@ -180,7 +181,7 @@ export class Passwords {
    */
   async verify(tenantId: string, body: requests.PasswordVerifyBody): Promise<replies.PasswordTicketReply> {
     const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
-    const { setAt } = await this.require('strangers', tenantId, body.password);
+    const { setAt } = await this.require('unauthenticated', tenantId, body.password);
     return { ok: true, ...this.options.tickets.issuePassword(tenantId, pubkey, setAt) };
   }
 
@@ -192,8 +193,8 @@ export class Passwords {
   }
 
   private async require(side: Side, tenantId: string, password: string): Promise<StoredPassword> {
-    const { store, strangers } = this.options;
-    const stored = await (side === 'devices' ? store : strangers).password(tenantId);
+    const { store, unauthenticatedStore } = this.options;
+    const stored = await (side === 'devices' ? store : unauthenticatedStore).password(tenantId);
     if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
     await this.queue.run(tenantId, side, () => this.expect(stored, password));
     return stored;

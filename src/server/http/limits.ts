@@ -27,7 +27,7 @@ export const RESERVE_MS = 5_000;
  */
 type BudgetVerdict = 'held' | 'share' | 'bound';
 
-/** A linked list: whoever makes room must not search all holders of the process for those of one group. */
+/** A linked list: an eviction must not search all holders of the process for those of one group. */
 interface List<T> {
   first: T | undefined;
   last: T | undefined;

@@ -1,4 +1,4 @@
-/** Parses queries and Host headers. */
+/** Parses queries, and the headers Host and Accept. */
 
 /** Name to value; null marks a name that was given more than once. */
 export type Query = ReadonlyMap<string, string | null>;
@@ -42,9 +42,6 @@ export function parseQuery(text: string): ParsedQuery {
 /** A name, or an address in brackets, with an optional port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
 const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
 
-/** Whether an Accept header names HTML, as that of a browser that opens a page does. */
-export const acceptsHtml = (accept: string): boolean => accept.toLowerCase().includes('text/html');
-
 /** A name as most clients send it, which needs no parsing. */
 const BARE_HOST = /^[a-z0-9.-]+$/;
 
@@ -53,3 +50,6 @@ const BARE_HOST = /^[a-z0-9.-]+$/;
  */
 export const hostName = (header: string): string =>
   BARE_HOST.test(header) ? header : (HOST.exec(header)?.[1] ?? '').toLowerCase();
+
+/** Whether an Accept header names HTML, as that of a browser that opens a page does. */
+export const acceptsHtml = (accept: string): boolean => accept.toLowerCase().includes('text/html');

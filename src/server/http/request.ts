@@ -62,7 +62,10 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   readonly method: string;
   readonly path: string;
   readonly query: Query;
-  /** The query or the shape it names does not parse; thrown after the body was read (reference, HTTP, Order of checks). */
+  /**
+   * The query, or the shape that it or the header names, is invalid; thrown after the body was read (reference, HTTP,
+   * Order of checks).
+   */
   fault: ServiceError | undefined;
 
   authorization = '';
@@ -239,7 +242,10 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     this.hooks.refuseLater(this, error);
   }
 
-  /** Calls back once, when the request is over: answered, or its client disconnected. */
+  /**
+   * Calls back once, when the request is over: answered, or its client disconnected. There is one callback at a time: a
+   * later call replaces that of an earlier one.
+   */
   onEnd(fn: () => void): void {
     if (this.over) fn();
     else this.ended = fn;

@@ -21,7 +21,7 @@ interface PairingOptions extends ChangeNotifier {
   /** For the calls of E, which has a token. */
   readonly store: Pick<PairingStore, 'open' | 'requests' | 'answer'>;
   /** For those of N: their statements wait in a line of their own (FAIR-50). */
-  readonly strangers: Pick<PairingStore, 'find' | 'join' | 'status'>;
+  readonly unauthenticatedStore: Pick<PairingStore, 'find' | 'join' | 'status'>;
   readonly clock: Clock;
   readonly issueToken: TokenIssuer;
   /** Reads the tickets of `POST /password/verify`. */
@@ -205,7 +205,7 @@ export class Pairing {
     body: requests.PairFetchNpkBody,
     gone: AbortSignal,
   ): Promise<replies.Paired<Uint8Array> | 'pending'> {
-    const { strangers, clock, tickets, maxDevices } = this.options;
+    const { unauthenticatedStore, clock, tickets, maxDevices } = this.options;
     const arrival = this.waiters.arrive();
     const pubkey = publicKeyField('pubkey', body.pubkey);
     const now = clock.now();
@@ -225,7 +225,7 @@ export class Pairing {
     // A wrong code is refused before the tenant's lock is taken, so that guesses cannot hold up the tenant's own calls.
     const found = await this.found(tenantId, request.code);
     if (found.state !== 'wrapped' && found.expiresAt <= now) throw new ServiceError('pair_expired');
-    const joined = await strangers.join(request);
+    const joined = await unauthenticatedStore.join(request);
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
     const waiter = this.waiters.add(tenantId, joined.lookup_id, arrival);
@@ -260,7 +260,7 @@ export class Pairing {
   }
 
   private async found(tenantId: string, code: string): Promise<OpenPair> {
-    const found = await this.options.strangers.find(tenantId, code, this.options.clock.now());
+    const found = await this.options.unauthenticatedStore.find(tenantId, code, this.options.clock.now());
     if (found === undefined || found.state === 'rejected') throw new ServiceError('pair_invalid');
     return found;
   }
@@ -273,13 +273,13 @@ export class Pairing {
 
   /** Holds a call until its session is answered, at most until `until`, ms since 1970. */
   private async hold(waiter: Waiter, until: number, gone: AbortSignal): Promise<PairRelease | 'pending'> {
-    const { strangers, clock } = this.options;
+    const { unauthenticatedStore, clock } = this.options;
     gone.addEventListener('abort', () => waiter.end(), { once: true });
     if (gone.aborted) waiter.end();
     try {
       for (;;) {
         // A notification that arrives during this read is kept, so no answer is missed between reading and waiting.
-        const release = releaseOf(await strangers.status(waiter.tenantId, waiter.lookupId), clock.now());
+        const release = releaseOf(await unauthenticatedStore.status(waiter.tenantId, waiter.lookupId), clock.now());
         if (release !== null) return release;
         const left = until - clock.now();
         if (left <= 0 || (await waiter.next(clock, Math.min(left, LOOK_AGAIN_MS))) === 'end') return 'pending';

@@ -181,7 +181,7 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   constructor(private readonly options: ChangeFeedOptions) {
     const { instanceId, epoch, connection, noticeKey, linkFolder, onGap, onFault, meter } = options;
-    const teller = { instanceId, epoch };
+    const publisher = { instanceId, epoch };
     const own = channelOf(instanceId);
     this.listener = new Listener({
       connection,
@@ -197,7 +197,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.parameters = new Parameters(this.options.prepares);
     if (linkFolder !== undefined)
       this.links = new Links({
-        ...{ ...teller, folder: linkFolder, onFault },
+        ...{ ...publisher, folder: linkFolder, onFault },
         onBlock: (block) => this.onChanges(block),
         onLost: onGap,
         onUnread: (id) => {
@@ -205,7 +205,7 @@ export class ChangeFeed implements ChangeAnnouncer {
           else this.tell(channelOf(id), { untold: true });
         },
       });
-    this.queue = new NoticeQueue(teller, this.mac, (count) => meter?.notified('sent', count));
+    this.queue = new NoticeQueue(publisher, this.mac, (count) => meter?.notified('sent', count));
   }
 
   /** True while another instance is known to be up. */
@@ -329,8 +329,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (taken.channels.length === 0) return;
     try {
       const begun = this.options.clock.now();
-      // Repeated while that is quick, since later notifications wait: whoever hears it twice drops the second. Given up, it
-      // makes every instance compare all heads.
+      // Repeated while that is quick, since later notifications wait. An instance that receives it twice drops the second.
+      // Given up, it makes every instance compare all heads.
       const isQuick = (): boolean => Math.abs(this.options.clock.now() - begun) < REPEAT_WITHIN_MS;
       const send = (): Promise<void> => withPooled(this.options.pool, (client) => this.notify(client, taken));
       await withRetry(send, (error) => isRetryableRead(error) && isQuick());
@@ -393,20 +393,20 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private onChanges(block: Buffer): void {
-    const told = readChanges(block);
-    if (told === undefined) {
+    const published = readChanges(block);
+    if (published === undefined) {
       // From an instance of another version. Its changes are in the database too.
       this.report(new Error('changes came in an unknown format'));
       this.options.onGap();
       return;
     }
-    this.meetOther(told.from);
+    this.meetOther(published.from);
     // A block published before a fail-over may arrive after it: a commit of the former primary must not pass for a
     // version of this history. But if the sender learns of the fail-over later, the block may contain changes of this
     // history.
-    if (told.epoch !== this.options.epoch()) return this.options.onGap();
-    this.options.meter?.notified('received', told.changes.length);
-    for (const { tenantId, head, generation, carried } of told.changes) {
+    if (published.epoch !== this.options.epoch()) return this.options.onGap();
+    this.options.meter?.notified('received', published.changes.length);
+    for (const { tenantId, head, generation, carried } of published.changes) {
       if (carried !== undefined) this.options.onChange(tenantId, generation, carried);
       else {
         this.report(new Error('a change came that cannot be read'));

@@ -14,7 +14,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { basename, join } from 'node:path';
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
-import { ChangesWriter, type Teller } from './notification.js';
+import { ChangesWriter, type Publisher } from './notification.js';
 
 /** One block with its length prefix; the length of a tenant's rows in it has two bytes. */
 const BLOCK_BYTES = 64 * 1024;
@@ -27,7 +27,7 @@ const SPARES_MAX = 64;
 const ACCEPTED_MAX = 256;
 const ID_MAX = 64;
 
-interface LinksOptions extends Teller {
+interface LinksOptions extends Publisher {
   readonly folder: string;
   /** Called with each received block, which is valid until this returns. */
   readonly onBlock: (bytes: Buffer) => void;
@@ -50,10 +50,10 @@ class Link {
 
   constructor(
     private readonly socket: Socket,
-    teller: Teller,
+    publisher: Publisher,
     private readonly spares: Buffer[],
   ) {
-    this.writer = new ChangesWriter(teller, this.room(), (bytes, end) => this.send(bytes, end));
+    this.writer = new ChangesWriter(publisher, this.room(), (bytes, end) => this.send(bytes, end));
   }
 
   get open(): boolean {

@@ -54,8 +54,8 @@ export class Listener {
     };
     // pg-listen has given up.
     subscriber.events.on('error', replace);
-    // On its next connection pg-listen would listen to all channels at once, and the driver is about to refuse queries
-    // that queue up: it is made to forget them. The statement itself fails, since the connection has ended.
+    // On its next connection pg-listen would listen to all channels at once, and queries that queue up are deprecated in
+    // the driver: pg-listen is made to forget them. The statement itself fails, since the connection has ended.
     subscriber.events.on('reconnect', () => void subscriber.unlistenAll().catch(() => undefined));
     let isConnected = true;
     try {
@@ -72,8 +72,8 @@ export class Listener {
     }
     // Not earlier: the first connection is handled below, so that `start` waits for it.
     subscriber.events.on('connected', () => void this.listen(subscription).catch(replace));
-    // Not replaced here after a failure, since a server that accepts connections and refuses LISTEN would be asked without
-    // a pause: the owner replaces a connection on which no heartbeat comes back.
+    // Not replaced here after a failure: a server that accepts connections and refuses LISTEN would be tried again without
+    // a pause. The owner replaces a connection on which no heartbeat comes back.
     if (!isConnected) return;
     await this.listen(subscription).catch((error: unknown) => {
       if (this.current === subscription) onFault(error);
@@ -83,7 +83,7 @@ export class Listener {
   /** Listens to every channel on a new connection; only then is the connection reported. Rejects if one fails. */
   private async listen(subscription: Subscription): Promise<void> {
     if (this.current !== subscription) return subscription.end();
-    // One after the other: see `reconnect` above.
+    // One after the other: queries that queue up are deprecated in the driver.
     for (const channel of Object.keys(this.options.channels)) await subscription.subscriber.listenTo(channel);
     // If it was replaced or closed meanwhile, `replace` or `close` ends it.
     if (this.current === subscription) this.options.onConnected();

@@ -2,7 +2,7 @@
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import { hintPayloads, MAC_BYTES, type Hint, type Notice, type NoticeMac } from './notice.js';
-import { NOTIFICATION_BYTES, ChangesWriter, type Teller } from './notification.js';
+import { NOTIFICATION_BYTES, ChangesWriter, type Publisher } from './notification.js';
 
 /** Queued changes, bytes; beyond this, hints are sent. */
 const QUEUED_BYTES_MAX = 4 * 1024 * 1024;
@@ -33,7 +33,7 @@ export class NoticeQueue {
   private readonly spares: Buffer[] = [];
 
   constructor(
-    private readonly teller: Teller,
+    private readonly publisher: Publisher,
     private readonly mac: NoticeMac,
     /** Called with the number of tenants in each sending. */
     private readonly onTenants: (count: number) => void,
@@ -41,7 +41,7 @@ export class NoticeQueue {
 
   /** Queues a notice in this instance's name. */
   notice(channel: string, notice: Omit<Notice, 'from'>): void {
-    this.of(channel).notices.push(JSON.stringify({ from: this.teller.instanceId, ...notice } satisfies Notice));
+    this.of(channel).notices.push(JSON.stringify({ from: this.publisher.instanceId, ...notice } satisfies Notice));
   }
 
   /** False if too many are queued: then this hint is dropped. */
@@ -67,7 +67,7 @@ export class NoticeQueue {
   private carriedOn(channel: string): Carried {
     const bytes = this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
     const payloads: string[] = [];
-    const writer = new ChangesWriter(this.teller, bytes.subarray(MAC_BYTES), (block, end) => {
+    const writer = new ChangesWriter(this.publisher, bytes.subarray(MAC_BYTES), (block, end) => {
       this.mac.signBytes(channel, bytes, MAC_BYTES + end);
       payloads.push(bytes.toString('base64', 0, MAC_BYTES + end));
       return block;
@@ -90,14 +90,14 @@ export class NoticeQueue {
   take(): { readonly channels: readonly string[]; readonly payloads: readonly string[] } {
     const taken = { channels: [] as string[], payloads: [] as string[] };
     for (const [channel, { notices, carried, hints }] of this.channels) {
-      const told = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
+      const queued = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
       carried?.writer.seal();
-      this.onTenants((carried?.writer.changeCount ?? 0) + told.length);
+      this.onTenants((carried?.writer.changeCount ?? 0) + queued.length);
       const signed = (notice: string): string => this.mac.sign(channel, notice);
       const payloads = [
         ...notices.map(signed),
         ...(carried?.payloads ?? []),
-        ...hintPayloads(this.teller.instanceId, told).map(signed),
+        ...hintPayloads(this.publisher.instanceId, queued).map(signed),
       ];
       for (const payload of payloads) {
         taken.channels.push(channel);

@@ -74,8 +74,8 @@ function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   return at + row.bytes.copy(bytes, at, row.at + HASH_BYTES, row.end);
 }
 
-/** The sender of changes. */
-export interface Teller {
+/** The instance that sends changes, and the history that they belong to. */
+export interface Publisher {
   readonly instanceId: string;
   /** The epoch of the database as currently known. */
   readonly epoch: () => string;
@@ -93,14 +93,14 @@ export class ChangesWriter {
    * @param out Takes a block that ends at `end`. Returns the memory for the next one.
    */
   constructor(
-    private readonly teller: Teller,
+    private readonly publisher: Publisher,
     private bytes: Buffer,
     private readonly out: (bytes: Buffer, end: number) => Buffer,
   ) {}
 
   private head(): number {
     this.bytes[0] = FORMAT;
-    const { instanceId, epoch } = this.teller;
+    const { instanceId, epoch } = this.publisher;
     return idTo(this.bytes, epoch(), idTo(this.bytes, instanceId, 1));
   }
 

@@ -61,7 +61,7 @@ interface Peer {
   heardAt: number;
   readonly subscriptions: TenantSet;
   /** The parts received. Until all of them are, the peer is assumed to subscribe to every tenant. */
-  readonly told: Set<number>;
+  readonly received: Set<number>;
   /** Set number of each part. */
   readonly sets: number[];
 }
@@ -79,7 +79,7 @@ export class Peers {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.heardAt = now;
     else if (this.peers.size < PEERS_MAX)
-      this.peers.set(id, { heardAt: now, subscriptions: new TenantSet(), told: new Set(), sets: [] });
+      this.peers.set(id, { heardAt: now, subscriptions: new TenantSet(), received: new Set(), sets: [] });
     return peer === undefined && this.peers.has(id);
   }
 
@@ -92,14 +92,14 @@ export class Peers {
     for (const [n, bits] of parts) {
       if (set <= (peer.sets[n] ?? 0) || !peer.subscriptions.setPart(n, bits)) continue;
       peer.sets[n] = set;
-      peer.told.add(n);
+      peer.received.add(n);
     }
     for (const bucket of added) peer.subscriptions.add(bucket);
   }
 
   /** The known subscriptions may be out of date: until an instance sends all of them again it gets every change. */
   doubt(): void {
-    for (const { told } of this.peers.values()) told.clear();
+    for (const { received } of this.peers.values()) received.clear();
   }
 
   /** Removes instances without a sign of life since `before`. */
@@ -121,8 +121,8 @@ export class Peers {
   }
 }
 
-const subscribes = ({ told, subscriptions }: Peer, bucket: number): boolean =>
-  told.size < SET_PARTS || subscriptions.has(bucket);
+const subscribes = ({ received, subscriptions }: Peer, bucket: number): boolean =>
+  received.size < SET_PARTS || subscriptions.has(bucket);
 
 /** Maximum of buckets in one notification. */
 const ADDED_EACH = 900;

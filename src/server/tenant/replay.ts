@@ -178,7 +178,8 @@ function goLive(
 
 const recentFor = (state: TenantState, session: Session): RecentFrames => recentFramesOf(state, session.port.shape);
 
-// After `hello` every row is sent. A silent replay replaces live pushes, so the device's own changes are not sent.
+// After `hello` every row is sent. A silent replay replaces live pushes, so for the device's own changes it sends what a
+// live socket gets (`ownFrame`).
 
 /** Buffer for one page's frames: they are sent before those of any tenant's next page are written. */
 const written = new JsonWriter(512 * 1024);

@@ -4,12 +4,13 @@ import { signal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import { NAME_MAX, PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
+import { browserOf } from './browser-name.js';
 import { Compare, WordGrid } from './compare.js';
 import { Button, Field, Notice, useTyped, type FieldProps, type Typed } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
 import { Problem, Screen, useForm, useTask, Waiting } from './screen.js';
 import * as text from './strings.js';
-import { browserOf, placesToAsk, readFragment, readJoin, wordsIn, type Fragment } from './typed.js';
+import { placesToAsk, readFragment, readJoin, wordsIn, type Fragment } from './typed.js';
 
 const begin = text.begin;
 

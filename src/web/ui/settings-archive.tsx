@@ -213,7 +213,7 @@ function asDownload(name: string): Target {
       gather();
       saveBlob(new Blob(pieces, { type: 'application/octet-stream' }), name);
     },
-    // What was gathered goes with the target.
+    // Nothing was saved: what was gathered is freed with this target.
     abort: () => undefined,
   };
 }

@@ -21,7 +21,7 @@ export function readJoin(text: string, origin: string): { words: readonly string
   return { words: wordsIn(text.slice(at + PAIR.length)), elsewhere: otherServer(text.slice(0, at).trim(), origin) };
 }
 
-/** `before`: what precedes the words. Whoever copies a whole line has more in it than the address. */
+/** `before`: what precedes the words: the address, and what a user who copies a whole line has before it. */
 function otherServer(before: string, origin: string): string | null {
   const [address = ''] = /https?:\/\/\S*$/i.exec(before) ?? [];
   const other = URL.canParse(address) ? new URL(address).origin : origin;
@@ -55,43 +55,4 @@ export function placesToAsk(random: () => number): readonly [number, number] {
   const first = random() % PHRASE_WORDS;
   const other = (first + 1 + (random() % (PHRASE_WORDS - 1))) % PHRASE_WORDS;
   return first < other ? [first, other] : [other, first];
-}
-
-/** What a browser reports about itself; browsers based on Chromium report more than the user agent. */
-export interface BrowserSelf extends Pick<Navigator, 'userAgent' | 'maxTouchPoints'> {
-  readonly userAgentData?: { readonly brands?: readonly { readonly brand: string }[]; readonly platform?: string };
-}
-
-/** The name of the first pattern that matches; empty: none does. */
-const firstFit = (patterns: readonly (readonly [RegExp, string])[], text: string): string =>
-  patterns.find(([pattern]) => pattern.test(text))?.[1] ?? '';
-
-const BROWSERS = [
-  [/Edg(e|A|iOS)?\/|Microsoft Edge/, 'Edge'],
-  [/OPR\/|Opera/, 'Opera'],
-  [/SamsungBrowser/, 'Samsung Internet'],
-  [/Vivaldi/, 'Vivaldi'],
-  [/Brave/, 'Brave'],
-  [/Firefox\/|FxiOS\//, 'Firefox'],
-  [/Chrome\/|CriOS\/|Google Chrome|Chromium/, 'Chrome'],
-  [/Safari\//, 'Safari'],
-] as const;
-
-const PLATFORMS = [
-  [/iPhone/, 'iPhone'],
-  [/iPad/, 'iPad'],
-  [/Android/, 'Android'],
-  [/CrOS|Chrome OS/, 'Chromebook'],
-  [/Windows/, 'Windows'],
-  [/Mac/, 'Mac'],
-  [/Linux|X11/, 'Linux'],
-] as const;
-
-/** Browser and platform, for a default device name. Empty: not known. */
-export function browserOf({ userAgent, maxTouchPoints, userAgentData }: BrowserSelf): [string, string] {
-  const brands = userAgentData?.brands?.map(({ brand }) => brand) ?? [];
-  const browser = firstFit(BROWSERS, [...brands, userAgent].join(' '));
-  const platform = firstFit(PLATFORMS, `${userAgentData?.platform ?? ''} ${userAgent}`);
-  // An iPad reports itself as a Mac, but no Mac has a touch screen.
-  return [browser, platform === 'Mac' && maxTouchPoints > 1 ? 'iPad' : platform];
 }
