@@ -60,7 +60,7 @@ t.test('CLIENT-61: what waited without a server is sealed anew; nothing of it is
     t.equal((await refusal(hurried(clock, NO_TRAFFIC, work))).code, 'queued');
   };
   await waiting(client.device.put(note('early')));
-  const [{ id = '' } = {}] = await client.device.list();
+  const id = (await client.device.list())[0]?.id ?? '';
   await waiting(client.device.put({ ...note('late'), id }));
   await waiting(client.device.put(note('moved')));
   const moved = (await client.device.list()).find(({ payload }) => payload?.['text'] === 'moved')?.id ?? '';

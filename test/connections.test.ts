@@ -1,5 +1,7 @@
 /** HTTP connections where the process has few descriptors for them (src/server/http/connections.ts). */
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
+import { statSync } from 'node:fs';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { until } from './support/events.js';
@@ -125,3 +127,37 @@ t.test('FAIR-52: no connection is taken while no descriptor is left, whoever hol
   t.match(await health(t, port, '127.0.0.1'), /^HTTP\/1\.1 200 /);
   t.equal(kept.closed, false);
 });
+
+/** Evaluates an expression of `room` in a process with this limit of descriptors. */
+function inProcess(limit: number, expression: string): unknown {
+  const module = new URL('../src/server/realtime/descriptors.js', import.meta.url).href;
+  const script = `const { openSync, closeSync } = await import('node:fs');
+    const { descriptorRoom } = await import('${module}');
+    const clock = { time: 0, now: () => clock.time };
+    const room = descriptorRoom(clock);
+    console.log(JSON.stringify(${expression}))`;
+  const run = ['-c', `ulimit -n ${limit} && exec "$0" --input-type=module -e "$1"`, process.execPath, script];
+  return JSON.parse(execFileSync('sh', run).toString());
+}
+
+t.test('WS-30 FAIR-52: the numbers of sockets and connections follow from the process’s limit of descriptors', (t) => {
+  const fit = (limit: number): unknown => inProcess(limit, 'room');
+  t.same(fit(300), { sockets: 172, connections: 236 });
+  t.same(fit(10_000), { sockets: 9_500, connections: 9_750 });
+  t.end();
+});
+
+t.test(
+  'FAIR-52: descriptors that anything else holds leave no room either, as the kernel counts them',
+  { skip: statSync('/proc/self/fd').size === 0 && 'this kernel does not tell' },
+  (t) => {
+    const steps = `[() => 0, () => { while (openSync('/dev/null') < 260); }, () => (clock.time = 100), () => closeSync(200),
+      () => { for (let fd = 201; fd < 260; fd++) closeSync(fd); }, () => (clock.time = 200)]`;
+    t.same(
+      inProcess(300, `${steps}.map((step) => (step(), room.isExhausted()))`),
+      [false, false, true, true, true, false],
+      'looked at every 100 ms',
+    );
+    t.end();
+  },
+);

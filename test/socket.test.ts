@@ -1,6 +1,4 @@
 /** Device sockets: frames, their order, malformed ones; and what bounds them: token, number, hellos, server's state. */
-import { execFileSync } from 'node:child_process';
-import { statSync } from 'node:fs';
 import t from 'tap';
 import { join, mustWrite, newId, newItem } from './support/devices.js';
 import {
@@ -574,37 +572,3 @@ t.test('WS-30: sockets that wait for admission count too, because their connecti
   t.same(await Promise.all(opening), ['refused', 'refused']);
   wire.close();
 });
-
-/** Evaluates an expression of `room` in a process with this limit of descriptors. */
-function inProcess(limit: number, expression: string): unknown {
-  const module = new URL('../src/server/realtime/descriptors.js', import.meta.url).href;
-  const script = `const { openSync, closeSync } = await import('node:fs');
-    const { descriptorRoom } = await import('${module}');
-    const clock = { time: 0, now: () => clock.time };
-    const room = descriptorRoom(clock);
-    console.log(JSON.stringify(${expression}))`;
-  const run = ['-c', `ulimit -n ${limit} && exec "$0" --input-type=module -e "$1"`, process.execPath, script];
-  return JSON.parse(execFileSync('sh', run).toString());
-}
-
-t.test('WS-30 FAIR-52: the numbers of sockets and connections follow from the process’s limit of descriptors', (t) => {
-  const fit = (limit: number): unknown => inProcess(limit, 'room');
-  t.same(fit(300), { sockets: 172, connections: 236 });
-  t.same(fit(10_000), { sockets: 9_500, connections: 9_750 });
-  t.end();
-});
-
-t.test(
-  'FAIR-52: descriptors that anything else holds leave no room either, as the kernel counts them',
-  { skip: statSync('/proc/self/fd').size === 0 && 'this kernel does not tell' },
-  (t) => {
-    const steps = `[() => 0, () => { while (openSync('/dev/null') < 260); }, () => (clock.time = 100), () => closeSync(200),
-      () => { for (let fd = 201; fd < 260; fd++) closeSync(fd); }, () => (clock.time = 200)]`;
-    t.same(
-      inProcess(300, `${steps}.map((step) => (step(), room.isExhausted()))`),
-      [false, false, true, true, true, false],
-      'looked at every 100 ms',
-    );
-    t.end();
-  },
-);
