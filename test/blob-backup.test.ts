@@ -56,7 +56,7 @@ t.test('BLOB-29: blobs are backed up and restored byte for byte', async (t) => {
 });
 
 t.test(
-  'BLOB-24 OPER-14: verify names missing blobs and counts objects without a blob, and changes nothing',
+  'BLOB-24 BLOB-29 OPER-14: verify names missing blobs and counts objects without a blob, and changes nothing',
   async (t) => {
     const dataDir = await temporaryFolder(t);
     const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
@@ -74,6 +74,12 @@ t.test(
       code: EXIT.untrusted,
       data: { discrepancies: [], blobs: { objects: 1, strays: 1, strayBytes: 20, ...missing } },
     });
+    const made = await call.plain('backup', join(await temporaryFolder(t), 'backup.tar.gz'));
+    t.match(
+      [made.code, made.stderr],
+      [EXIT.ok, /Not in it: 1 blob missing in the store\./],
+      'a backup names their number',
+    );
     const { stdout } = await call.plain('verify');
     for (const told of [
       /1 object .* without a blob/,

@@ -11,6 +11,7 @@ import { counted, sanitizeText, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { localStore } from '../../app/object-store.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
+import { Reaper } from '../../blobs/reaper.js';
 import type { Config } from '../../config/config.js';
 import { CONNECTION_NAMES, hasTable, valueOf } from '../../storage/database.js';
 import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
@@ -69,8 +70,8 @@ async function backup(
   const settings = config();
   const { storageKind, dataDir } = settings;
   const local = storageKind === 'local' ? localStore(settings, '') : undefined;
-  const { manifest, rows } = await withReady(({ url }) =>
-    withBucketList(settings, options.objects, (objects) =>
+  const { manifest, rows, missing } = await withReady(async ({ url, pool }) => {
+    const made = await withBucketList(settings, options.objects, (objects) =>
       dumpDatabase(url, async ({ about, tables, bytes: rowBytes, read }) => {
         const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
         const blobs = local?.contents();
@@ -78,14 +79,20 @@ async function backup(
         const existing = options.force === true ? 'replace' : 'keep';
         return writeArchive(path, { ...source, createdAt: systemClock.now() }, progress, existing);
       }),
-    ),
-  );
+    );
+    terminal.progress('Comparing the blobs with their store ...');
+    const compared = local && (await new Reaper(local, pool, systemClock).compare(false, terminal.interrupted));
+    terminal.progress('');
+    return { ...made, missing: compared?.missing };
+  });
   const { size } = await stat(path);
   const { objects } = manifest;
-  show(terminal, { file: path, size, rows, ...aboutBackup(manifest), objects: listData(objects) }, () => [
+  show(terminal, { file: path, size, rows, ...aboutBackup(manifest), objects: listData(objects), missing }, () => [
     `${file}: ${countsLine(rows)} (deleted ones too)${blobsText(manifest.blobs?.length)}; ${sized(size)}.`,
     objects !== undefined && `With the ${aboutList(objects)}.`,
   ]);
+  if (missing !== undefined && missing > 0)
+    terminal.note(`Not in it: ${counted(missing, 'blob')} missing in the store. \`service-admin verify\` lists them.`);
   const { tokenSecret } = settings;
   if (storageKind !== 'local') {
     const list = objects === undefined ? ', and the list of them' : '';
