@@ -416,7 +416,7 @@ t.test('INST-13: writers of many tenants on two instances do not deadlock', asyn
 t.test('INST-15: a write that the database refuses fails alone', async (t) => {
   const { wire, sql } = await runServer(t);
   const device = await claim(wire);
-  const poisonTs = 1_999_999_999_999;
+  const poisonTs = 1_111_111_111_111;
   await sql(
     `CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
        IF NEW.ts = ${poisonTs} THEN RAISE EXCEPTION 'poison'; END IF; RETURN NEW; END $$`,
