@@ -220,13 +220,20 @@ t.test('DEV-09 DEV-14: bad names and unusable keys are refused; a certificate is
   for (const name of ['', 'a\u0000b', 'a\nb', 'a\u202eb', 'a\u2066b', '\ud800', 'x'.repeat(65)]) {
     t.equal(await refusal(claim({ name })), 'validation', JSON.stringify(name));
   }
-  for (const pubkey of [
-    random(31),
-    random(33),
-    base64(new Uint8Array(32)),
-    base64(Uint8Array.of(1, ...new Uint8Array(31))),
+  for (const pubkey of [random(31), random(33)]) t.equal(await refusal(claim({ pubkey })), 'validation');
+  // The encodings of points of low order: 0, 1, two of order 8, p-1, p and p+1, each also with the bit that is ignored.
+  for (const point of [
+    '00'.repeat(32),
+    `01${'00'.repeat(31)}`,
+    'e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800',
+    '5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157',
+    ...['ec', 'ed', 'ee'].map((first) => `${first}${'ff'.repeat(30)}7f`),
   ]) {
-    t.equal(await refusal(claim({ pubkey })), 'validation');
+    for (const bit of [0, 0x80]) {
+      const pubkey = Buffer.from(point, 'hex');
+      pubkey.writeUInt8(pubkey.readUInt8(31) | bit, 31);
+      t.equal(await refusal(claim({ pubkey: base64(pubkey) })), 'validation', pubkey.toString('hex'));
+    }
   }
   t.equal(await refusal(claim({ deviceCert: random(31) })), 'validation');
   t.equal(await refusal(claim({ wrappedMasterKey: random(31) })), 'validation');

@@ -1,11 +1,13 @@
 /** What events mean, and that their order has no effect. */
 import { deepStrictEqual, equal } from 'node:assert/strict';
 import fc from 'fast-check';
+import type pg from 'pg';
 import Stripe from 'stripe';
 import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
 import { factOf } from '../src/server/billing/rules.js';
 import { BillingStore } from '../src/server/billing/store.js';
+import { nightlyJobs } from '../src/server/ops/store.js';
 import { inLongRun } from './support/long.js';
 import { poolOf, testDatabase, type WithTeardown } from './support/postgres.js';
 import { checkoutDone, eventOf, invoiceIs, payerOf, subscriptionIs, type Payer } from './support/stripe.js';
@@ -161,6 +163,7 @@ function meant(events: readonly Happened[], today: number): string {
 
 interface Bench {
   readonly store: BillingStore;
+  readonly pool: pg.Pool;
   readonly sql: (text: string, values?: readonly unknown[]) => Promise<Record<string, unknown>[]>;
   readonly tenant: (id: string) => Promise<void>;
 }
@@ -173,7 +176,7 @@ async function bench(t: WithTeardown): Promise<Bench> {
   const tenant = async (id: string): Promise<void> => {
     await sql(`INSERT INTO tenants (id, slug, state, created_at) VALUES ($1, $1, 'pending', 1)`, [id]);
   };
-  return { store: new BillingStore(pool), sql, tenant };
+  return { store: new BillingStore(pool), pool, sql, tenant };
 }
 
 /** Applies events as the webhook does; all at once where `together`. */
@@ -329,11 +332,16 @@ t.test('BILL-16: one tenant’s events change no other tenant', async (t) => {
 
 t.test('BILL-18: ids of events are kept for 30 days', async (t) => {
   const made = await bench(t);
-  const { store, sql, tenant } = made;
+  const { store, pool, tenant } = made;
   await tenant('kept');
   await applyAll(made, [checkoutDone(payerOf('kept'), T0), invoiceIs('paid', payerOf('nobody'), T0)], T0);
-  const clear = async (now: number): Promise<unknown> =>
-    (await sql('SELECT clear_webhooks($1, 100) AS n', [now - 30 * DAY_MS]))[0]?.['n'];
+  // By the job itself, whose own number of days this is.
+  let now = T0;
+  const job = nightlyJobs({ pool, now: () => now, softDeleteMs: 0 }).find(({ name }) => name === 'clear old webhooks');
+  const clear = async (at: number): Promise<number | undefined> => {
+    now = at;
+    return job?.batch(new AbortController().signal);
+  };
   t.equal(await clear(T0 + 30 * DAY_MS), 0);
   t.equal(await clear(T0 + 30 * DAY_MS + 1), 3, 'two ids, and the fact about an unknown customer');
   t.equal((await store.account('kept'))?.subscription, 'running');

@@ -1,6 +1,19 @@
 /** How much of a budget each holder may have, and which holdings give way (src/server/http/limits.ts). */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import t from 'tap';
-import { FairBudget, Holding, RESERVE_MS, refusalOf, STILL_MS } from '../src/server/http/limits.js';
+import { UNSENT_MAX } from '../src/protocol/limits.js';
+import { DOCS_FOLDER } from '../src/root.js';
+import { TrustedProxies } from '../src/server/http/client-address.js';
+import {
+  FairBudget,
+  Holding,
+  RequestBudgets,
+  RESERVE_MS,
+  refusalOf,
+  STILL_MS,
+  type ChargedRequest,
+} from '../src/server/http/limits.js';
 import { TestClock } from './support/clock.js';
 
 /** How many owners it keeps an account of. */
@@ -231,3 +244,31 @@ t.test(
     t.equal(ownersOf(budget), 0);
   },
 );
+
+t.test('FAIR-01: the table on the page Limits has the bounds of the code, and the shares of each', (t) => {
+  const page = readFileSync(join(DOCS_FOLDER, 'limits.md'), 'utf8');
+  const MIB = 1024 * 1024;
+  const amount = (cell: string): number => {
+    const [, digits = '', unit] = /^([\d,]+)( MiB)?$/.exec(cell.trim()) ?? [];
+    return Number(digits.replaceAll(',', '')) * (unit === undefined ? 1 : MIB);
+  };
+  const budgets = new RequestBudgets(new TestClock(), new TrustedProxies([]));
+  const ofOwner = (owner: string) => budgets.of({ owner } as ChargedRequest);
+  const bounds = new Map<string, number>([['sockets_unsent', UNSENT_MAX]]);
+  for (const [kind, owner] of [
+    ['device', 'tenant/device'],
+    ['stranger', ''],
+  ] as const)
+    for (const [what, { bound }] of Object.entries(ofOwner(owner))) bounds.set(`${kind}_${what}`, bound);
+  const named = new Map<string, number>();
+  for (const [, name = '', bound = '', tenant = '', owner = ''] of page.matchAll(
+    /^\| `(\w+)` \| [^|]+ \| ([^|]+) \| ([^|]*)\| ([^|]+) \|$/gm,
+  )) {
+    named.set(name, amount(bound));
+    // A client without a token has no tenant.
+    if (tenant.trim() !== '') t.equal(amount(tenant), amount(bound) / 4, `${name}: a tenant`);
+    t.equal(amount(owner), amount(bound) / 16, `${name}: a device or an address`);
+  }
+  t.same(named, bounds);
+  t.end();
+});

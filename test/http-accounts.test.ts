@@ -106,7 +106,7 @@ for (const shape of SHAPES) {
     t.equal((await wire.post('/bins', { id: newId(), slug: `own-${shape}` }, scene.as(shape))).outcome, slugTaken);
     t.equal((await wire.patch(`/bins/${mine}`, { slug: 'inbox' }, scene.as(shape))).outcome, slugTaken);
     t.equal((await wire.patch(`/bins/${mine}`, { slug: `own-${shape}` }, scene.as(shape))).status, 200, 'its own slug');
-    t.equal((await wire.post('/bins', { id: mine }, scene.as(shape))).status, 409, 'an id in use');
+    t.equal((await wire.post('/bins', { id: mine }, scene.as(shape))).outcome, '409 conflict', 'an id in use');
     t.equal((await wire.patch('/bins/nowhere', { slug: 'x' }, scene.as(shape))).outcome, '404 bin_not_found');
     t.equal((await wire.delete('/bins/nowhere', scene.as(shape))).outcome, '404 bin_not_found');
   });

@@ -122,6 +122,7 @@ const slugs: Case = {
       'a slug in use',
     );
     check.outcome('BIN-09', await wire.patch(`/bins/${mine}`, { slug: mine }, stage.as()), '200', 'its own slug');
+    check.outcome('BIN-09', await wire.post('/bins', { id: mine }, stage.as()), '409 conflict', 'an id in use');
     check.outcome('BIN-11', await wire.patch('/bins/nowhere', { slug: 'x' }, stage.as()), '404 bin_not_found');
     check.outcome('BIN-11', await wire.delete('/bins/nowhere', stage.as()), '404 bin_not_found');
   },

@@ -67,6 +67,15 @@ const move: Case = {
       check.outcome('MOVE-06', await post({ binId: bin, version, sig }, newId()), '404 item_not_found');
       check.outcome('MOVE-07', await post({ binId: 'nowhere', version, sig: randomBytes(32) }), '404 bin_not_found');
     });
+    const gone = await stage.written();
+    const deleted = await wire.delete(`/items/${gone.id}`, stage.as());
+    for (const named of [gone.version, deleted.at('version')])
+      check.outcome(
+        'MOVE-06',
+        await post({ binId: bin, version: named, sig }, gone.id),
+        CODES.conflict[shape],
+        `a deleted item, by version ${String(named)}`,
+      );
   },
 };
 
