@@ -1,5 +1,6 @@
 /** `service-admin` on real databases and servers: tenants, epoch, password, jobs, schema. */
 import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
@@ -47,6 +48,10 @@ t.test(
     const nowhere = await (await admin(t, { DATA_DIR: dataDir })).json('tenants', 'list');
     t.match(nowhere, { code: EXIT.notFound, error: { code: 'no_database' } });
     t.notOk(existsSync(dataDir), 'no new database is made');
+    // As a folder of another user, whose contents cannot be looked up either; the tests' user may be root, who can.
+    await writeFile(dataDir, '');
+    const unreadable = await (await admin(t, { DATA_DIR: dataDir })).json('tenants', 'list');
+    t.match(unreadable, { code: EXIT.failure, error: { code: 'unreadable', hint: /the user of the server/ } });
   },
 );
 

@@ -1,6 +1,9 @@
 /** `service-admin check-storage` on real stores, and each of its verdicts from its real cause. */
 import { PutBucketCorsCommand, S3Client } from '@aws-sdk/client-s3';
+import { once } from 'node:events';
 import { readdir } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import type { Verdict } from '../src/server/admin/storage/verdict.js';
@@ -194,6 +197,17 @@ t.test(
     const away = await (await admin(t, { ...env, PORT: '1' })).json('check-storage');
     t.match(failure(away), { check: 'server', reason: 'unreachable', advice: /--url/ });
     t.equal(away.code, EXIT.unavailable);
+    t.match(failure(away)?.seen, /^http:\/\/127\.0\.0\.1:1: /);
+    const down = createServer((_, reply) => {
+      reply.writeHead(503, { 'content-type': 'application/json' }).end(JSON.stringify({ ok: false, database: 'down' }));
+    });
+    down.listen(0, '127.0.0.1');
+    await once(down, 'listening');
+    t.teardown(() => void down.close());
+    const { port: downPort } = down.address() as AddressInfo;
+    const stopped = await (await admin(t, { ...env, PORT: String(downPort) })).json('check-storage');
+    t.match(failure(stopped), { check: 'server', seen: /its database does not/, advice: /^Start the database/ });
+    t.equal(stopped.code, EXIT.unavailable);
     const empty = await (await admin(t, { PORT: String(port) })).json('check-storage');
     t.match(empty, { code: EXIT.notFound, error: { code: 'no_store' } });
   },

@@ -120,7 +120,11 @@ t.test('CLI-02: a claim token is passed on; a wrong one is refused', async (t) =
   const { port } = await runServer(t, { env: { BOOTSTRAP_TOKEN: 'let-me-in-let-me-in-let-me-in-42' } });
   const desk = await machine(t);
   const claim = ['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase'];
-  t.match(await desk.call([...claim, '--claim-token', 'wrong']), { code: EXIT.refused, error: { code: 'forbidden' } });
+  const refusal = { code: EXIT.refused, error: { code: 'forbidden', hint: /^Nothing was claimed: .*--claim-token/ } };
+  const wrong = await desk.call([...claim, '--claim-token', 'wrong']);
+  t.match(wrong, { ...refusal, error: { ...refusal.error, message: 'the claim token is not the right one' } });
+  const none = await desk.call(claim);
+  t.match(none, { ...refusal, error: { ...refusal.error, message: 'the server requires a claim token' } });
   const env = { SERVICE_CLAIM_TOKEN: 'let-me-in-let-me-in-let-me-in-42' };
   t.equal((await desk.call(claim, { env })).code, EXIT.ok);
 });

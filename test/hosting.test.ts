@@ -8,7 +8,7 @@ import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newId, newItem } from './support/devices.js';
 import { until } from './support/events.js';
 import { BASE, hosted, neighbour, signUp, wireAt, type Hosted } from './support/hosted.js';
-import { poolOf } from './support/postgres.js';
+import { poolOf, testDatabase } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { SHAPES, type Reply } from './support/wire.js';
 
@@ -465,6 +465,24 @@ t.test('HOST-26: an instance that did not read the names for half a day reads al
   t.same(freed, ['two']);
   await hosts.refresh();
   t.same(known(), ['one', undefined, 'three'], 'and then the changes again');
+});
+
+t.test('CFG-22: tenants of the other mode are reported at the start', async (t) => {
+  const warned = ({ logs }: { readonly logs: readonly object[] }): boolean =>
+    logs.some((line) => /TENANT_MODE is (single|multi), and this database has/.test(JSON.stringify(line)));
+  const env = { LOG_LEVEL: 'warn' };
+  const database = await testDatabase(t);
+  const multi = await hosted(t, { database, env });
+  t.equal(warned(multi), false, 'nobody has claimed the tenant of single mode');
+  t.equal((await signUp(multi.apex, 'anna')).status, 200);
+  await multi.stop();
+  t.equal(warned(await runServer(t, { database, env })), true, 'by its name anna cannot be reached');
+  const other = await testDatabase(t);
+  const single = await runServer(t, { database: other, env });
+  t.equal(warned(single), false);
+  await claim(single.wire);
+  await single.stop();
+  t.equal(warned(await hosted(t, { database: other, env })), true, 'no host leads to the claimed tenant');
 });
 
 t.test('HOST-16: each mode has its own endpoints', async (t) => {

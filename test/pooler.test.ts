@@ -28,6 +28,11 @@ t.test('DEPLOY-14: no server starts behind a pooler without settings or to anoth
       () => 'it started',
       (error: unknown) => String(error),
     );
+  // Without the address past the pooler, and with the pooler's in its place.
+  const advice = /a pooler answers at \S+, .* LISTEN_DATABASE_URL to the database itself/;
+  const { DATABASE_URL } = pooler.env;
+  t.match(await refusal({ DATABASE_URL }), advice);
+  t.match(await refusal({ DATABASE_URL, LISTEN_DATABASE_URL: DATABASE_URL }), advice);
   const said = await refusal(pooler.env);
   for (const setting of ['synchronous_commit', 'statement_timeout', 'idle_in_transaction_session_timeout', 'jit'])
     t.match(said, new RegExp(`ALTER ROLE \\S+ IN DATABASE \\S+ SET ${setting} = '`));

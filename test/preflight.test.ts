@@ -3,6 +3,7 @@
  * as a process, the others in this process.
  */
 import { execFileSync, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -170,6 +171,17 @@ t.test('FAIL-06: a list of hosts without a primary, or with two, is refused', as
   await refused(t, listed(host, host), /^DATABASE_URL: \S+ takes writes, \S+ takes writes, and nothing shows/);
 });
 
+/** The URL of a user that may connect to this database, and do nothing in it, as `GRANT ... ON DATABASE` leaves it. */
+async function asUserWithoutRights(t: Test, url: string): Promise<string> {
+  const weak = new URL(url);
+  weak.username = `weak_${randomBytes(8).toString('hex')}`;
+  weak.password = randomBytes(8).toString('hex');
+  await runSql(url, `CREATE ROLE ${weak.username} LOGIN PASSWORD '${weak.password}'`);
+  t.teardown(() => runSql(url, `DROP OWNED BY ${weak.username}; DROP ROLE ${weak.username}`));
+  await runSql(url, `GRANT ALL ON DATABASE ${weak.pathname.slice(1)} TO ${weak.username}`);
+  return weak.href;
+}
+
 t.test('CFG-20: a DATABASE_URL that leads nowhere, admits nobody or has a newer schema is refused', async (t) => {
   const folder = await temporaryFolder(t);
   const { url } = await testDatabase(t);
@@ -203,6 +215,12 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, admits nobody or has a newer 
     t,
     of((u) => (right(u), void (u.username = 'absent'))),
     /^DATABASE_URL: .*"absent"/,
+  );
+  const weak = await asUserWithoutRights(t, (await testDatabase(t, 'empty')).url);
+  await refused(
+    t,
+    { folder, spawned: true, env: { DATA_DIR: join(folder, 'data'), DATABASE_URL: weak } },
+    /^The user "\w+" may not create tables in the database "\w+"\. Make that user its owner: ALTER DATABASE/,
   );
   await runSql(url, "INSERT INTO migrations (number, name, sha256) VALUES (9999, 'later', 'x')");
   await refused(

@@ -122,9 +122,23 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
     const stands = 'It may have gone through: if a new claim is refused, come back with the words (`recover`).';
     const next = `Write something: ${PROGRAM_NAME} put "hello"   Another device: ${PROGRAM_NAME} pair`;
     const said = { event: 'claimed', as: 'the first device', next };
-    await kept(context, await registered(context, () => prepared.register(), stands), said);
+    const register = (): Promise<Identity> => prepared.register().catch(notAdmitted(claimToken));
+    await kept(context, await registered(context, register, stands), said);
   });
 }
+
+/** For the refusal of a claim token; the words were shown before the server could judge it. */
+const notAdmitted =
+  (token: string | undefined) =>
+  (error: unknown): never => {
+    const { code, exitCode } = failureOf(error);
+    if (code !== 'forbidden') throw error;
+    const why = token === undefined ? 'the server requires a claim token' : 'the claim token is not the right one';
+    const hint =
+      'Nothing was claimed: throw these words away, the next claim shows others. The token is part of the claim link from ' +
+      'signing up (--claim-token), or what the operator set as BOOTSTRAP_TOKEN.';
+    throw new CommandError(exitCode, why, hint, { cause: error, code });
+  };
 
 /** Called before the registration: an account whose words were never shown could not be recovered. */
 function showPhrase(terminal: Terminal, phrase: string): void {

@@ -1,6 +1,10 @@
 /** The context of the commands of `service-admin`: configuration, database, and the checks before both are used. */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import type pg from 'pg';
 import { pino } from 'pino';
+import { ifThere } from '../../files/there.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { startEmbedded } from '../app/database.js';
 import { runStops, type Stop } from '../app/lifecycle.js';
 import { readConfig, sessionDatabaseUrl, type Config } from '../config/config.js';
@@ -15,6 +19,20 @@ import type { ProgramCommand } from '../../terminal/program.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
 export const ADMIN_NAME = 'service-admin';
+
+/** A folder of another user looks as if it held no database, which would send its operator to another folder. */
+async function requireReadable(dataDir: string): Promise<void> {
+  try {
+    await ifThere(() => stat(join(dataDir, 'postgres', 'PG_VERSION')));
+  } catch (error) {
+    throw new CommandError(
+      EXIT.failure,
+      `this user cannot look into ${dataDir} (${errorCode(error)})`,
+      'Run the command as the user of the server, with its DATA_DIR.',
+      { code: 'unreadable', cause: error },
+    );
+  }
+}
 
 /** The context of a command. */
 export class AdminContext {
@@ -31,6 +49,7 @@ export class AdminContext {
     const config = this.config();
     // Without this check a command in the wrong folder would create an empty database and work on it.
     if (config.databaseUrl === null && !hasCluster(config.dataDir)) {
+      await requireReadable(config.dataDir);
       throw new CommandError(
         EXIT.notFound,
         `there is no database in ${config.dataDir}`,

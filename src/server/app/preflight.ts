@@ -174,6 +174,12 @@ function databaseText(error: unknown, { host, username, pathname }: URL): string
     '42501': `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user its owner.`,
   };
   const reason = error instanceof Error && error.message !== '' ? error.message : 'no connection';
+  // A pooler's sessions do not take `options` at the start; with `pooled` none are sent.
+  if (code === '08P01' && reason.includes('startup parameter'))
+    return (
+      `a pooler answers at ${where}, which gives each transaction another session. Set DATABASE_URL to the pooler, and ` +
+      'LISTEN_DATABASE_URL to the database itself.'
+    );
   // A server may answer with any code, including `constructor`.
   const known = Object.hasOwn(texts, code) ? texts[code] : undefined;
   return known ?? `the database at ${where} cannot be used: ${reason}${code === '' ? '' : ` (${code})`}.`;

@@ -2,6 +2,7 @@
 import { availableParallelism, hostname } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
 import type { Logger } from 'pino';
 import { ulid } from 'ulid';
 import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
@@ -43,7 +44,7 @@ import { startListening, type Listener } from '../realtime/server.js';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { hostsOf } from '../storage/database-hosts.js';
-import { clientConfig, CONNECTION_NAMES } from '../storage/database.js';
+import { clientConfig, CONNECTION_NAMES, valueOf } from '../storage/database.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
@@ -124,6 +125,19 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   }
 }
 
+/**
+ * Tenants that the other TENANT_MODE made cannot be reached. With the variable forgotten, a hosted service would otherwise
+ * come up in silence with one tenant at every host.
+ */
+async function warnOfOtherMode(multi: boolean, pool: pg.Pool, log: Logger): Promise<void> {
+  const other = multi ? 'slug IS NULL AND claimed_at IS NOT NULL' : 'slug IS NOT NULL';
+  if (!(await valueOf<boolean>(pool, `SELECT EXISTS (SELECT FROM tenants WHERE ${other})`))) return;
+  const found = multi
+    ? 'TENANT_MODE is multi, and this database has the tenant of a single server, which no host leads to.'
+    : 'TENANT_MODE is single, and this database has tenants with names of their own: every host leads to the oldest tenant.';
+  log.warn(`${found} Set TENANT_MODE as it was, or use another database.`);
+}
+
 async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const { config, log, clock = systemClock } = options;
   const secrets = await serverSecrets(config);
@@ -134,6 +148,7 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const hooks: DatabaseHooks = { stops, onFault, onOtherHistory: () => undefined, onBack: () => undefined };
   const database = await openDatabase(config, log, clock, hooks);
   const multi = config.tenantMode === 'multi';
+  await warnOfOtherMode(multi, database.pool, log);
   const tenantId = multi ? null : await new AccountStore(database.pool).singleTenant(clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const { metricsPort: port, metricsHost: host } = config;

@@ -165,7 +165,7 @@ const MIB = 1024 * 1024;
 
 /** Secret, since it contains a password; `more` follows the form of the URL in its description. */
 const database = (name: string, more: string): Variable<string | null> => ({
-  ...optional(name, `postgres://user:password@host:port/database${more}`, databaseUrl),
+  ...optional(name, `postgres://user:password@host:port/database with a percent-encoded password${more}`, databaseUrl),
   secret: true,
 });
 

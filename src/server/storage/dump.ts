@@ -6,6 +6,7 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
+import type { BlobName } from '../../protocol/ids.js';
 import { type Client, inTransaction, rowOf, valueOf, withClient } from './database.js';
 
 /**
@@ -49,6 +50,8 @@ export interface Dump {
    * Approximate size of all tables as text, in bytes, for progress. Most data is binary, read as two digits per byte.
    */
   readonly bytes: number;
+  /** Blobs of items that are not deleted: a backup of the local store is to have their bytes. */
+  blobsOfItems(): Promise<BlobName[]>;
 }
 
 /** Bytes in pieces. */
@@ -110,6 +113,13 @@ export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise
         const columns = await columnsOf(client, table);
         const text = `COPY ${table} (${columns.join(', ')}) TO STDOUT`;
         return { columns, rows: client.query(copyTo(text)) };
+      },
+      async blobsOfItems() {
+        if (!tables.includes('blobs')) return [];
+        const text = `SELECT b.tenant_id AS "tenantId", b.ref FROM blobs b
+          JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref
+          WHERE b.state = 'ready' AND i.deleted_at IS NULL`;
+        return (await client.query<BlobName>(text)).rows;
       },
     });
   });

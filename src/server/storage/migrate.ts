@@ -72,6 +72,23 @@ async function requireUsable(client: pg.Client): Promise<void> {
   }
 }
 
+/**
+ * Tables can be created where the migrations create them. From PostgreSQL 15 on, rights in the database do not include
+ * its schema `public`: without this check the first migration fails, and its error does not say what is missing.
+ */
+async function requireRights(client: pg.Client): Promise<void> {
+  const { user, database, may } = await rowOf<{ user: string; database: string; may: boolean | null }>(
+    client,
+    `SELECT current_user AS user, current_database() AS database,
+            has_schema_privilege(current_schema(), 'CREATE') AS may`,
+  );
+  if (may === true) return;
+  throw new MigrationError(
+    `The user "${user}" may not create tables in the database "${database}". ` +
+      `Make that user its owner: ALTER DATABASE "${database}" OWNER TO "${user}".`,
+  );
+}
+
 async function readApplied(client: pg.Client, dryRun: boolean): Promise<Applied[]> {
   if (!dryRun) await client.query(TABLE);
   else if (!(await hasTable(client, 'migrations'))) return [];
@@ -136,6 +153,7 @@ export async function migrate(options: MigrateOptions) {
   // No time limit: a migration of a large table, or the wait for another instance's, takes as long as it takes.
   return withClient(url, 'service migrate', async (client) => {
     await requireUsable(client);
+    await requireRights(client);
     await client.query('SELECT pg_advisory_lock($1)', [MIGRATION_LOCK]);
     const applied = await readApplied(client, dryRun);
     requireKnown(applied, migrations);

@@ -39,7 +39,7 @@ import {
 export type ObjectsSource = BucketName & { readonly pages: Listing };
 
 /** Source of the rows and blobs of a backup. Tables are in the order in which they are restored. */
-interface BackupSource extends Omit<Dump, 'about'>, DumpedSchema {
+interface BackupSource extends Omit<Dump, 'about' | 'blobsOfItems'>, DumpedSchema {
   /** Milliseconds since 1970. */
   readonly createdAt: number;
   /** The server's version. */

@@ -4,6 +4,7 @@ import { access, constants, readdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../../../protocol/clock.js';
+import { type BlobName, blobPath } from '../../../protocol/ids.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../../terminal/ask.js';
 import { NewFile } from '../../../terminal/new-file.js';
@@ -11,7 +12,6 @@ import { counted, sanitizeText, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { localStore } from '../../app/object-store.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
-import { Reaper } from '../../blobs/reaper.js';
 import type { Config } from '../../config/config.js';
 import { CONNECTION_NAMES, hasTable, valueOf } from '../../storage/database.js';
 import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
@@ -58,6 +58,12 @@ export function registerBackup(program: AdminCommand): void {
     .does(restore);
 }
 
+/** How many of the blobs that items need are not in the backup: `restore` would bring the items back without them. */
+function missingIn({ blobs = [] }: Manifest, needed: readonly BlobName[]): number {
+  const kept = new Set(blobs.map(({ name }) => name));
+  return needed.filter((blob) => !kept.has(blobPath(blob))).length;
+}
+
 async function backup(
   context: AdminContext,
   file: string,
@@ -70,29 +76,34 @@ async function backup(
   const settings = config();
   const { storageKind, dataDir } = settings;
   const local = storageKind === 'local' ? localStore(settings, '') : undefined;
-  const { manifest, rows, missing } = await withReady(async ({ url, pool }) => {
-    const made = await withBucketList(settings, options.objects, (objects) =>
-      dumpDatabase(url, async ({ about, tables, bytes: rowBytes, read }) => {
+  const { manifest, rows, needed } = await withReady(({ url }) =>
+    withBucketList(settings, options.objects, (objects) =>
+      dumpDatabase(url, async ({ about, tables, bytes: rowBytes, read, blobsOfItems }) => {
+        const needed = local === undefined ? [] : await blobsOfItems();
         const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
         const blobs = local?.contents();
         const source = { tables, read, bytes, version, ...about, blobs, objects };
         const existing = options.force === true ? 'replace' : 'keep';
-        return writeArchive(path, { ...source, createdAt: systemClock.now() }, progress, existing);
+        const made = await writeArchive(path, { ...source, createdAt: systemClock.now() }, progress, existing);
+        return { ...made, needed };
       }),
-    );
-    terminal.progress('Comparing the blobs with their store ...');
-    const compared = local && (await new Reaper(local, pool, systemClock).compare(false, terminal.interrupted));
-    terminal.progress('');
-    return { ...made, missing: compared?.missing };
-  });
+    ),
+  );
   const { size } = await stat(path);
   const { objects } = manifest;
-  show(terminal, { file: path, size, rows, ...aboutBackup(manifest), objects: listData(objects), missing }, () => [
+  const missingBlobs = missingIn(manifest, needed);
+  const data = { file: path, size, rows, ...aboutBackup(manifest), objects: listData(objects) };
+  show(terminal, local === undefined ? data : { ...data, missingBlobs }, () => [
     `${file}: ${countsLine(rows)} (deleted ones too)${blobsText(manifest.blobs?.length)}; ${sized(size)}.`,
     objects !== undefined && `With the ${aboutList(objects)}.`,
   ]);
-  if (missing !== undefined && missing > 0)
-    terminal.note(`Not in it: ${counted(missing, 'blob')} missing in the store. \`service-admin verify\` lists them.`);
+  if (missingBlobs > 0) {
+    const lost = `${counted(missingBlobs, 'blob')} that items need`;
+    terminal.note(
+      `Warning: not in ${dataDir}/blobs, and so not in the backup: ${lost}. \`service-admin verify\` names them. Servers ` +
+        'that share a database have to share that folder too.',
+    );
+  }
   const { tokenSecret } = settings;
   if (storageKind !== 'local') {
     const list = objects === undefined ? ', and the list of them' : '';

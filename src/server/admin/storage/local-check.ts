@@ -61,24 +61,41 @@ async function folderSeen(store: LocalStore, tenantId: string): Promise<string> 
   throw new NotOk({ outcome: 'failed', seen, reason: 'denied', advice: adviceFor('credentials', 'local') });
 }
 
-async function serverSeen(run: StoreRun, origin: string, tenant: string | StoreFault): Promise<string> {
+/** Why there is no tenant at the server's address. */
+interface NoTenant {
+  readonly fault: StoreFault;
+  readonly advice: string;
+}
+
+const START = 'Start the server; if it is reached at another address, give --url (with many tenants: of a tenant).';
+const ADDRESS = 'Give --url with the address at which devices reach the server (with many tenants: of a tenant).';
+const DATABASE = 'Start the database, or see the log of the server.';
+
+async function serverSeen(run: StoreRun, origin: string, tenant: string | NoTenant): Promise<string> {
   if (typeof tenant === 'string') {
     await run.sign();
     return `${origin} answers`;
   }
-  const advice = 'Start the server; if it is reached at another address, give --url (with many tenants: of a tenant).';
-  throw new NotOk({ outcome: 'failed', seen: tenant.message, reason: tenant.reason, advice });
+  const { fault, advice } = tenant;
+  throw new NotOk({ outcome: 'failed', seen: fault.message, reason: fault.reason, advice });
 }
 
 /** The tenant at this address, whose URLs the server accepts, or why there is none. */
-async function tenantAt(origin: string): Promise<string | StoreFault> {
+async function tenantAt(origin: string): Promise<string | NoTenant> {
   try {
     const { status, body } = await send(`${origin}/api/service/status`, { method: 'GET' });
-    const reply: unknown = status === 200 ? JSON.parse(body.toString()) : undefined;
-    const id = typeof reply === 'object' && reply !== null && 'tenantId' in reply ? reply.tenantId : undefined;
-    return typeof id === 'string' ? id : new StoreFault('refused', `${origin} is no tenant's address (${status})`);
+    const reply: unknown = status === 200 || status === 503 ? JSON.parse(body.toString()) : undefined;
+    const said = typeof reply === 'object' && reply !== null ? reply : {};
+    if ('database' in said && said.database === 'down')
+      return { fault: new StoreFault('unreachable', `${origin} answers, its database does not`), advice: DATABASE };
+    const id = 'tenantId' in said ? said.tenantId : undefined;
+    if (typeof id === 'string') return id;
+    return { fault: new StoreFault('refused', `${origin} is no tenant's address (${status})`), advice: ADDRESS };
   } catch (error) {
-    return error instanceof StoreFault ? error : new StoreFault('broken', `${origin} is another server`);
+    if (!(error instanceof StoreFault))
+      return { fault: new StoreFault('broken', `${origin} is another server`), advice: ADDRESS };
+    const { reason, message } = error;
+    return { fault: new StoreFault(reason, message.replace(/^GET at the store/, origin)), advice: START };
   }
 }
 
