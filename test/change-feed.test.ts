@@ -449,6 +449,8 @@ t.test('INST-47: an instance that dies is missed once; one that ended in order i
   await b.feed.close();
   await beatBack(a);
   t.equal(a.gaps.all.length, before, 'b ended in order');
+  await notifySigned(pool, 'service', { from: 'c', changes: [['of c', 1, 1]] });
+  await a.hints.until(1);
   await pool.query(
     "INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 9500)",
   );
@@ -456,6 +458,29 @@ t.test('INST-47: an instance that dies is missed once; one that ended in order i
   await a.gaps.until(before + 1);
   await beatBack(a);
   t.equal(a.gaps.all.length, before + 1, 'the silent instance is reported once');
+});
+
+t.test('INST-18: heads are compared with each heartbeat while nothing of an instance can be verified', async (t) => {
+  const { a, b, pool } = await pair(t);
+  await b.feed.close();
+  await beatBack(a);
+  const before = a.gaps.all.length;
+  await pool.query(
+    "INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM clock_timestamp()) * 1000)::bigint)",
+  );
+  await pool.query('SELECT pg_notify($1, $2)', ['service_a', Buffer.alloc(300, 1).toString('base64')]);
+  await beatBack(a);
+  t.equal(a.gaps.all.length, before, 'it may be about to answer');
+  // The heartbeat comes back before the answer of its statement, which names the instance, or after it.
+  await beatBack(a);
+  const gaps = a.gaps.all.length;
+  await beatBack(a);
+  await beatBack(a);
+  t.equal(a.gaps.all.length, gaps + 2);
+  await notifySigned(pool, 'service', { from: 'c', changes: [['of c', 1, 1]] });
+  await a.hints.until(1);
+  await beatBack(a);
+  t.equal(a.gaps.all.length, gaps + 2, 'its notifications are read');
 });
 
 t.test('INST-48: a generation is notified by the transaction that raises it, whichever it is', async (t) => {

@@ -342,9 +342,9 @@ t.test('MCP-15: status reports the pairing and what is wrong, as lines or as JSO
   lock.release();
   const plain = await one.call(['status']);
   t.match(plain.out, new RegExp(`Server: +${scene.url}\\nDevice: +Agent \\(${id}\\)\\nBound to: +machine-id`));
-  const { masterKey, keys, token } = await pairingOf(one);
+  const { masterKey, keys, token: issued } = await pairingOf(one);
   for (const secret of [
-    token.text,
+    issued.text,
     ...[masterKey, keys.secretKey].map((key) => Buffer.from(key).toString('base64url')),
   ])
     for (const text of [plain.out, plain.notes, ...printed]) t.notOk(text.includes(secret));
@@ -355,7 +355,9 @@ t.test('MCP-15: status reports the pairing and what is wrong, as lines or as JSO
   t.match(await status(), { code: 5, paired: true, account: null, error: { code: 'revoked', hint: /pair --force/ } });
   await saveIdentity(one.keeper, { ...newIdentity(), serverUrl: scene.url });
   t.match(await status(), { code: 5, error: { code: 'unknown_device' } });
-  await saveIdentity(one.keeper, { ...newIdentity(), serverUrl: 'http://127.0.0.1:1' });
+  // Of a server that lies: later than any date.
+  const token = { text: 'a-bearer', expiresAt: Number.MAX_SAFE_INTEGER };
+  await saveIdentity(one.keeper, { ...newIdentity(), token, serverUrl: 'http://127.0.0.1:1' });
   t.match(await status(), { code: 4, paired: true, error: { code: 'unreachable' } });
   const copy = await desk(t, { id: 'fedcba9876543210fedcba9876543210' });
   await mkdir(copy.paths.folder);

@@ -7,6 +7,7 @@ import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { rowOf } from '../src/web/engine/rows.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
+import { until } from './support/events.js';
 import { openFor } from './support/loopback-server.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
@@ -23,7 +24,7 @@ async function scene(t: Test) {
   const url = `http://127.0.0.1:${server.port}/`;
   const browser = await freshContext(t);
   const app = await App.open(browser, url);
-  return { url, browser, app };
+  return { server, url, browser, app };
 }
 
 t.test('WEB-61: an invalid message from a tab ends no engine, and no other tab sees it', { skip }, async (t) => {
@@ -135,6 +136,46 @@ t.test('WEB-63: an unlocking that was under way does not open what was locked af
   t.match(await app.call('unlock', { passphrase: 'battery staple' }), { failed: 'bad_identity' });
   t.match(await app.value('phase'), { phase: 'locked' });
   t.match(await app.call('copyText', 'x'), { failed: 'closed' });
+});
+
+t.test(
+  'WEB-84: of two attempts that both make a device the first stays, and the other is revoked',
+  { skip },
+  async (t) => {
+    const { app, url, server } = await scene(t);
+    const phrase = (await app.claim()).join(' ');
+    const other = await App.open(await freshContext(t), url);
+    await other.shows('phase', ({ phase }) => phase === 'empty');
+    await other.call('recover', { name: 'First', phrase });
+    await other.ready();
+    const first = (await other.value('info'))?.deviceId;
+    // As in a second tab, whose screen did not know it yet.
+    await other.call('recover', { name: 'Second', phrase });
+    const devices = 'SELECT name FROM devices WHERE revoked_at IS NOT NULL';
+    await until('it is revoked', async () => (await server.sql(devices))[0]?.['name'] === 'Second');
+    await other.reload();
+    await other.ready();
+    t.equal((await other.value('info'))?.deviceId, first, 'the next start opens the same device');
+    await other.shows('enrolment', ({ step }) => step === 'idle');
+  },
+);
+
+t.test('WEB-58: nothing that was being added stays in a browser that is forgotten', { skip }, async (t) => {
+  const { app } = await scene(t);
+  await app.claim();
+  const left = await app.page.evaluate(async () => {
+    const { link } = (globalThis as unknown as { probe: { link: { call(...all: unknown[]): Promise<unknown> } } })
+      .probe;
+    const files = Array.from({ length: 200 }, (_, n) => new File(['of this vault'], `${n}.txt`));
+    await Promise.allSettled([link.call('upload', { binId: 'inbox', files }), link.call('forget', null)]);
+    const opening = indexedDB.open('service-web');
+    await new Promise((resolve) => (opening.onsuccess = resolve));
+    const keys = opening.result.transaction('records').objectStore('records').getAllKeys();
+    await new Promise((resolve) => (keys.onsuccess = resolve));
+    opening.result.close();
+    return keys.result;
+  });
+  t.same(left, []);
 });
 
 t.test('WEB-64: no text of an item breaks the page, and no field makes a row long', { skip }, async (t) => {

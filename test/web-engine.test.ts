@@ -116,6 +116,21 @@ t.test('WEB-51: a passkey opens what it locked, and another does not', async (t)
   t.same((await next.open({ secret })).toJSON(), identity.toJSON());
 });
 
+t.test('WEB-63: a lock that is set while another tab locks still opens what it locked', async (t) => {
+  const records = new Records();
+  const vault = new Vault(records, nodeSodium);
+  await vault.create(identity);
+  const [before, after] = [{ passphrase: 'correct horse' }, { passphrase: 'battery staple' }];
+  await vault.setLock({ kind: 'passphrase', ...before });
+  const platform = { clock: new TestClock(), sodium: nodeSodium };
+  const engine = new Engine(platform as never, records as never, 'https://sync.example.org');
+  await (engine as unknown as { vault: Vault }).vault.open(before);
+  engine.session.set({ close: () => Promise.resolve(), relock: () => undefined } as never);
+  await Promise.all([engine.setLock({ kind: 'passphrase', ...after }), engine.lock()]);
+  t.match(engine.phase.value, { phase: 'locked' });
+  t.same((await new Vault(records, nodeSodium).open(after)).toJSON(), identity.toJSON());
+});
+
 t.test('WEB-57: a slug that a server left empty does not take what a start without it needs', async (t) => {
   const vault = new Vault(new Records(), nodeSodium);
   await vault.create(identity);
@@ -187,6 +202,20 @@ t.test('WEB-52: a deletion is carried out even where the tab was closed meanwhil
   await later.made.load();
   clock.advance(UNDO_MS);
   t.same(later.removed, ['three'], 'a clock that was set back delays a deletion by no more than the eight seconds');
+});
+
+t.test('WEB-52 WEB-58: what is closed while it plans deletions stores no more of them', async (t) => {
+  const records = new Records();
+  const clock = new TestClock();
+  const { made, removed } = removals(records, clock);
+  const put = records.put.bind(records);
+  records.put = (key, value) => {
+    if (key === 'removal:two') made.close();
+    return put(key, value);
+  };
+  await t.rejects(made.add(['one', 'two', 'three']), { code: 'closed' });
+  clock.advance(UNDO_MS);
+  t.same([removed, [...records.kept.keys()]], [[], ['removal:one', 'removal:two']]);
 });
 
 /** Uploads with a device whose answers the test gives; `begun`: its earlier uploads. */
@@ -419,6 +448,21 @@ t.test('WEB-53: where the browser has no room, none of the files is accepted', a
   await t.rejects(made.add('inbox', [file('a', ''), file('b', '')]), { name: 'QuotaExceededError' });
   await setImmediate();
   t.same([requests.length, records.kept.size, made.list.value.length], [0, 0, 0]);
+});
+
+t.test('WEB-53 WEB-58: where the device is closed meanwhile, no further file is stored and none stays', async (t) => {
+  const records = new Records();
+  const { made, requests } = uploading(records, () => Promise.resolve());
+  const put = records.put.bind(records);
+  const stored: string[] = [];
+  records.put = (key, value) => {
+    stored.push(key);
+    if (stored.length === 2) made.close();
+    return put(key, value);
+  };
+  const files = [file('a', ''), file('b', ''), file('c', '')];
+  await t.rejects(made.add('inbox', files), { code: 'closed' });
+  t.same([stored, records.kept.size, requests.length], [['upload:id-1', 'upload:id-2'], 0, 0]);
 });
 
 const view = (type: ContentType, payload: ItemView['payload']): ItemView => ({

@@ -48,6 +48,31 @@ t.test('WEB-55: all tabs are one device, and continue when the leading tab is cl
   t.same([...second.faults, ...third.faults], []);
 });
 
+t.test('WEB-55: as many tabs as are promised each show a list and an item', { skip }, async (t) => {
+  const { app, browser, url } = await scene(t);
+  const shown = text('in every tab');
+  await app.call('put', shown);
+  // The links of tabs: so many pages would take the machine's memory.
+  const answered = await app.page.evaluate(async (id) => {
+    interface Client {
+      watch(topic: string, params: unknown, onValue: (value: { items: unknown[] } | null) => void): void;
+    }
+    const { link } = (globalThis as unknown as { probe: { link: Client & { constructor: new () => Client } } }).probe;
+    const all = Array.from({ length: 190 }, async () => {
+      const tab = new link.constructor();
+      await new Promise<void>((resolve) =>
+        tab.watch('list', { offset: 0, limit: 50 }, (value) => value?.items.length === 1 && resolve()),
+      );
+      await new Promise<void>((resolve) => tab.watch('item', { id }, (value) => value !== null && resolve()));
+    });
+    return (await Promise.all(all)).length;
+  }, shown.id);
+  t.equal(answered, 190);
+  const last = await App.open(browser, `${url}#/item/${shown.id}`);
+  await last.shows('list', ({ items }) => titles(items).includes('in every tab'));
+  t.same(await last.value('notices'), []);
+});
+
 t.test(
   'WEB-95: a silent connection is noticed soon after the network changed or the page is shown again',
   { skip },

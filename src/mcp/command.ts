@@ -13,6 +13,7 @@ import { failureOf, McpError, type McpCode } from './errors.js';
 import { runningInstance } from './lock.js';
 import { pair, passwordsSaid, revokeDevice, withDevice } from './pair.js';
 import type { ServeOptions } from './serve.js';
+import { isoOf } from './shown.js';
 
 /** What a process gives its command. */
 type ProcessContext = CommandContext & ServeOptions;
@@ -185,7 +186,7 @@ async function status(context: CommandContext, json: boolean): Promise<ExitCode>
     }
     const { identity, passwords } = await loadPairing(context);
     const { expiresAt } = identity.token;
-    const tokenExpiresAt = expiresAt === null ? null : new Date(expiresAt).toISOString();
+    const tokenExpiresAt = expiresAt === null ? null : isoOf(expiresAt);
     found = { ...found, paired: true, tokenExpiresAt, passwords };
     // Querying the server renews an expiring token; the renewed one must be saved before the command ends.
     const saving: Promise<unknown>[] = [];

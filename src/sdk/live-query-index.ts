@@ -24,8 +24,8 @@ import { viewOf } from './merge-rules.js';
 import { headOf, place, tagOf, type Head } from './store/store.js';
 import type { Core } from './core.js';
 
-/** Most open queries of a device. */
-export const QUERIES_MAX = 64;
+/** Most open queries of a device: two for each of the 200 tabs that may show it, its list and its item, and spare ones. */
+export const QUERIES_MAX = 512;
 /** Approximate bytes of plaintext cached for later queries. */
 const OPENED_MAX = 32 * 1024 * 1024;
 /** Approximate bytes that a cached item takes in addition to its text. */

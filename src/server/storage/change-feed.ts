@@ -171,6 +171,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True if an announcement was dropped or may have failed since the last heartbeat. */
   private unannounced = false;
   private others = 0;
+  /** The instances of which nothing verifiable had come when the last own heartbeat came back. */
+  private strangers: readonly string[] = [];
   /** No other instance was up recently. */
   private alone = true;
   /** As the database last reported it; see `Registered`. */
@@ -401,6 +403,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       return;
     }
     this.meetOther(published.from);
+    this.peers.verify(published.from);
     // A block published before a fail-over may arrive after it: a commit of the former primary must not pass for a
     // version of this history. But if the sender learns of the fail-over later, the block may contain changes of this
     // history.
@@ -424,11 +427,13 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.returnMs = Math.max(0, this.options.clock.now() - (found.answeredAt ?? Infinity));
     this.heard = { ...this.heard, until: found.at };
     this.overdue = false;
+    this.compareForStrangers();
   }
 
   private onOther(notice: Notice): void {
     const { from, untold, changes = [], asks } = notice;
     this.meetOther(from);
+    this.peers.verify(from);
     this.noteSubscriptions(notice);
     if (asks === true) {
       this.subscriptions.answer(channelOf(from));
@@ -562,6 +567,16 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.options.onDrain({ ms, alone });
     // The operator waits for the confirmation that the order is followed.
     void this.beating.fresh();
+  }
+
+  /**
+   * Changes of an instance of another version, or with another key, are dropped unread, so that an own heartbeat that came
+   * back proves nothing of them: heads are compared while nothing of it was verified. It answers `asks` in any case.
+   */
+  private compareForStrangers(): void {
+    const strangers = this.peers.unverified();
+    if (strangers.some((id) => this.strangers.includes(id))) this.options.onGap();
+    this.strangers = strangers;
   }
 
   /** Every RENEW_MS the subscriptions are rebuilt without tenants whose sockets are gone, and sent. */

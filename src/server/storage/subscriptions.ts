@@ -59,6 +59,8 @@ export class TenantSet {
 
 interface Peer {
   heardAt: number;
+  /** Something came that it has signed with the key of this instance. */
+  verified: boolean;
   readonly subscriptions: TenantSet;
   /** The parts received. Until all of them are, the peer is assumed to subscribe to every tenant. */
   readonly received: Set<number>;
@@ -79,8 +81,24 @@ export class Peers {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.heardAt = now;
     else if (this.peers.size < PEERS_MAX)
-      this.peers.set(id, { heardAt: now, subscriptions: new TenantSet(), received: new Set(), sets: [] });
+      this.peers.set(id, {
+        heardAt: now,
+        verified: false,
+        subscriptions: new TenantSet(),
+        received: new Set(),
+        sets: [],
+      });
     return peer === undefined && this.peers.has(id);
+  }
+
+  /** Something came of a known instance that only an instance with the same key can send. */
+  verify(id: string): void {
+    const peer = this.peers.get(id);
+    if (peer !== undefined) peer.verified = true;
+  }
+
+  unverified(): string[] {
+    return [...this.peers].filter(([, { verified }]) => !verified).map(([id]) => id);
   }
 
   /**

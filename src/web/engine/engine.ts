@@ -116,17 +116,25 @@ export class Engine {
     });
   }
 
-  async setLock(lock: NewLock): Promise<void> {
-    await this.vault.setLock(lock);
-    await this.publishLock();
+  /**
+   * Serialised, like everything that writes the vault: closing erases the data key, and a lock made around an erased key
+   * opens nothing any more; one written after `forget` would stay, around nothing.
+   */
+  setLock(lock: NewLock): Promise<void> {
+    return this.serial.run(async () => {
+      await this.vault.setLock(lock);
+      await this.publishLock();
+    });
   }
 
-  async setLockAfter(minutes: number | null): Promise<void> {
-    await this.vault.setLockAfter(minutes);
-    // Changing the setting counts as activity.
-    this.touchedAt = this.platform.clock.now();
-    this.lockAfterMinutes = minutes;
-    await this.publishLock();
+  setLockAfter(minutes: number | null): Promise<void> {
+    return this.serial.run(async () => {
+      await this.vault.setLockAfter(minutes);
+      // Changing the setting counts as activity.
+      this.touchedAt = this.platform.clock.now();
+      this.lockAfterMinutes = minutes;
+      await this.publishLock();
+    });
   }
 
   /** Records the user's activity. Locks instead if the time limit has passed, as after the machine slept. */
@@ -176,10 +184,20 @@ export class Engine {
 
   private enrolled(identity: SavableIdentity): Promise<void> {
     return this.serial.run(async () => {
+      // Two attempts may both register a device: one was cancelled after its request was sent, or two tabs began at once.
+      // The first stays, since its outbox may hold changes that nothing else has.
+      if ((await this.vault.lockState()) !== undefined) return this.revokeSurplus(identity);
       await this.vault.create(identity);
       // From here on this browser is a device: the phase reports a failure, as at a start.
       await this.begin();
     });
+  }
+
+  /** Revokes a device that this browser has registered and does not store. */
+  private revokeSurplus({ deviceId }: SavableIdentity): void {
+    const session = this.session.value;
+    if (session === null || session.device.id === deviceId) return;
+    session.device.revoke(deviceId).catch((error: unknown) => session.notices.add('problem', error));
   }
 
   private async open(identity: SavableIdentity): Promise<void> {

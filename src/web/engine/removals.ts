@@ -3,6 +3,7 @@
  * carries them out if the tab is closed meanwhile.
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
+import { ClientError } from '../../sdk/errors.js';
 import type { KeyValue } from './key-value.js';
 
 /** How long a deletion can be undone, ms. */
@@ -14,6 +15,7 @@ const PREFIX = 'removal:';
 /** The pending deletions of an open device. */
 export class Removals {
   private readonly pending = new Map<string, { readonly at: number; readonly timer: Timer }>();
+  private closed = false;
 
   /** `remove` deletes an item, resolves when that is stored, and reports failures; `changed`: `at` has other results. */
   constructor(
@@ -34,15 +36,18 @@ export class Removals {
     return this.pending.get(id)?.at ?? null;
   }
 
-  /** Schedules deletions; ids that have one are ignored. */
+  /** Schedules deletions; ids that have one are ignored. Throws `ClientError` `closed` where it is closed meanwhile. */
   async add(ids: readonly string[]): Promise<void> {
     const at = this.clock.now() + UNDO_MS;
     for (const id of ids) {
       if (this.pending.has(id)) continue;
+      // Perhaps to be forgotten: what is stored now would stay.
+      if (this.closed) throw new ClientError('closed', 'the device was closed');
       if (this.pending.size >= PENDING_MAX) await this.ports.remove(id);
       else {
         await this.records.put(PREFIX + id, at);
-        this.schedule(id, at);
+        // Else the next start carries it out.
+        if (!this.closed) this.schedule(id, at);
       }
     }
     this.ports.changed();
@@ -56,6 +61,7 @@ export class Removals {
 
   /** Stops the timers; pending deletions stay stored for the next start. */
   close(): void {
+    this.closed = true;
     for (const { timer } of this.pending.values()) timer.cancel();
     this.pending.clear();
   }

@@ -8,7 +8,7 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { fileSource, type TransferOptions } from '../../sdk/blobs/source.js';
 import type { Device } from '../../sdk/device.js';
-import { isTransient, QueuedError } from '../../sdk/errors.js';
+import { ClientError, isTransient, QueuedError } from '../../sdk/errors.js';
 import { failureOf, type Failure, type Upload } from '../link/messages.js';
 import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
@@ -114,7 +114,7 @@ export class Uploads {
     this.run();
   }
 
-  /** Stores the files, then sends them. Rejects if this browser has no room for them; none is stored then. */
+  /** Stores the files, then sends them. Rejects if there is no room, or the device is closed meanwhile: none is stored. */
   async add(binId: string, files: readonly File[]): Promise<void> {
     await this.addAll(files.map((file) => ({ id: this.ports.newId(), binId, file })));
   }
@@ -125,6 +125,8 @@ export class Uploads {
     const kept: Waiting[] = [];
     try {
       for (const waiting of files) {
+        // Closed meanwhile, perhaps to be forgotten: what is stored now would stay, and be sent from the next vault.
+        if (this.closed) throw new ClientError('closed', 'the device was closed');
         await this.records.put(PREFIX + waiting.id, waiting);
         kept.push(waiting);
       }
