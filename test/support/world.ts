@@ -13,7 +13,7 @@ import { FrameRing, NOWHERE } from '../../src/server/tenant/deliver.js';
 import type { Session } from '../../src/server/tenant/session.js';
 import { initialState, type TenantState } from '../../src/server/tenant/state.js';
 import { admit, step } from '../../src/server/tenant/step.js';
-import { arena, BIN, deleteChange, deviceId, moveChange, OTHER_BIN, writeChange } from './changes.js';
+import { arena, BIN, deleteChange, deviceId, moveChange, OTHER_BIN, TS, writeChange } from './changes.js';
 import { rowOf } from './rows.js';
 import { MemoryLog, type MemoryTenant } from './memory-log.js';
 import { Witness, type HelloFrame } from './witness.js';
@@ -92,7 +92,7 @@ interface WorldOptions {
 }
 
 export class World {
-  now = 1_000_000;
+  now = TS;
   readonly log: MemoryLog;
   readonly database: MemoryTenant;
   /** Other tenants take it over when it is full. */

@@ -172,7 +172,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private unannounced = false;
   private others = 0;
   /** The instances of which nothing verifiable had come when the last own heartbeat came back. */
-  private strangers: readonly string[] = [];
+  private unverified: readonly string[] = [];
   /** No other instance was up recently. */
   private alone = true;
   /** As the database last reported it; see `Registered`. */
@@ -427,7 +427,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.returnMs = Math.max(0, this.options.clock.now() - (found.answeredAt ?? Infinity));
     this.heard = { ...this.heard, until: found.at };
     this.overdue = false;
-    this.compareForStrangers();
+    this.compareForUnverified();
   }
 
   private onOther(notice: Notice): void {
@@ -573,10 +573,10 @@ export class ChangeFeed implements ChangeAnnouncer {
    * Changes of an instance of another version, or with another key, are dropped unread, so that an own heartbeat that came
    * back proves nothing of them: heads are compared while nothing of it was verified. It answers `asks` in any case.
    */
-  private compareForStrangers(): void {
-    const strangers = this.peers.unverified();
-    if (strangers.some((id) => this.strangers.includes(id))) this.options.onGap();
-    this.strangers = strangers;
+  private compareForUnverified(): void {
+    const unverified = this.peers.unverified();
+    if (unverified.some((id) => this.unverified.includes(id))) this.options.onGap();
+    this.unverified = unverified;
   }
 
   /** Every RENEW_MS the subscriptions are rebuilt without tenants whose sockets are gone, and sent. */
