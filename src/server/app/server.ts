@@ -57,6 +57,7 @@ import { openDocs, openWebApp } from './built.js';
 import { openDatabase, type Database, type DatabaseHooks } from './database.js';
 import { repeated, runStops, type Stop } from './lifecycle.js';
 import { localStore, openBucket } from './object-store.js';
+import { StartError } from './preflight.js';
 import { rowsOf, type App } from './route-table.js';
 
 /** What a server is started from. */
@@ -126,16 +127,16 @@ export async function startServer(options: ServerOptions): Promise<Server> {
 }
 
 /**
- * Tenants that the other TENANT_MODE made cannot be reached. With the variable forgotten, a hosted service would otherwise
- * come up in silence with one tenant at every host.
+ * Tenants that the other TENANT_MODE made cannot be reached. With the variable forgotten, every host of a hosted service
+ * would lead to its oldest tenant: then the server does not start.
  */
-async function warnOfOtherMode(multi: boolean, pool: pg.Pool, log: Logger): Promise<void> {
+async function checkMode(multi: boolean, pool: pg.Pool, log: Logger): Promise<void> {
   const other = multi ? 'slug IS NULL AND claimed_at IS NOT NULL' : 'slug IS NOT NULL';
   if (!(await valueOf<boolean>(pool, `SELECT EXISTS (SELECT FROM tenants WHERE ${other})`))) return;
-  const found = multi
-    ? 'TENANT_MODE is multi, and this database has the tenant of a single server, which no host leads to.'
-    : 'TENANT_MODE is single, and this database has tenants with names of their own: every host leads to the oldest tenant.';
-  log.warn(`${found} Set TENANT_MODE as it was, or use another database.`);
+  const advice = 'Set TENANT_MODE as it was, or use another database.';
+  if (!multi)
+    throw new StartError(`TENANT_MODE is single, and this database has tenants with names of their own. ${advice}`);
+  log.warn(`TENANT_MODE is multi, and no host leads to the tenant of a single server in this database. ${advice}`);
 }
 
 async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
@@ -148,7 +149,7 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const hooks: DatabaseHooks = { stops, onFault, onOtherHistory: () => undefined, onBack: () => undefined };
   const database = await openDatabase(config, log, clock, hooks);
   const multi = config.tenantMode === 'multi';
-  await warnOfOtherMode(multi, database.pool, log);
+  await checkMode(multi, database.pool, log);
   const tenantId = multi ? null : await new AccountStore(database.pool).singleTenant(clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const { metricsPort: port, metricsHost: host } = config;
