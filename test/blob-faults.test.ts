@@ -117,6 +117,17 @@ t.test('BLOB-17: uploads leave a twentieth of the disk free, on which the databa
   t.ok(outcomes.length > 10, 'and use the rest');
 });
 
+t.test('BLOB-17: a blob that is not in the folder is no_blob, and the log says once what that may mean', async (t) => {
+  const { scene, blobs } = await sceneWith(t);
+  const { wire, first, server } = scene;
+  const refs = [await uploaded(wire, first, randomBytes(10)), await uploaded(wire, first, randomBytes(10))];
+  for (const ref of refs) await rm(join(blobs, server.tenantId, ref));
+  for (const ref of refs)
+    t.equal((await send('GET', await downloadUrl(wire, first, ref))).outcome, '404 blob_not_found');
+  const told = server.logs.filter((line) => /not the folder of the other servers/.test(JSON.stringify(line)));
+  t.equal(told.length, 1);
+});
+
 t.test(
   'BLOB-17: a store that cannot be reached is storage_unavailable, and a stored write needs no store',
   async (t) => {

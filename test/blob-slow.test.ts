@@ -64,7 +64,14 @@ async function placesOf(t: Test, bounds: { readonly all: number; readonly perTen
     finish: () => Promise.reject(new Error('nobody sends parts')),
   };
   const rows: Partial<BlobStore> = { uploading: () => Promise.resolve(true), markReady: () => Promise.resolve(true) };
-  const transfers = new Transfers({ files, rows: rows as BlobStore, clock, secret: SECRET, bounds });
+  const transfers = new Transfers({
+    files,
+    rows: rows as BlobStore,
+    clock,
+    secret: SECRET,
+    onFault: (error) => t.fail(String(error)),
+    bounds,
+  });
   const { port } = await frontOf(t, { clock, services: { transfers } });
   const url: Places['url'] = (method) => {
     const size = method === 'PUT' ? { size: UPLOAD_BYTES, contentType: 'a/b' } : {};
@@ -164,7 +171,13 @@ function crowded() {
   const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
   const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
   const clock = new TestClock();
-  const parts = { files: {} as unknown as BlobFiles, rows, clock, secret: SECRET };
+  const parts = {
+    files: {} as unknown as BlobFiles,
+    rows,
+    clock,
+    secret: SECRET,
+    onFault: (error: unknown) => t.fail(String(error)),
+  };
   const transfers = new Transfers({ ...parts, bounds: { all: 8, perTenant: 4 } });
   const upload = (tenantId: string): Promise<string> =>
     Promise.race([
@@ -220,7 +233,8 @@ t.test('BLOB-18 BLOB-48: each refusal lets one slow transfer be cut, and an old 
   const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
   const files = { open: () => Promise.resolve(undefined) } as unknown as BlobFiles;
   const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
-  const transfers = new Transfers({ files, rows, clock, secret: SECRET, bounds: { all: 9, perTenant: 2 } });
+  const onFault = (): void => undefined;
+  const transfers = new Transfers({ files, rows, clock, secret: SECRET, onFault, bounds: { all: 9, perTenant: 2 } });
   for (const name of names) void transfers.upload({ ...name, size: 1 }, body);
   t.equal(transfers.tooSlow(TENANT, 1023), true, 'less than 1 KiB a second is always too slow');
   t.equal(transfers.tooSlow(TENANT, 1024), false);

@@ -438,7 +438,7 @@ async function composeBlobs(parts: Parts) {
     return undefined;
   });
   if (local === undefined) return { blobs, transfers: undefined, jobs, origin };
-  const transfers = new Transfers({ files: local, rows, clock, secret });
+  const transfers = new Transfers({ files: local, rows, clock, secret, onFault: parts.onFault });
   keepSwept(parts, local);
   stops.push(() => transfers.close());
   return { blobs, transfers, jobs, origin };

@@ -31,6 +31,7 @@ interface TransfersOptions {
   readonly clock: Clock;
   /** BLOB_URL_SECRET. */
   readonly secret: string;
+  readonly onFault: (error: unknown) => void;
   /** Transfers at once, of all tenants and of one. Each holds a buffer of 512 KiB at most, and an open file. */
   readonly bounds?: typeof BOUNDS;
 }
@@ -44,6 +45,8 @@ const PACE_MIN = 1024;
 const PACE_MIN_CROWDED = 16 * 1024;
 /** How long after a refusal the client is assumed to still want a slot, ms. */
 const RETRY_MS = 60_000;
+/** A missing blob is reported at most this often, ms. */
+const MISSING_EVERY_MS = 600_000;
 /** Interval at which an upload renews its lease, ms; while the lease lasts, the reaper does not release its reservation. */
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
@@ -67,6 +70,8 @@ export class Transfers {
    * it was refused. Only a tenant with at least as many gives way to it.
    */
   private lightest = { taken: 0, at: -Infinity };
+  /** When a missing blob was last reported, ms. */
+  private missedAt = -Infinity;
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
   private readonly receiving = new Set<Promise<void>>();
@@ -116,7 +121,7 @@ export class Transfers {
     const leave = this.enter(name.tenantId);
     try {
       const file = await this.options.files.open(name);
-      if (file === undefined) throw new ServiceError('no_blob');
+      if (file === undefined) throw this.missing();
       const close = async (): Promise<void> => {
         leave();
         await file.close();
@@ -126,6 +131,22 @@ export class Transfers {
       leave();
       throw error;
     }
+  }
+
+  /** For an operator who runs several servers with a folder each, where every blob is found on one of them only. */
+  private missing(): ServiceError {
+    const { clock, onFault } = this.options;
+    const now = clock.now();
+    if (Math.abs(now - this.missedAt) >= MISSING_EVERY_MS) {
+      this.missedAt = now;
+      onFault(
+        new Error(
+          'a blob was requested that is not in DATA_DIR/blobs. If it was not deleted just now, that is not the folder of the ' +
+            'other servers of this database, or it was damaged: `service-admin verify` lists what is missing',
+        ),
+      );
+    }
+    return new ServiceError('no_blob');
   }
 
   /** Ends the uploads under way, and resolves when their files are removed. */
