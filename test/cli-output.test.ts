@@ -343,6 +343,11 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
   t.match(failureOf(api('rate_limited', 429)).hint, /7 s/, 'the hint says how long to wait');
   const refused = new NetworkError('network', 'x', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) });
   t.match(failureOf(refused).message, /nothing listens/);
+  const away = new NetworkError('network', 'x', { cause: refused.cause, store: 'files.example:9000' });
+  t.match(failureOf(away), {
+    message: 'files.example:9000, which the server names for files, cannot be reached (nothing listens at its address)',
+    hint: /PUBLIC_URL/,
+  });
   const hostile = new ApiError({ code: `evil${ESC}[2J`, status: 418, message: HOSTILE });
   for (const error of [hostile, new QueuedError('x', hostile), new ClientError('closed', HOSTILE)])
     t.notMatch(JSON.stringify(Object.values(failureOf(error))), /\\u001b|\u202e/, "a server's text is harmless too");

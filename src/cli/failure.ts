@@ -155,11 +155,16 @@ const LATER = 'Try again later; `service-device doctor` says more.';
 /** Doctor checks the server of an existing device; during a claim or a join only the address can be checked. */
 const UNREACHABLE = `Check the address, and whether the server runs. ${LATER}`;
 
+const STORE_UNREACHABLE = `If the server itself answers, its operator sets that address (PUBLIC_URL, S3_PUBLIC_ENDPOINT). ${LATER}`;
+
 function ofNetwork(error: errors.NetworkError): Failure {
   if (error.code === 'aborted') return { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
   const cause = networkReason(error);
-  const message = `the server cannot be reached${cause === '' ? '' : ` (${cause})`}`;
-  return { exitCode: EXIT.unavailable, code: error.code, message, hint: UNREACHABLE };
+  const { store } = error;
+  const what = store === undefined ? 'the server' : `${sanitizeText(store)}, which the server names for files,`;
+  const message = `${what} cannot be reached${cause === '' ? '' : ` (${cause})`}`;
+  const hint = store === undefined ? UNREACHABLE : STORE_UNREACHABLE;
+  return { exitCode: EXIT.unavailable, code: error.code, message, hint };
 }
 
 function ofCrypto(error: CryptoRefusal): Failure {

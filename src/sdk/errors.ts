@@ -40,14 +40,17 @@ export class NetworkError extends CodedError<'network' | 'timeout' | 'aborted'> 
   override readonly name = 'NetworkError';
   /** True where a repeat is useless, because the caller has just found the server unreachable. */
   readonly final: boolean;
+  /** Of the transfer of a blob: the host and port of its URL, which may be another than the server's. */
+  readonly store: string | undefined;
 
   constructor(
     code: NetworkError['code'],
     message: string,
-    { final = false, ...options }: ErrorOptions & { readonly final?: boolean } = {},
+    { final = false, store, ...options }: ErrorOptions & Partial<Pick<NetworkError, 'final' | 'store'>> = {},
   ) {
     super(code, message, options);
     this.final = final;
+    this.store = store;
   }
 }
 

@@ -35,6 +35,8 @@ export class Exchange {
   private readonly release: () => void;
   /** The failure on this side, which is the cause of any error that the platform reports after it. */
   private own: Error | undefined;
+  /** Host and port of the last request. */
+  private store: string | undefined;
 
   constructor(
     private readonly ports: ExchangePorts,
@@ -46,6 +48,7 @@ export class Exchange {
 
   /** Sends a request to the store. Throws `ProtocolError` `bad_url` for a redirect, and errors of the platform. */
   async request(address: URL, init: RequestInit): Promise<Response> {
+    this.store = address.host;
     const response = await this.ports.fetch(address.href, { ...UNNAMED, ...init, signal: this.stop.signal });
     if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400))
       throw new ProtocolError('the address that the server names for a blob leads elsewhere', { code: 'bad_url' });
@@ -72,7 +75,7 @@ export class Exchange {
     const ended = this.own ?? endOf(this.caller, this.ports.lifetime);
     if (ended !== undefined) return ended;
     if (error instanceof TypeError || asError(error).name === 'AbortError')
-      return new NetworkError('network', 'the transfer was cut off', { cause: error });
+      return new NetworkError('network', 'the transfer was cut off', { cause: error, store: this.store });
     return asError(error);
   }
 }
