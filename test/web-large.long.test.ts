@@ -26,7 +26,7 @@ async function fill(app: App, serverUrl: string): Promise<void> {
   const words = offer.step === 'words' ? offer.words : '';
   const joining = join({ platform, serverUrl, name: 'Filler', glyph: 'laptop', words, onDigits: () => undefined });
   await app.shows('offer', ({ step }) => step === 'compare');
-  await app.call('offerAnswer', true);
+  await app.admit();
   const problems: Error[] = [];
   const device = await Device.open({ platform, identity: await joining, onProblem: (error) => problems.push(error) });
   await device.connect();

@@ -227,7 +227,7 @@ t.test('WEB-71: a browser admits a terminal, and each shows what the other puts'
   const [, digits = ''] = await joining.seen(/"digits":"(\d{6})"/);
   const asked = await app.shows('offer', ({ step }) => step === 'compare');
   t.match(asked, { name: 'Terminal', digits }, 'the same digits on both sides');
-  await app.call('offerAnswer', true);
+  await app.admit();
   t.equal((await joining.ended).code, 0, (await joining.ended).stderr);
   await app.call('put', note('from the browser', newId('1')));
   await titles(app, 'from the browser');
@@ -289,7 +289,7 @@ async function hostileClient(t: Test, app: App, url: string): Promise<{ device: 
   const asking = { platform, serverUrl: url, name: NAME, glyph: 'phone', onDigits: () => undefined } as const;
   const joining = join({ ...asking, words: offer.step === 'words' ? offer.words : '' });
   await app.shows('offer', ({ step }) => step === 'compare');
-  await app.call('offerAnswer', true);
+  await app.admit();
   const identity = await joining;
   const onProblem = (error: Error): void => t.comment(error.message);
   const device = await Device.open({ platform, identity, onIdentity: () => undefined, onProblem });

@@ -168,7 +168,7 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
     Array(2).fill(digits.step === 'compare' ? digits.digits : ''),
     'both show the same digits',
   );
-  await app.call('offerAnswer', true);
+  await app.admit();
   await other.shows('list', ({ items }) => titles(items).includes('kept'));
   const devices = await app.shows('devices', (devices) => devices.some(({ name }) => name === 'Other'));
   const offered = async (): Promise<string[]> => {

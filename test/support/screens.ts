@@ -98,7 +98,7 @@ export async function visitScreens(
   await other.call('join', { name: 'Phone', words: offer.step === 'words' ? offer.words : '' });
   await other.shows('enrolment', ({ step }) => step === 'compare');
   await look('compare', other.page);
-  await app.call('offerAnswer', true);
+  await app.admit();
   await other.ready();
   const own = (await other.value('info'))?.deviceId ?? '';
   await app.call('deviceRevoke', own);

@@ -113,6 +113,12 @@ export class App {
     return step.step === 'phrase' ? step.words : [];
   }
 
+  /** Says that the digits of a device that wants to join match. */
+  async admit(): Promise<void> {
+    const offer = await this.shows('offer', ({ step }) => step === 'compare');
+    await this.call('offerAnswer', { same: true, digits: offer.step === 'compare' ? offer.digits : '' });
+  }
+
   /** Waits until the device is open, connected and has everything. */
   async ready(): Promise<void> {
     await this.shows('info', (info) => info?.connection.state === 'connected' && info.complete === true);

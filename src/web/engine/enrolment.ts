@@ -181,10 +181,12 @@ export class Offers {
     run().catch((error: unknown) => show({ step: 'failed', problem: failureOf(error) }));
   }
 
-  /** The user has compared the digits. */
-  answer(same: boolean): void {
+  /** The user has compared these digits, perhaps in a tab that does not show those of a later attempt yet. */
+  answer({ same, digits }: { readonly same: boolean; readonly digits: string }): void {
+    const { value } = this.step;
+    if (value.step !== 'compare' || value.digits !== digits) return;
     this.current.decide?.(same);
-    if (same && this.step.value.step === 'compare') this.step.set({ step: 'working' });
+    if (same) this.step.set({ step: 'working' });
   }
 
   cancel(): void {

@@ -89,7 +89,7 @@ const deviceCalls = (engine: Engine) =>
     binRename: ({ id, name, emoji }) => withBins(engine, (bins) => bins.rename(id, labelOf(name, emoji))),
     binRemove: (id) => withBins(engine, (bins) => bins.remove(id)),
     offer: () => engine.offers.begin(engine.device, engine.serverUrl),
-    offerAnswer: (same) => engine.offers.answer(same),
+    offerAnswer: (answer) => engine.offers.answer(answer),
     offerCancel: () => engine.offers.cancel(),
     devicesRefresh: async () => {
       await engine.device.devices.refresh();

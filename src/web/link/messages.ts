@@ -295,7 +295,7 @@ export interface Calls {
 
   // Devices.
   offer(): void;
-  offerAnswer(same: boolean): void;
+  offerAnswer(params: { readonly same: boolean; readonly digits: string }): void;
   offerCancel(): void;
   /** Reads the list from the server again; the topic `devices` has it. */
   devicesRefresh(): void;

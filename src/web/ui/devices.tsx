@@ -306,7 +306,7 @@ function TimeLeft({ until }: { until: number }) {
 }
 
 function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compare' }>>) {
-  const answer = (same: boolean) => task.button(() => call('offerAnswer', same));
+  const answer = (same: boolean) => task.button(() => call('offerAnswer', { same, digits: step.digits }));
   return (
     <Dialog
       title={pair.compareTitle}
