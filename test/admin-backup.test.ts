@@ -1,4 +1,5 @@
 /** `service-admin backup` and `restore` on real databases and servers. */
+import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -44,6 +45,18 @@ t.test('OPER-15: `backup` works beside a running server, and `verify FILE` refus
   await writeFile(file, bytes.subarray(0, bytes.length - 30));
   t.match(await away.json('verify', file), { code: EXIT.untrusted, error: { code: 'damaged' } });
   t.match(await away.json('verify', join(folder, 'none')), { code: EXIT.failure, error: { code: 'enoent' } });
+});
+
+t.test('OPER-15: a user of the database that may only read makes a backup', async (t) => {
+  const { url } = await testDatabase(t);
+  const reader = new URL(url);
+  reader.username = `reader_${randomBytes(8).toString('hex')}`;
+  reader.password = randomBytes(8).toString('hex');
+  await runSql(url, `CREATE ROLE ${reader.username} LOGIN PASSWORD '${reader.password}' IN ROLE pg_read_all_data`);
+  t.teardown(() => runSql(url, `DROP ROLE ${reader.username}`));
+  const call = await admin(t, { DATABASE_URL: reader.href });
+  const made = await call.json('backup', join(await temporaryFolder(t), 'backup.tar.gz'));
+  t.equal(made.code, EXIT.ok, made.stderr);
 });
 
 t.test('OPER-27: the text in a backup cannot control a terminal', async (t) => {
