@@ -117,12 +117,19 @@ t.test('FAIR-52: a connection that became a socket is none, but takes its room',
 
 t.test('FAIR-52: no connection is taken while no descriptor is left, whoever holds them', async (t) => {
   const at = { exhausted: false };
-  const { port } = await frontOf(t, { room: { isExhausted: () => at.exhausted } });
+  const room = { connections: 1_000, isExhausted: () => at.exhausted };
+  const { port } = await frontOf(t, { config: NO_PROXY, room });
   const kept = await raw(t, port, HEALTH);
   await kept.until(() => kept.got.includes('}'));
   at.exhausted = true;
   const [extra] = await many(t, port, 1);
   await extra?.until(() => extra.closed);
+  for (let n = 0; n < 20; n++) {
+    const { length } = kept.got;
+    kept.socket.write(HEALTH);
+    await kept.until(() => kept.closed || kept.got.slice(length).includes('}'));
+    t.match(kept.got.slice(length), /^HTTP\/1\.1 200 /, 'requests on it need no descriptor');
+  }
   at.exhausted = false;
   t.match(await health(t, port, '127.0.0.1'), /^HTTP\/1\.1 200 /);
   t.equal(kept.closed, false);

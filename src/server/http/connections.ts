@@ -41,15 +41,18 @@ export class Connections {
       readonly proxies: TrustedProxies;
       /** The number of connections for which there are descriptors; fewer, the more sockets are open. */
       readonly room: () => number;
+      /** No descriptor is left for a new connection. The requests on those that are open need none. */
+      readonly isExhausted: () => boolean;
     },
   ) {}
 
   /** The library's filter: a connection was opened (1) or closed (-1), which has no address then. */
   readonly changed = (res: HttpResponse, count: number): void => {
     this.count(count);
-    if (count < 0 || !this.scarce) return;
-    const isFull = this.open > this.options.room();
-    if (!isFull && this.takes(res)) return;
+    if (count < 0) return;
+    const { room, isExhausted } = this.options;
+    const isFull = isExhausted() || (this.scarce && this.open > room());
+    if (!isFull && (!this.scarce || this.takes(res))) return;
     this.report(isFull ? 'all file descriptors for them are taken' : 'they are scarce, and an address has its share');
     res.close();
   };

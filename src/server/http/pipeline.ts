@@ -90,18 +90,19 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private whenIdle: (() => void)[] = [];
   private ending = false;
 
-  /** `room`: see `Connections`. */
+  /** `room` and `isExhausted`: see `Connections`. */
   constructor(
     rows: readonly Row<P>[],
     private readonly app: P,
     room: () => number,
+    isExhausted: () => boolean,
   ) {
     const { config, clock, log } = app;
     this.wireShape = config.wireShape;
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.budgets = new RequestBudgets(clock, proxies, app.bounds);
-    this.connections = new Connections({ clock, log, proxies, room });
+    this.connections = new Connections({ clock, log, proxies, room, isExhausted });
     this.writer = new ResponseWriter(app, proxies, this.budgets);
     this.authenticator = new Authenticator(app);
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);

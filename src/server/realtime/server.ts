@@ -58,8 +58,8 @@ function listen(app: TemplatedApp, { host, port }: HttpConfig, shared: boolean):
 function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, room: DescriptorRoom) {
   const { clock, config } = parts;
   const { random } = Math;
-  const forConnections = (): number => (room.isExhausted() ? 0 : room.connections - sockets.size);
-  const pipeline = new Pipeline(rows, parts, forConnections);
+  const forConnections = (): number => room.connections - sockets.size;
+  const pipeline = new Pipeline(rows, parts, forConnections, room.isExhausted);
   const sockets = new Sockets(parts, room.sockets);
   const unsent = new FairBudget(UNSENT_MAX, clock);
   const admission = new Admission({ clock, random });
