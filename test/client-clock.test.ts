@@ -3,22 +3,34 @@ import { randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
-import { next, note, refusal, shows, wiretap, world, writes } from './support/client-world.js';
-import { TestClock } from './support/clock.js';
+import { note, refusal, shows, wiretap, world, writes } from './support/client-world.js';
+import { ShiftedClock, TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { hurried, NO_TRAFFIC } from './support/hurried.js';
 
 const DAY_MS = 24 * 3_600_000;
 const AHEAD_MS = 3 * DAY_MS;
 
 /** Another program of the first device, whose clock is ahead; `hides`: the server's `Date`, as from another origin. */
-async function ahead(t: Test, hides: boolean) {
-  const all = await world(t);
+async function ahead(t: Test, hides: boolean, { byMs = AHEAD_MS, server = new ShiftedClock() } = {}) {
+  const all = await world(t, { clock: server });
   await all.first.device.connect();
-  const clock = new TestClock(Date.now() + AHEAD_MS);
+  const clock = new TestClock(Date.now() + byMs);
   const tap = wiretap(clock);
-  const at = { down: false };
+  /** `refuses`: the server's times in refusals that a lying server sends. */
+  const at = { down: false, refuses: [] as number[] };
   const fetch = async (url: string, init: RequestInit): Promise<Response> => {
     if (at.down) throw new TypeError('unreachable');
+    const refused = init.method === 'POST' && url.endsWith('/api/items') ? at.refuses.pop() : undefined;
+    if (refused !== undefined) {
+      tap.calls.push({
+        method: 'POST',
+        path: '/items',
+        body: JSON.parse(init.body as string) as Record<string, unknown>,
+      });
+      const error = { code: 'validation', message: 'ts', details: { serverTime: refused } };
+      return new Response(JSON.stringify({ error }), { status: 400 });
+    }
     const reply = await tap.platform.fetch(url, init);
     const headers = new Headers(reply.headers);
     if (hides) headers.delete('date');
@@ -67,14 +79,88 @@ t.test('CLIENT-61: what waited without a server is sealed anew; nothing of it is
   const bin = await first.device.bins.create('other', { name: 'Other' });
   await waiting(client.device.move(moved, bin.id));
   at.down = false;
-  const rejected = next(client, 'rejected');
   await hurried(clock, NO_TRAFFIC, client.device.pull());
   const late = shows(first, id, ({ payload }) => payload?.['text'] === 'late');
   t.match(await hurried(clock, NO_TRAFFIC, late), { payload: { text: 'late' } });
-  t.match(
-    await hurried(clock, NO_TRAFFIC, rejected),
-    { id: moved, error: { code: 'validation' } },
-    'reported, with its content',
-  );
+  const there = shows(first, moved, ({ binId }) => binId === bin.id);
+  const found = await hurried(clock, NO_TRAFFIC, there);
+  t.match(found, { payload: { text: 'moved' } }, 'the tag of the move covers the new time');
   t.ok(times().includes(0));
+});
+
+t.test('CLIENT-61: a server cannot have a write sealed at a later time, or at one that no server takes', async (t) => {
+  const { first, client, at, times } = await ahead(t, false, { byMs: 0 });
+  for (const time of [Number.MAX_SAFE_INTEGER, Date.now() + 30 * DAY_MS, 0]) {
+    at.refuses = [time];
+    t.equal((await refusal(client.device.put(note('a')))).code, 'validation', String(time));
+  }
+  t.same(times(), [0, 0, 0], 'each was sent once, as it was');
+  const { id } = await client.device.put(note('b'));
+  t.ok(Math.abs((await shows(first, id)).ts - Date.now()) < DAY_MS / 2);
+});
+
+/** Whether the first device gets this text. Time passes for the other one meanwhile. */
+const arrives = ({ first, clock }: Awaited<ReturnType<typeof ahead>>, id: string, text: string) =>
+  hurried(
+    clock,
+    NO_TRAFFIC,
+    shows(first, id, ({ payload }) => payload?.['text'] === text),
+  );
+
+/** Puts what the server, which is down, cannot get. */
+async function queued(
+  { client, clock }: Awaited<ReturnType<typeof ahead>>,
+  put: ReturnType<typeof note> & { readonly id?: string },
+) {
+  t.equal((await refusal(hurried(clock, NO_TRAFFIC, client.device.put(put)))).code, 'queued');
+}
+
+t.test(
+  'CLIENT-61: of two writes of an item, of which only the second was too far ahead, neither is lost',
+  async (t) => {
+    const all = await ahead(t, true, { byMs: DAY_MS - 3_600_000 });
+    const { client, clock, at } = all;
+    at.down = true;
+    await queued(all, note('one'));
+    const id = (await client.device.list())[0]?.id ?? '';
+    clock.advance(2 * 3_600_000);
+    await queued(all, { ...note('two'), id });
+    at.down = false;
+    await hurried(clock, NO_TRAFFIC, client.device.pull());
+    t.match(await arrives(all, id, 'two'), { payload: { text: 'two' } });
+  },
+);
+
+t.test('CLIENT-61: a write that waited is not lost to a server whose clock is days behind for a while', async (t) => {
+  const server = new ShiftedClock();
+  const all = await ahead(t, true, { byMs: 60_000, server });
+  const { first, client, clock, at } = all;
+  const { id } = await first.device.put(note('one'));
+  await client.device.pull();
+  at.down = true;
+  await queued(all, { ...note('two'), id });
+  const told: unknown[] = [];
+  client.device.on('rejected', (event) => told.push(event));
+  const problems = client.problems.length;
+  server.advance(-AHEAD_MS);
+  at.down = false;
+  await hurried(clock, NO_TRAFFIC, client.device.pull());
+  await hurried(
+    clock,
+    NO_TRAFFIC,
+    until('a refusal', () => client.problems.length > problems),
+  );
+  server.advance(AHEAD_MS);
+  t.match(await arrives(all, id, 'two'), { payload: { text: 'two' } });
+  t.same(told, []);
+});
+
+t.test('ITEM-43: a device that joins gets the keys of items that are too far ahead for a new write', async (t) => {
+  const server = new ShiftedClock();
+  const { first, pair } = await ahead(t, true, { server });
+  const { id } = await first.device.put(note('one'));
+  server.advance(-AHEAD_MS);
+  const second = await pair();
+  await second.device.pull();
+  t.match(await second.device.get(id), { payload: { text: 'one' } });
 });

@@ -99,10 +99,13 @@ const CASES: readonly Case[] = [
   { title: 'ITEM-38: a refused write takes no version', when: write({}, { refused: true }), then: ['refused', null] },
   { title: 'ITEM-38: a refused replace', given: [write()], when: write({ text: 'two', ts: TS + 1 }, { refused: true }), then: ['refused', 1, TS], stored: inlineOf('one') },
   { title: 'ITEM-38: a refused re-wrap', given: [write()], when: write(wraps([ONE, TWO]), { refused: true }), then: ['refused', 1, TS], stored: inlineOf('one') },
-  { title: 'RETRY-18: a re-wrap that names a bin that is gone, of an item elsewhere', given: [write()], when: write(wraps([ONE, TWO], { binId: OTHER_BIN }), { refused: true, refusedForBin: true }), then: ['rewrap', 2, TS], stored: { binId: 'inbox' } },
-  { title: 'RETRY-18: of an item in that very bin', given: [write()], when: write(wraps([ONE, TWO]), { refused: true, refusedForBin: true }), then: ['refused', 1, TS] },
+  { title: 'RETRY-18: a re-wrap that names a bin that is gone, of an item elsewhere', given: [write()], when: write(wraps([ONE, TWO], { binId: OTHER_BIN }), { refused: true, refusedFor: 'bin' }), then: ['rewrap', 2, TS], stored: { binId: 'inbox' } },
+  { title: 'RETRY-18: of an item in that very bin', given: [write()], when: write(wraps([ONE, TWO]), { refused: true, refusedFor: 'bin' }), then: ['refused', 1, TS] },
   { title: 'RETRY-18: but for more reasons than its bin', given: [write()], when: write(wraps([ONE, TWO], { binId: OTHER_BIN }), { refused: true }), then: ['refused', 1, TS] },
-  { title: 'ITEM-38: a new item for a bin that is gone', when: write({}, { refused: true, refusedForBin: true }), then: ['refused', null] },
+  { title: 'ITEM-43: a re-wrap of a content that is refused', given: [write()], when: write(wraps([ONE, TWO]), { refused: true, refusedFor: 'content' }), then: ['rewrap', 2, TS] },
+  { title: 'ITEM-43: another content', given: [write()], when: write({ text: 'two', ts: TS + 1 }, { refused: true, refusedFor: 'content' }), then: ['refused', 1, TS] },
+  { title: 'ITEM-43: a new item', when: write({}, { refused: true, refusedFor: 'content' }), then: ['refused', null] },
+  { title: 'ITEM-38: a new item for a bin that is gone', when: write({}, { refused: true, refusedFor: 'bin' }), then: ['refused', null] },
   { title: 'RETRY-02: no restore, and so it is told where the write is refused besides', given: [write(), remove()], when: write({ text: 'two', ts: TS + 9 }, { refused: true }), then: ['conflict', 2, TS] },
   { title: 'RETRY-03: another version, refused besides', given: [write(), write({ text: 'two', ts: TS + 1 })], when: write({ text: 'three', ts: TS + 2, ifVersion: 1 }, { refused: true }), then: ['conflict', 2, TS + 1] },
   { title: 'RETRY-06: an earlier ts, refused besides', given: [write()], when: write({ text: 'two', ts: TS - 1 }, { refused: true }), then: ['conflict', 1, TS] },
@@ -404,13 +407,13 @@ const namesNewBlob = (one: Drawn, n: number, batch: readonly Drawn[]): boolean =
 function changeOf(one: Drawn): Make {
   const id = itemId(one.item);
   return (base) => {
-    // 0: refused; 1: a write refused for its bin alone.
-    const refusedForBin = one.refused === 1 && one.kind > 1;
+    // 0: refused; 1, 2: a write refused for its bin or its content alone.
+    const refusedFor = one.kind > 1 ? ((['all', 'bin', 'content'] as const)[one.refused] ?? 'all') : 'all';
     const context = {
       ...base,
       deviceId: deviceId(1 + one.by),
-      refused: one.refused === 0 || refusedForBin,
-      refusedForBin,
+      refused: one.refused === 0 || refusedFor !== 'all',
+      refusedFor,
     };
     if (one.kind === 0) return deleteChange(id, one.text === 0 ? null : sig(`${one.text}`), context);
     if (one.kind === 1)

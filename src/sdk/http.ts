@@ -1,7 +1,7 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
 import { parsedJson } from '../protocol/bytes.js';
 import { delay } from '../protocol/clock.js';
-import { TS_AHEAD_MAX_MS } from '../protocol/limits.js';
+import { TS_AHEAD_MAX_MS, TS_MIN } from '../protocol/limits.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { chunksOf } from './blobs/source.js';
 import { backoffMs, abortOnAny, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
@@ -94,6 +94,8 @@ export class Http {
   admissible(ts: number): number {
     if (this.clockOffset === null) return ts;
     const serverTime = this.options.clock.now() + this.clockOffset;
+    // No server takes so early a time: this one's clock is not set.
+    if (serverTime < TS_MIN) return ts;
     return ts > serverTime + TS_AHEAD_MAX_MS - OFFSET_ERROR_MS ? serverTime : ts;
   }
 

@@ -125,11 +125,12 @@ export class Outbox {
     return { pending, stored: this.keep(pending, uploaded ? [pending.id] : []) };
   }
 
-  /** Replaces a change by a new state of it; no-op if it is no longer in the outbox. */
-  async replace(pending: Pending): Promise<void> {
-    if (!this.has(pending)) return;
-    this.remember(pending);
-    await this.store.apply({ pending: [pending] });
+  /** Replaces changes by new states of them, all or none; those no longer in the outbox are left out. */
+  async replace(...changes: readonly Pending[]): Promise<void> {
+    const pending = changes.filter((change) => this.has(change));
+    if (pending.length === 0) return;
+    for (const change of pending) this.remember(change);
+    await this.store.apply({ pending });
   }
 
   /**

@@ -2,11 +2,12 @@
  * Sends the outbox, in one loop. Changes that arrive during a request are sent together as a batch, which counts as
  * one write. A change is dropped only when the server has refused it permanently.
  */
-import { type Reader, type Recipients, retimeItem, rewrapItem } from '../crypto/item.js';
+import { moveTag, type Reader, type Recipients, retimeItem, rewrapItem } from '../crypto/item.js';
 import { text } from '../protocol/bytes.js';
 import type { Timer } from '../protocol/clock.js';
 import { asError, errorCode } from '../protocol/error-code.js';
-import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
+import type { LiveItem } from '../protocol/item.js';
+import { BATCH_WRITES_MAX, BODY_MAX_BATCH, TS_MIN } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
 import { backoffMs, namedWaitMs, RECONNECT } from './platform.js';
@@ -307,7 +308,8 @@ export class Sender {
       refusal = asError(cause);
     }
     if (isTransient(refusal)) throw refusal;
-    const final = refusal instanceof ApiError && FINAL_REFUSALS.has(refusal.code);
+    // The server's clock may be behind for a while: no reason to drop what waits.
+    const final = refusal instanceof ApiError && FINAL_REFUSALS.has(refusal.code) && !isTimeRefusal(refusal);
     const tracked = this.track(pending.seq);
     if (final || tracked.waiter !== undefined) return this.dropRefused(pending, refusal);
     // Retried later: the refusal may be temporary, or the user may resolve it.
@@ -346,31 +348,52 @@ export class Sender {
    * the server's time where its own is too far ahead; the write is then sent again. False if it cannot be re-sealed.
    */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
-    const { missingDevices, serverTime } = error.details;
-    if (!Array.isArray(missingDevices) && !isCount(serverTime)) return false;
+    const { missingDevices } = error.details;
+    const isLate = isTimeRefusal(error);
+    if (!Array.isArray(missingDevices) && !isLate) return false;
     if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
     // Read once for all refusals of one reply, which are based on the same list.
     this.deviceListRead ??= this.options.deviceList.refresh();
     await this.deviceListRead;
     const { sodium, reader, deviceList } = this.options;
     const by = { ...reader, devices: await deviceList.recipients() };
-    const payload = isCount(serverTime)
-      ? await this.retimed(pending, serverTime, by)
+    const payload = isLate
+      ? await this.retimed(pending, Number(error.details['serverTime']), by)
       : rewrapItem(sodium, pending.row, by);
     if (payload === null) return false;
-    await this.options.outbox.replace({ ...pending, row: { ...pending.row, ...payload } });
+    await this.replace(pending, { ...pending.row, ...payload });
     return true;
   }
 
-  /** The write at the server's time, or just after the stored state; null where something else is bound to its time. */
+  /** Replaces the content of a write. Moves that follow get new tags, which cover it. */
+  private async replace(pending: PendingWrite, row: LiveItem): Promise<void> {
+    const { outbox, sodium, reader } = this.options;
+    const changed: Pending[] = [{ ...pending, row }];
+    let last = row;
+    for (const later of outbox.after(pending)) {
+      if (later.kind !== 'move') break;
+      const { binId } = later.row;
+      last = { ...last, binId, sig: moveTag(sodium, last, { binId, masterKey: reader.masterKey }) };
+      changed.push({ ...later, row: last });
+    }
+    await outbox.replace(...changed);
+  }
+
+  /**
+   * The write at the server's time, or just after the state that it replaces. Null where that is no earlier time, which a
+   * server may name to make the item unchangeable, and for a blob, which is bound to its time.
+   */
   private async retimed(pending: PendingWrite, serverTime: number, by: Reader & Recipients) {
     const { outbox, sodium } = this.options;
-    const { id, row, rewrap } = pending;
-    // A blob is encrypted with it, and the tag of a move that follows covers it.
-    if (rewrap || row.blob !== null || outbox.after(pending).some(({ kind }) => kind === 'move')) return null;
+    const { id, seq, row, rewrap } = pending;
+    // A blob is encrypted with it.
+    if (rewrap || row.blob !== null) return null;
     const { entry } = await outbox.look(id);
-    const stored = entry?.state === 'live' ? entry.row.ts : 0;
-    return retimeItem(sodium, row, { ...by, ts: Math.max(serverTime, stored + 1) });
+    let last = entry?.state === 'live' ? entry.row.ts : 0;
+    // Acknowledged, but not in the store yet.
+    for (const before of outbox.ofItem(id)) if (before.seq < seq && before.kind === 'write') last = before.row.ts;
+    const ts = Math.max(serverTime, last + 1);
+    return ts >= TS_MIN && ts < row.ts ? retimeItem(sodium, row, { ...by, ts }) : null;
   }
 
   /** Handles a failed request: waiting callers get `QueuedError`, and the request is retried later. */
@@ -406,6 +429,9 @@ function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
     throw new ProtocolError(`the reply to a change of ${sent?.id} is not about it`, { code: 'wrong_reply' });
   return stored;
 }
+
+/** The time of the write is too far ahead of the server's clock, which the refusal tells. */
+const isTimeRefusal = ({ details }: ApiError): boolean => isCount(details['serverTime']);
 
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
 

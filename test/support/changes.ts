@@ -70,7 +70,7 @@ export interface ChangeContext {
   readonly generation?: number;
   readonly deviceId?: string;
   readonly refused?: boolean;
-  readonly refusedForBin?: boolean;
+  readonly refusedFor?: Change['refusedFor'];
 }
 
 /** Where the changes of tests lie. */
@@ -99,7 +99,7 @@ export function bodyOf({ id, binId, type, ts, ifVersion, inline, blob, master, s
 }
 
 function inContext(change: Change, context: ChangeContext): Change {
-  const { tenantId, generation = 1, deviceId: device = deviceId(1), refused = false, refusedForBin = false } = context;
+  const { tenantId, generation = 1, deviceId: device = deviceId(1), refused = false, refusedFor = 'all' } = context;
   const refusal = refused ? new ServiceError('forbidden') : null;
   return Object.assign(change, {
     tenantId,
@@ -107,7 +107,7 @@ function inContext(change: Change, context: ChangeContext): Change {
     senderDevice: device,
     changedBy: device,
     refusal,
-    refusedForBin,
+    refusedFor,
   });
 }
 

@@ -95,7 +95,8 @@ function decideWrite(change: Change, write: ItemWrite, stored: Stored | undefine
   if (change.ifVersion !== null && change.ifVersion !== item.version) return 'conflict';
   if (sameContent(write, item)) {
     if (!addsWrap(write, item)) return 'same';
-    return change.refusedForBin && write.binId !== item.binId ? 'rewrap' : applied('rewrap');
+    const isExempt = { all: false, bin: write.binId !== item.binId, content: true }[change.refusedFor];
+    return isExempt ? 'rewrap' : applied('rewrap');
   }
   return write.ts > item.ts ? applied('replace') : 'conflict';
 }

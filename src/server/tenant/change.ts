@@ -162,8 +162,11 @@ export class Change extends ItemRow {
   generation = 0;
   /** Why it is not applied. It is committed nevertheless: a retry of a stored change must still succeed. */
   refusal: ServiceError | null = null;
-  /** The refusal concerns only the named bin, which a re-wrap does not apply (RETRY-14). */
-  refusedForBin = false;
+  /**
+   * What the refusal is about. A re-wrap is not refused for the `content`, which stays, nor for the `bin` that it names
+   * if its item is in another one (RETRY-14).
+   */
+  refusedFor: 'all' | 'bin' | 'content' = 'all';
   /** How often it was checked again because the tenant had changed meanwhile. */
   rechecks = 0;
 

@@ -120,9 +120,11 @@ function check(state: TenantState, change: Change): void {
   const unpaid = stateRefusal(state.billingState, 'write');
   const bin =
     kind === 'delete' || state.bins.has(binId) ? null : new ServiceError('bin_not_found', undefined, { binId });
-  const fields = kind === 'write' ? (checkTime(state, change) ?? checkKeys(state, change)) : null;
-  change.refusal = unpaid === undefined ? (bin ?? fields) : new ServiceError(unpaid);
-  change.refusedForBin = kind === 'write' && bin !== null && unpaid === undefined && fields === null;
+  const time = kind === 'write' ? checkTime(state, change) : null;
+  const keys = kind === 'write' ? checkKeys(state, change) : null;
+  change.refusal = unpaid === undefined ? (bin ?? time ?? keys) : new ServiceError(unpaid);
+  const some = kind === 'write' && unpaid === undefined && keys === null;
+  change.refusedFor = some ? (bin === null ? 'content' : 'bin') : 'all';
 }
 
 /** The client corrects its clock by the server's time, and writes again (ITEM-43). */

@@ -313,6 +313,8 @@ export function putInsert(into: Parameters, tenants: readonly TenantChanges[], c
 }
 
 const KINDS = { write: 'w', delete: 'd', move: 'm' } as const;
+/** `p_refused`. The function refuses re-wraps for 1 and 2 only, and everything else that would change something for 3 too. */
+const REFUSED = { bin: 1, all: 2, content: 3 } as const;
 
 /** Parameters of `commit_changes`. Every text in a change was already checked to be an id or a known keyword. */
 export function putCommit(
@@ -337,7 +339,7 @@ export function putCommit(
     .texts(changes, ({ type }) => type)
     .int8s(changes, ({ ts }) => ts)
     .int8s(changes, ({ ifVersion }) => ifVersion)
-    .int4s(changes, ({ refusal, refusedForBin }) => (refusal === null ? 0 : refusedForBin ? 1 : 2))
+    .int4s(changes, ({ refusal, refusedFor }) => (refusal === null ? 0 : REFUSED[refusedFor]))
     .texts(changes, ({ blobRef }) => blobRef)
     .int4s(changes, ({ has }) => has)
     .int4s(offsets, (offset) => offset)
