@@ -198,16 +198,20 @@ t.test(
     t.match(failure(away), { check: 'server', reason: 'unreachable', advice: /--url/ });
     t.equal(away.code, EXIT.unavailable);
     t.match(failure(away)?.seen, /^http:\/\/127\.0\.0\.1:1: /);
-    const down = createServer((_, reply) => {
-      reply.writeHead(503, { 'content-type': 'application/json' }).end(JSON.stringify({ ok: false, database: 'down' }));
-    });
-    down.listen(0, '127.0.0.1');
+    const sick = { body: '' };
+    const down = createServer((_, reply) => reply.writeHead(503).end(sick.body)).listen(0, '127.0.0.1');
     await once(down, 'listening');
     t.teardown(() => void down.close());
     const { port: downPort } = down.address() as AddressInfo;
-    const stopped = await (await admin(t, { ...env, PORT: String(downPort) })).json('check-storage');
-    t.match(failure(stopped), { check: 'server', seen: /its database does not/, advice: /^Start the database/ });
-    t.equal(stopped.code, EXIT.unavailable);
+    for (const [body, seen, advice] of [
+      [JSON.stringify({ ok: false, database: 'down' }), /its database does not/, /^Start the database/],
+      ['<h1>Service unavailable</h1>', /the server behind .* is away \(503\)/, /--url/],
+    ] as const) {
+      sick.body = body;
+      const stopped = await (await admin(t, { ...env, PORT: String(downPort) })).json('check-storage');
+      t.match(failure(stopped), { check: 'server', reason: 'unreachable', seen, advice });
+      t.equal(stopped.code, EXIT.unavailable);
+    }
     const empty = await (await admin(t, { PORT: String(port) })).json('check-storage');
     t.match(empty, { code: EXIT.notFound, error: { code: 'no_store' } });
   },

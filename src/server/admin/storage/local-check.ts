@@ -84,6 +84,9 @@ async function serverSeen(run: StoreRun, origin: string, tenant: string | NoTena
 async function tenantAt(origin: string): Promise<string | NoTenant> {
   try {
     const { status, body } = await send(`${origin}/api/service/status`, { method: 'GET' });
+    // A proxy whose server is away says so on a page of its own.
+    if (status === 503 && !body.toString().startsWith('{'))
+      return { fault: new StoreFault('unreachable', `the server behind ${origin} is away (503)`), advice: START };
     const reply: unknown = status === 200 || status === 503 ? JSON.parse(body.toString()) : undefined;
     const said = typeof reply === 'object' && reply !== null ? reply : {};
     if ('database' in said && said.database === 'down')
