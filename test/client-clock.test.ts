@@ -6,7 +6,7 @@ import { MemoryStore } from '../src/sdk/store/store.js';
 import { note, refusal, shows, wiretap, world, writes } from './support/client-world.js';
 import { ShiftedClock, TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-import { hurried, NO_TRAFFIC } from './support/hurried.js';
+import { counted, hurried } from './support/hurried.js';
 
 const DAY_MS = 24 * 3_600_000;
 const AHEAD_MS = 3 * DAY_MS;
@@ -36,11 +36,11 @@ async function ahead(t: Test, hides: boolean, { byMs = AHEAD_MS, server = new Sh
     if (hides) headers.delete('date');
     return new Response(await reply.arrayBuffer(), { status: reply.status, headers });
   };
-  const platform = { ...tap.platform, fetch };
+  const { platform, traffic } = counted({ ...tap.platform, fetch });
   const client = await all.open(all.first.identity(), { tap: { ...tap, platform }, store: new MemoryStore() });
   await client.device.devices.list();
   const times = (): number[] => writes({ tap }).map(({ ts }) => Math.round((Number(ts) - Date.now()) / DAY_MS));
-  return { ...all, client, clock, at, times };
+  return { ...all, client, clock, traffic, at, times };
 }
 
 t.test('CLIENT-61: a device whose clock is days ahead writes at the server’s time, where it knows that', async (t) => {
@@ -66,10 +66,10 @@ t.test('CLIENT-61: where it does not, the refusal tells it, and the write is sea
 });
 
 t.test('CLIENT-61: what waited without a server is sealed anew; nothing of it is lost', async (t) => {
-  const { first, client, clock, at, times } = await ahead(t, true);
+  const { first, client, clock, traffic, at, times } = await ahead(t, true);
   at.down = true;
   const waiting = async (work: Promise<unknown>): Promise<void> => {
-    t.equal((await refusal(hurried(clock, NO_TRAFFIC, work))).code, 'queued');
+    t.equal((await refusal(hurried(clock, traffic, work))).code, 'queued');
   };
   await waiting(client.device.put(note('early')));
   const id = (await client.device.list())[0]?.id ?? '';
@@ -79,11 +79,11 @@ t.test('CLIENT-61: what waited without a server is sealed anew; nothing of it is
   const bin = await first.device.bins.create('other', { name: 'Other' });
   await waiting(client.device.move(moved, bin.id));
   at.down = false;
-  await hurried(clock, NO_TRAFFIC, client.device.pull());
+  await hurried(clock, traffic, client.device.pull());
   const late = shows(first, id, ({ payload }) => payload?.['text'] === 'late');
-  t.match(await hurried(clock, NO_TRAFFIC, late), { payload: { text: 'late' } });
+  t.match(await hurried(clock, traffic, late), { payload: { text: 'late' } });
   const there = shows(first, moved, ({ binId }) => binId === bin.id);
-  const found = await hurried(clock, NO_TRAFFIC, there);
+  const found = await hurried(clock, traffic, there);
   t.match(found, { payload: { text: 'moved' } }, 'the tag of the move covers the new time');
   t.ok(times().includes(0));
 });
@@ -100,33 +100,33 @@ t.test('CLIENT-61: a server cannot have a write sealed at a later time, or at on
 });
 
 /** Whether the first device gets this text. Time passes for the other one meanwhile. */
-const arrives = ({ first, clock }: Awaited<ReturnType<typeof ahead>>, id: string, text: string) =>
+const arrives = ({ first, clock, traffic }: Awaited<ReturnType<typeof ahead>>, id: string, text: string) =>
   hurried(
     clock,
-    NO_TRAFFIC,
+    traffic,
     shows(first, id, ({ payload }) => payload?.['text'] === text),
   );
 
 /** Puts what the server, which is down, cannot get. */
 async function queued(
-  { client, clock }: Awaited<ReturnType<typeof ahead>>,
+  { client, clock, traffic }: Awaited<ReturnType<typeof ahead>>,
   put: ReturnType<typeof note> & { readonly id?: string },
 ) {
-  t.equal((await refusal(hurried(clock, NO_TRAFFIC, client.device.put(put)))).code, 'queued');
+  t.equal((await refusal(hurried(clock, traffic, client.device.put(put)))).code, 'queued');
 }
 
 t.test(
   'CLIENT-61: of two writes of an item, of which only the second was too far ahead, neither is lost',
   async (t) => {
     const all = await ahead(t, true, { byMs: DAY_MS - 3_600_000 });
-    const { client, clock, at } = all;
+    const { client, clock, traffic, at } = all;
     at.down = true;
     await queued(all, note('one'));
     const id = (await client.device.list())[0]?.id ?? '';
     clock.advance(2 * 3_600_000);
     await queued(all, { ...note('two'), id });
     at.down = false;
-    await hurried(clock, NO_TRAFFIC, client.device.pull());
+    await hurried(clock, traffic, client.device.pull());
     t.match(await arrives(all, id, 'two'), { payload: { text: 'two' } });
   },
 );
@@ -134,7 +134,7 @@ t.test(
 t.test('CLIENT-61: a write that waited is not lost to a server whose clock is days behind for a while', async (t) => {
   const server = new ShiftedClock();
   const all = await ahead(t, true, { byMs: 60_000, server });
-  const { first, client, clock, at } = all;
+  const { first, client, clock, traffic, at } = all;
   const { id } = await first.device.put(note('one'));
   await client.device.pull();
   at.down = true;
@@ -144,10 +144,10 @@ t.test('CLIENT-61: a write that waited is not lost to a server whose clock is da
   const problems = client.problems.length;
   server.advance(-AHEAD_MS);
   at.down = false;
-  await hurried(clock, NO_TRAFFIC, client.device.pull());
+  await hurried(clock, traffic, client.device.pull());
   await hurried(
     clock,
-    NO_TRAFFIC,
+    traffic,
     until('a refusal', () => client.problems.length > problems),
   );
   server.advance(AHEAD_MS);
