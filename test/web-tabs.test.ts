@@ -73,6 +73,25 @@ t.test('WEB-55: as many tabs as are promised each show a list and an item', { sk
   t.same(await last.value('notices'), []);
 });
 
+t.test('WEB-55: the next tab waits for the store of one that takes long to end', { skip }, async (t) => {
+  const { app, browser, url } = await scene(t);
+  const second = await App.open(browser, url);
+  await second.ready();
+  // In the place of a worker that still runs: gets the store's lock next, and holds it longer than a few attempts.
+  const waits = await second.page.evaluate(async () => {
+    const { held = [] } = await navigator.locks.query();
+    const name = held.map((lock) => lock.name ?? '').find((lock) => lock.startsWith('service-device-'));
+    if (name === undefined) return false;
+    void navigator.locks.request(name, () => new Promise((resolve) => setTimeout(resolve, 7_000)));
+    return true;
+  });
+  t.equal(waits, true);
+  await app.page.close();
+  await second.call('put', text('afterwards'));
+  await second.shows('list', ({ items }) => items.some(({ title, pending }) => title === 'afterwards' && !pending));
+  t.same(second.faults, []);
+});
+
 t.test(
   'WEB-95: a silent connection is noticed soon after the network changed or the page is shown again',
   { skip },

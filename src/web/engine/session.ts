@@ -39,8 +39,11 @@ import type { Vault } from './vault.js';
 
 /** Largest page of a list, items. */
 const PAGE_MAX = 200;
-/** Attempts to open the store, and the wait between them: a closed tab holds it until its worker has ended. */
-const STORE_TRIES = 50;
+/**
+ * Attempts to open the store, and the wait between them: a closed tab holds it until its worker has ended, which takes
+ * seconds on a busy machine.
+ */
+const STORE_TRIES = 600;
 const STORE_WAIT_MS = 100;
 /** Recounts of the items that a restored server lost, after writing them again, and the wait between recounts. */
 const ORPHAN_COUNTS = 50;
