@@ -351,7 +351,8 @@ export class Sender {
     const { missingDevices } = error.details;
     const isLate = isTimeRefusal(error);
     if (!Array.isArray(missingDevices) && !isLate) return false;
-    if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
+    const tracked = this.track(pending.seq);
+    if (tracked.reseals >= RESEALS_MAX) return false;
     // Read once for all refusals of one reply, which are based on the same list.
     this.deviceListRead ??= this.options.deviceList.refresh();
     await this.deviceListRead;
@@ -361,6 +362,7 @@ export class Sender {
       ? await this.retimed(pending, Number(error.details['serverTime']), by)
       : rewrapItem(sodium, pending.row, by);
     if (payload === null) return false;
+    tracked.reseals++;
     await this.replace(pending, { ...pending.row, ...payload });
     return true;
   }
