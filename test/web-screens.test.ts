@@ -196,6 +196,8 @@ t.test('WEB-87: on a phone the message about a copied secret leaves the composer
   const id = ulid(Date.now(), randomBytes);
   await app.call('put', { id, binId: 'inbox', type: 'password', payload: { service: 'Bank', secret: 'hunter2' } });
   await page.bringToFront();
+  // The row is drawn again once the item is stored: a click that begins before and ends after that is none.
+  await app.shows('list', ({ items }) => items.some(({ pending }) => !pending));
   // A locator clicks once the row stands still: as the list fills, it may move away under a click.
   await page.locator(`button[aria-label^="${text.list.copySecret}"]`).click();
   await page.waitForSelector('.toast');
