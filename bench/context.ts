@@ -28,8 +28,10 @@ export interface Options {
   readonly seconds: number;
   readonly markdown: boolean;
   readonly node: boolean;
-  /** Instances on one port that serve S1 to S4. */
+  /** Instances that serve S1 to S4 and LONG. */
   readonly instances: number;
+  /** How devices are spread over them; undefined: by the kernel, on one port. */
+  readonly placed: 'together' | undefined;
   /** Sockets of S9 and ROLL; undefined: the scenario's default. */
   readonly sockets: number | undefined;
   /** Seconds for which S9 holds its sockets. */

@@ -65,7 +65,8 @@ export type Latency = Readonly<Record<(typeof LATENCY)[number], number>>;
 
 /** Options of one run of the writers. Times are seconds. */
 export interface WriterOptions {
-  readonly port: number;
+  /** Several separated by commas: each tenant at one of them. C driver only. */
+  readonly port: number | string;
   readonly plan: string;
   readonly out: string;
   readonly connections: number;
@@ -107,7 +108,8 @@ export async function writerResult(writers: Child): Promise<WriterResult> {
 
 /** Options of one process of receivers. */
 export interface ReceiverOptions {
-  readonly port: number;
+  /** Several separated by commas: each tenant at one of them. C driver only. */
+  readonly port: number | string;
   readonly sockets: string;
   readonly kind?: 'service' | 'socketio' | 'bare';
   readonly path?: string;

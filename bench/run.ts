@@ -33,7 +33,8 @@ const RESULTS = join(PROJECT_ROOT, 'build', 'bench', 'results.json');
 const USAGE = `npm run bench -- [${ALL.join(' ')}] [options]
   --rounds N     interleaved rounds (5)
   --seconds N    measured seconds of each leg (4)
-  --instances N  instances on one port that serve S1 to S4 (1)
+  --instances N  instances on one port that serve S1 to S4 and LONG (1)
+  --together     each on a port of its own, all devices of a tenant at the same; a C compiler is needed
   --sockets N    sockets of S9 (250000) and ROLL (100000)
   --hold N       seconds for which S9 holds them (120)
   --minutes N    how long LONG goes on, 2 to 20 (10)
@@ -61,6 +62,7 @@ function readOptions(): Options {
       rounds: { type: 'string' },
       seconds: { type: 'string' },
       instances: { type: 'string', default: '1' },
+      together: { type: 'boolean', default: false },
       sockets: { type: 'string' },
       hold: { type: 'string', default: '120' },
       minutes: { type: 'string', default: '10' },
@@ -78,6 +80,7 @@ function readOptions(): Options {
     rounds: Math.ceil(positive('rounds', values.rounds ?? (quick ? '1' : '5'))),
     seconds: positive('seconds', values.seconds ?? (quick ? '2' : '4')),
     instances: Math.ceil(positive('instances', values.instances)),
+    placed: values.together ? 'together' : undefined,
     sockets: values.sockets === undefined ? undefined : Math.ceil(positive('sockets', values.sockets)),
     hold: positive('hold', values.hold),
     minutes: minutes(values.minutes),

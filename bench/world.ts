@@ -25,7 +25,8 @@ export const ofEach = (of: (party: Party) => number): CpuSeconds => ({
 
 /** The properties of a loaded server that a leg needs: ours or the reference. */
 export interface Target {
-  readonly port: number;
+  /** For the drivers: a port, or those of several instances. */
+  readonly port: number | string;
   readonly plan: string;
   readonly folder: string;
   readonly cluster: Cluster;
@@ -72,8 +73,11 @@ interface WorldOptions {
   readonly size: PopulationSize;
   /** Processes that serve it; 1 by default. */
   readonly instances?: number;
-  /** True: each instance has its own port; by default all share one. */
-  readonly ownPorts?: boolean;
+  /**
+   * By default all share a port. `apart`: each has its own, as on a machine of its own. `together`: each has its own and is
+   * linked with the others, and all devices of a tenant have the same (INSTANCE_PORTS=own behind a proxy).
+   */
+  readonly placed?: 'apart' | 'together' | undefined;
 }
 
 /**
@@ -127,7 +131,7 @@ export class World implements Target {
     private readonly context: Context,
     private readonly options: WorldOptions & { readonly cluster: Cluster; readonly instances: number },
     readonly population: Population,
-    /** One shared port, or with `ownPorts` one per instance. */
+    /** One shared port, or with `placed` one per instance. */
     readonly ports: readonly [number, ...number[]],
   ) {
     this.database = options.name;
@@ -139,7 +143,9 @@ export class World implements Target {
 
   /** Creates a database with the population, and starts one or several instances on it. */
   static async open(context: Context, options: WorldOptions): Promise<World> {
-    const { name, instances = 1, ownPorts = false, cluster = await context.fast() } = options;
+    const { name, instances = 1, placed, cluster = await context.fast() } = options;
+    if (placed === 'together' && options.size.tenants % instances > 0)
+      throw new Error(`${options.size.tenants} tenants cannot be divided among ${instances} instances`);
     await cluster.create(name);
     // Measures the commit functions inside the database. Always on: it costs two clock reads per call.
     await cluster.with(name, async (client) => client.query(`ALTER DATABASE ${name} SET track_functions = 'pl'`));
@@ -147,7 +153,7 @@ export class World implements Target {
     const population = imagine(options.size, benchToken);
     await cluster.with(name, async (client) => settle(client, population));
     const ports: [number, ...number[]] = [await quietPort()];
-    while (ownPorts && ports.length < instances) ports.push(await quietPort());
+    while (placed !== undefined && ports.length < instances) ports.push(await quietPort());
     const world = new World(context, { ...options, instances, cluster }, population, ports);
     writePlan(world.plan, population);
     writeSockets(world.sockets, population.devices);
@@ -161,9 +167,9 @@ export class World implements Target {
     return { target, receivers: await target.receivers() };
   }
 
-  /** The port of all instances, or of the first. */
-  get port(): number {
-    return this.ports[0];
+  /** The port of all instances, that of the first of several apart, or those of all. */
+  get port(): number | string {
+    return this.options.placed === 'together' ? this.ports.join() : this.ports[0];
   }
 
   get servers(): readonly Child[] {
@@ -177,15 +183,15 @@ export class World implements Target {
     return first;
   }
 
-  /** Starts every instance, always on the same port. */
+  /** Starts every instance, always on the same ports. */
   async start(): Promise<void> {
     this.running = Array.from({ length: this.options.instances }, (_, n) => this.startOne(n));
     await Promise.all(this.running.map(async (server) => server.next('listening')));
   }
 
   private startOne(n: number): Child {
-    const { database, cluster, folder, ports, port } = this;
-    const { instances } = this.options;
+    const { database, cluster, folder, ports } = this;
+    const { instances, placed } = this.options;
     const links = join(folder, `${database}.links`);
     mkdirSync(links, { recursive: true, mode: 0o700 });
     const name = instances === 1 ? `server ${database}` : `server ${database} ${n + 1}`;
@@ -193,8 +199,8 @@ export class World implements Target {
       env: {
         ...process.env,
         ...SERVER_ENVIRONMENT,
-        PORT: String(ports[n] ?? port),
-        BENCH_SIBLINGS: ports.length < instances ? links : '',
+        PORT: String(ports[n] ?? ports[0]),
+        BENCH_SIBLINGS: instances > 1 && placed !== 'apart' ? links : '',
         DATABASE_URL: cluster.url(database),
         DATA_DIR: join(folder, `${database}.data`),
       },

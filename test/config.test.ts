@@ -23,6 +23,7 @@ const modeOf = async (path: string): Promise<number> => (await stat(path)).mode 
 const DEFAULTS = {
   port: 8080,
   instances: 1,
+  instancePorts: 'shared',
   drainMinutes: 5,
   host: '0.0.0.0',
   tenantMode: 'single',
@@ -78,6 +79,7 @@ const DEFAULTS = {
 const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['PORT', ['http', '-1', '65536', '80.5', '8080 8081', '0x50', '1e3'], /from 0 to 65535/],
   ['INSTANCES', ['0', '257', 'all'], /from 1 to 256/],
+  ['INSTANCE_PORTS', ['each', '8080-8083'], /one of shared, own/],
   ['DRAIN_MINUTES', ['-1', '121', '5m'], /from 0 to 120/],
   ['HOST', ['http://a', 'a b', '-a', 'a..b', '1.2.3.4:80'], /an IP address or a host name/],
   ['TENANT_MODE', ['both', 'Single'], /one of single, multi/],
@@ -152,8 +154,9 @@ t.test('CFG-01 BLOB-30: a variable that is unset or blank takes its default', (t
 
 t.test('CFG-01: a variable that is set is read with its unit', (t) => {
   const config = readConfig({
-    PORT: '0',
+    PORT: '8000',
     INSTANCES: '2',
+    INSTANCE_PORTS: 'own',
     DRAIN_MINUTES: '0',
     HOST: '::1',
     TENANT_MODE: 'single',
@@ -206,6 +209,7 @@ t.test('CFG-01: a variable that is set is read with its unit', (t) => {
   t.strictSame(config, {
     port: 0,
     instances: 2,
+    instancePorts: 'own',
     drainMinutes: 0,
     host: '::1',
     tenantMode: 'single',

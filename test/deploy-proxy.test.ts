@@ -1,9 +1,11 @@
 /** The example proxies in front of a real server: certificates, live pushes, client addresses, logs. */
-import { request } from 'node:http';
+import { once } from 'node:events';
+import { createServer, request } from 'node:http';
 import t, { type Test } from 'tap';
 import { claim, join as joinDevice, mustWrite, newItem } from './support/devices.js';
 import { freePort } from './support/free-port.js';
 import { BASE, MULTI, wireAt } from './support/hosted.js';
+import { openFor } from './support/loopback-server.js';
 import type { WithTeardown } from './support/postgres.js';
 import {
   askThrough,
@@ -150,6 +152,46 @@ t.test(
     await redirects(t, all.proxy);
     await logsNoQuery(t, all, Object.values(secrets));
   },
+);
+
+/** Answers every request with its name, as a server that is ready. */
+async function named(t: WithTeardown, name: string): Promise<{ port: number; stop: () => Promise<void> }> {
+  const server = createServer((_, reply) => void reply.end(JSON.stringify({ name })));
+  const port = await openFor(t, server);
+  const stop = async (): Promise<void> => {
+    server.close();
+    server.closeAllConnections();
+    await once(server, 'close');
+  };
+  return { port, stop };
+}
+
+/** Each host name leads to one of two servers, both have some, and when one is away its names lead to the other. */
+async function staysTogether(t: Test, start: Start): Promise<void> {
+  const [first, second] = [await named(t, 'first'), await named(t, 'second')];
+  const proxy = await start(t, { domain: BASE, servers: [first.port, second.port] });
+  const hosts = Array.from({ length: 8 }, (_, n) => `tenant-${n}.${BASE}`);
+  const serverOf = async (host: string): Promise<string> => (await askThrough(proxy, host, '/api/me')).text('name');
+  const found = new Map<string, string>();
+  for (const host of hosts) {
+    const names = [];
+    for (let n = 0; n < 5; n++) names.push(await serverOf(host));
+    t.equal(new Set(names).size, 1, 'always the same server');
+    found.set(host, names[0] ?? '');
+  }
+  t.same([...new Set(found.values())].toSorted(), ['first', 'second'], 'both servers have tenants');
+  await second.stop();
+  for (const host of hosts) t.equal(await serverOf(host), 'first', 'the server that is left has all');
+}
+
+t.test('DEPLOY-21: behind Caddy the devices of a tenant share a server', { skip: missing('caddy') }, async (t) =>
+  staysTogether(t, multiCaddy),
+);
+
+t.test(
+  'DEPLOY-21: behind nginx the devices of a tenant share a server',
+  { skip: missing('nginx') || missing('openssl') },
+  async (t) => staysTogether(t, startNginx),
 );
 
 t.test('DEPLOY-12: Caddy skips a dead server, or waits for its return', { skip: missing('caddy') }, async (t) => {

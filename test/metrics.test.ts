@@ -89,7 +89,7 @@ t.test('METRIC-04: metrics listen on the loopback address alone, unless METRICS_
   t.equal(await at('127.0.0.2'), 200, 'with METRICS_HOST it listens there');
 });
 
-t.test('METRIC-05: metrics ports that are invalid or equal to a client port are refused', (t) => {
+t.test('METRIC-05 CFG-23: metrics ports that are invalid or equal to a client port are refused', (t) => {
   const takes = (env: NodeJS.ProcessEnv): string => {
     try {
       readConfig(env);
@@ -108,6 +108,14 @@ t.test('METRIC-05: metrics ports that are invalid or equal to a client port are 
     'METRICS_PORT takes ports other than PORT (9001)',
   );
   t.equal(takes({ METRICS_PORT: '9000', PORT: '9001' }), '');
+  const own = { INSTANCES: '3', INSTANCE_PORTS: 'own' };
+  t.equal(takes({ ...own, METRICS_PORT: '9003', PORT: '9000' }), '');
+  t.equal(
+    takes({ ...own, METRICS_PORT: '9002', PORT: '9000' }),
+    'METRICS_PORT takes ports other than PORT (9000 to 9002)',
+  );
+  t.equal(takes({ ...own, PORT: '65534' }), 'PORT takes at most 65533: INSTANCE_PORTS is own');
+  t.equal(takes({ ...own, PORT: '0' }), 'PORT takes the first of the ports: INSTANCE_PORTS is own');
   t.equal(takes({ INSTANCES: '256', PORT: '65535' }), '', 'without metrics their ports are not checked');
   t.end();
 });

@@ -82,7 +82,7 @@ async function taken(t: Test): Promise<string> {
   return String((stranger.address() as { port: number }).port);
 }
 
-t.test('CFG-20 INST-22: a port in use and an address that is not this machine’s are refused', async (t) => {
+t.test('CFG-20 CFG-23 INST-22: a port in use and an address that is not this machine’s are refused', async (t) => {
   const folder = await temporaryFolder(t);
   const DATA_DIR = join(folder, 'data');
   const port = await taken(t);
@@ -95,6 +95,8 @@ t.test('CFG-20 INST-22: a port in use and an address that is not this machine’
   );
   await refused(t, { ...of({ PORT: port }), spawned: true }, inUse);
   await refused(t, of({ PORT: port, INSTANCES: '2' }), inUse);
+  const before = String(Number(port) - 1);
+  await refused(t, of({ PORT: before, INSTANCES: '2', INSTANCE_PORTS: 'own' }), inUse);
   await refused(t, of({ PORT: port, HOST: '0.0.0.0' }), /^PORT: port \d+ of 0\.0\.0\.0 is in use/);
   await refused(t, of({ METRICS_PORT: port }), /^METRICS_PORT: port \d+ of 127\.0\.0\.1 is in use.*set METRICS_PORT/);
   const second = String(Number(port) - 1);

@@ -10,6 +10,7 @@ import { EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
 import { Instance, KILL_AFTER_MS } from '../src/server/app/instances.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
+import { freePort } from './support/free-port.js';
 import { openFor } from './support/loopback-server.js';
 import { temporaryFolder } from './support/postgres.js';
 import { exists } from './support/processes.js';
@@ -149,6 +150,30 @@ t.test('INST-21: instances end with the embedded database on SIGTERM, and when t
   await until('instances without a parent end by themselves', () => !orphans.some(exists));
   t.same(await readdir(temporary), [], 'INST-59: the folder of the links is removed');
 });
+
+t.test(
+  'INST-62: with INSTANCE_PORTS=own each instance has a port, and a write on one reaches the sockets of the other',
+  async (t) => {
+    const port = await freePort();
+    const server = await spawnServer(t, { env: { INSTANCES: '2', INSTANCE_PORTS: 'own', PORT: String(port) } });
+    t.equal(server.port, port);
+    const rows = await runSql(server.databaseUrl, 'SELECT DISTINCT port FROM instances ORDER BY port');
+    t.same(rows, [{ port }, { port: port + 1 }]);
+    const device = await claim(server.wire);
+    const other = await join(server.wire, device);
+    const wires = [new Wire(port), new Wire(port + 1)];
+    t.teardown(() => wires.forEach((wire) => wire.close()));
+    const sockets = await Promise.all(wires.map(async (wire) => wire.connect({ token: other.token })));
+    t.teardown(() => sockets.forEach((socket) => socket.terminate()));
+    for (const socket of sockets) await socket.hello();
+    for (const wire of wires) {
+      const item = newItem([device.id, other.id]);
+      await mustWrite(wire, device, item);
+      for (const socket of sockets) t.equal(idOf(await socket.next()), item.id);
+    }
+    t.equal(await server.end('SIGTERM'), 0);
+  },
+);
 
 t.test('INST-22: the start fails on a port that a foreign process holds, with one instance and with two', async (t) => {
   const port = await openFor(t, createServer());

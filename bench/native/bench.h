@@ -192,6 +192,23 @@ static inline void print_latency(const struct records *r, uint64_t from, uint64_
   free(all);
 }
 
+/* The servers' ports, "8080,8081". Line i of a plan or sockets' file belongs to port i % count: a tenant's lines are as many
+ * apart as there are tenants, so that all its devices have one server where the ports divide that number. */
+static int ports[64];
+static uint32_t port_count;
+
+static inline void read_ports(const char *text) {
+  char *left = strdup(text);
+  for (char *one = strtok(left, ","); one; one = strtok(NULL, ",")) {
+    if (port_count == sizeof ports / sizeof *ports) die("too many ports");
+    ports[port_count++] = atoi(one);
+  }
+  free(left);
+  if (!port_count) die("no port");
+}
+
+static inline int port_of(uint32_t line) { return ports[line % port_count]; }
+
 /* A non-blocking connection on its way to 127.0.0.1:port, from 127.0.`source`.1 when source > 0. */
 static inline int dial(int port, int source) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;

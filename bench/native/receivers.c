@@ -1,8 +1,9 @@
 /* WebSocket receivers: many sockets in one process, every pushed item and deletion recorded.
  *
- *   receivers port=N sockets=FILE [kind=service|socketio|bare] [path=/ws] [hello=1|0|later] [reconnect=1] [opening=128]
+ *   receivers port=N,N sockets=FILE [kind=service|socketio|bare] [path=/ws] [hello=1|0|later] [reconnect=1] [opening=128]
  *     [spread=SECONDS] [wait=1] [source=0] [first=0]
  *
+ * port: of one server or several (see read_ports).
  * sockets: lines of "token since host". kind: what is spoken inside: the service's frames, the reference's Socket.IO, or none.
  * source: sockets are opened from 127.0.(source + 1).1 and on. wait: nothing is opened before the command `open`.
  * spread: each socket is first opened at a random moment of this time; without it all come as fast as `opening` admits.
@@ -34,7 +35,7 @@ struct receiver {
 static struct receiver *sockets;
 static char **tokens, **hosts;
 static uint32_t count, opened, opening, opening_most, live_count, next_to_open;
-static int poll_fd, port, reconnect;
+static int poll_fd, reconnect;
 static enum kind kind;
 static const char *path, *hello;
 static struct records records;
@@ -121,7 +122,7 @@ static void open_socket(uint32_t i) {
   r->have = 0;
   r->state = CONNECTING;
   /* At most 9,000 sockets an address: connect() slows down badly past 14,000 ports per pair of addresses. */
-  r->fd = dial(port, 1 + source + (int)(i / 9000));
+  r->fd = dial(port_of(first + i), 1 + source + (int)(i / 9000));
   watch(i, EPOLLOUT | EPOLLIN, EPOLL_CTL_ADD);
   r->counted = 1;
   opening++;
@@ -450,7 +451,7 @@ static void announce(void) {
 
 int main(int argc, char **argv) {
   prng_seed();
-  port = atoi(option(argc, argv, "port", NULL));
+  read_ports(option(argc, argv, "port", NULL));
   path = option(argc, argv, "path", "/ws");
   hello = option(argc, argv, "hello", "1");
   reconnect = atoi(option(argc, argv, "reconnect", "0"));

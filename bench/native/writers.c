@@ -1,7 +1,8 @@
 /* HTTP writers: keep-alive connections that POST item writes, each answer awaited before its connection's next.
  *
- *   writers port=N plan=FILE connections=N seconds=S [warmup=S] [rate=R] [retry=1] [path=/api/items] out=FILE
+ *   writers port=N,N plan=FILE connections=N seconds=S [warmup=S] [rate=R] [retry=1] [path=/api/items] out=FILE
  *
+ * port: of one server or several (see read_ports); the number of connections is a multiple of theirs.
  * plan: lines of "token host deviceId keyDevice,keyDevice,..."; connection c writes with lines c, c+N, c+2N, ... in turn.
  * Without rate: closed loop. With rate: open loop, arrivals by a Poisson schedule; the stamp is the scheduled time,
  * so that waiting for a free connection counts as latency.
@@ -39,7 +40,7 @@ static uint32_t credential_count, connection_count;
 static struct connection *connections;
 static struct connection **idle;
 static uint32_t idle_count;
-static int poll_fd, port, retry;
+static int poll_fd, retry;
 static struct records acked;
 static uint64_t begin_at, window_from, window_to, failed_count, status_count[600];
 static double mean_gap_ns;
@@ -133,7 +134,7 @@ static void watch(struct connection *c, uint32_t events, int op) {
 static void open_connection(struct connection *c) {
   c->state = OPENING;
   c->have = 0;
-  c->fd = dial(port, 0);
+  c->fd = dial(port_of((uint32_t)(c - connections)), 0);
   watch(c, EPOLLIN | EPOLLOUT, EPOLL_CTL_ADD);
 }
 
@@ -352,6 +353,7 @@ static void report(void) {
   }
   uint64_t others = 0;
   for (int i = 0; i < 600; i++) others += i == 200 ? 0 : status_count[i];
+  if (connection_count % port_count) die("connections must be a multiple of the ports");
   double seconds = (double)(window_to - window_from) / 1e9;
   printf("{\"event\":\"result\",\"from\":\"%llu\",\"to\":\"%llu\",\"acked\":%zu,\"inWindow\":%zu,\"perSecond\":%.1f,"
          "\"refused\":%llu,\"failed\":%llu,",
@@ -364,7 +366,7 @@ static void report(void) {
 int main(int argc, char **argv) {
   prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
   prng_seed();
-  port = atoi(option(argc, argv, "port", NULL));
+  read_ports(option(argc, argv, "port", NULL));
   connection_count = (uint32_t)atoi(option(argc, argv, "connections", NULL));
   double seconds = atof(option(argc, argv, "seconds", NULL)), warmup = atof(option(argc, argv, "warmup", "1"));
   double rate = atof(option(argc, argv, "rate", "0"));

@@ -10,7 +10,7 @@ const WRITERS = 256;
 
 async function party(context: Context, name: string, instances: number): Promise<Listening> {
   const size = { tenants: context.scaled(TENANTS), perTenant: PER_TENANT };
-  const target = await World.open(context, { name, size, instances, ownPorts: true });
+  const target = await World.open(context, { name, size, instances, placed: 'apart' });
   // Writers are always given the first port.
   return { target, receivers: await target.receivers({ port: target.ports.at(-1) ?? target.port }) };
 }

@@ -63,11 +63,11 @@ async function vacuumed(world: World): Promise<readonly Vacuumed[]> {
 
 export async function longRun(context: Context): Promise<Outcome> {
   const { drivers, options } = context;
-  const { minutes, instances } = options;
+  const { minutes, instances, placed } = options;
   const size = { tenants: context.scaled(TENANTS), perTenant: PER_TENANT };
   const seconds = (minutes * MINUTE_MS) / 1_000;
   context.tell(`long: ${S3_RATE} writes/s for ${minutes} minutes`);
-  const listening = await World.listening(context, { name: 'long', size, instances });
+  const listening = await World.listening(context, { name: 'long', size, instances, placed });
   const world = listening.target;
   const probe = new Memory(world, minutes);
   const load = { drivers, ...listening, connections: MANY_WRITERS, seconds, rate: S3_RATE };

@@ -84,7 +84,8 @@ export class WriteScenarios {
     context.tell('setting up the write scenarios');
     const [S2, S3] = [wanted.has('S2'), wanted.has('S3')];
     const size = { tenants: FEW_TENANTS, perTenant: S2_DEVICES };
-    const few = { name: 'few_tenants', size, instances: context.options.instances };
+    const { instances, placed } = context.options;
+    const few = { name: 'few_tenants', size, instances, placed };
     const scenarios = new WriteScenarios(context, wanted, {
       fast: await openSide(context, 'fast', wanted),
       slow: wanted.has('S4') ? await openSide(context, 'slow', wanted) : undefined,
@@ -315,8 +316,9 @@ export class WriteScenarios {
     const audits = [`every leg of this run: ${auditText(this.counts)}`, ...(this.audits.get(id) ?? [])];
     const { title, targets } = described(id, this.books);
     const figures = this.books[id].without(targets);
-    const { instances } = this.context.options;
-    const served = instances === 1 ? '' : `, ${instances} instances on one port`;
+    const { instances, placed } = this.context.options;
+    const how = placed === undefined ? 'on one port' : 'that have a port and their tenants each';
+    const served = instances === 1 ? '' : `, ${instances} instances ${how}`;
     return { id, title: title + served, targets, figures, audits, notes: this.notes[id] };
   }
 }
@@ -324,7 +326,8 @@ export class WriteScenarios {
 async function openSide(context: Context, name: 'fast' | 'slow', wanted: ReadonlySet<ScenarioId>): Promise<Side> {
   const cluster = await context[name]();
   await cluster.create('raw');
-  const one = { cluster, instances: context.options.instances };
+  const { instances, placed } = context.options;
+  const one = { cluster, instances, placed };
   const writes = wanted.has('S1')
     ? await World.open(context, { ...one, name: `${name}_writes`, size: sizeOf(context, 2_000, S1_DEVICES) })
     : undefined;

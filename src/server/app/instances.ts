@@ -1,7 +1,8 @@
 /**
- * INSTANCES=n: several instances on one port of one machine, usually one for each core. Each is a process that shares
- * the port with the others (SO_REUSEPORT). They communicate through the database, like instances on different machines,
- * and also send each other their changes over links (storage/links.ts) in a folder of this process.
+ * INSTANCES=n: several instances on one machine, usually one for each core. Each is a process that shares the port with
+ * the others (SO_REUSEPORT), or with INSTANCE_PORTS=own has the next port, so that a proxy can send all devices of a tenant
+ * to one of them. They communicate through the database, like instances on different machines, and also send each other
+ * their changes over links (storage/links.ts) in a folder of this process.
  * This process owns the embedded database, if there is one, starts the instances, and restarts those that die.
  */
 import { fork, type ChildProcess } from 'node:child_process';
@@ -13,6 +14,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { isObject } from '../../protocol/bytes.js';
 import { asError } from '../../protocol/error-code.js';
+import { portOf } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded } from './database.js';
 import { runStops, type Stop } from './lifecycle.js';
@@ -20,7 +22,7 @@ import { probePort } from '../storage/embedded/process.js';
 import type { DrainOrder } from '../storage/registration.js';
 import type { Server, ServerOptions } from './server.js';
 
-/** Argument of an instance, followed by its link folder: it shares its port and notifies its parent once it listens. */
+/** Argument of an instance, followed by its link folder: it may share its port, and notifies its parent once it listens. */
 export const INSTANCE_FLAG = '--instance';
 /** Delays before the restarts of an instance that keeps ending, ms; the last one for all further restarts. */
 const RESTART_DELAYS_MS = [100, 1_000, 5_000, 30_000];
@@ -160,7 +162,7 @@ export async function startInstances(
     const failed = ended.find((one) => one.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
   };
-  let { port } = config;
+  const ports = { port: config.port, instancePorts: config.instancePorts };
   const start = (n: number): ChildProcess =>
     fork(main, [INSTANCE_FLAG, folder], {
       env: {
@@ -168,7 +170,7 @@ export async function startInstances(
         DATABASE_URL: url,
         TOKEN_SECRET: tokenSecret,
         INSTANCES: '1',
-        PORT: String(port),
+        PORT: String(portOf(ports, n)),
         // The metrics of the instances are on METRICS_PORT and the ports after it.
         ...(config.metricsPort > 0 ? { METRICS_PORT: String(config.metricsPort + n) } : {}),
       },
@@ -176,7 +178,7 @@ export async function startInstances(
   let listening: Listening | undefined;
   try {
     // For port 0 a free one is chosen here: the instances have to share one port.
-    if (port === 0) port = await probePort(config.host, port);
+    if (ports.port === 0) ports.port = await probePort(config.host, 0);
     folder = await makeLinkFolder(log, stops);
     // Sequentially: the first one migrates the database.
     for (let n = 0; n < config.instances; n++) {
@@ -190,7 +192,7 @@ export async function startInstances(
   }
   let closing: Promise<void> | undefined;
   return {
-    port,
+    port: ports.port,
     tenantId: listening?.tenantId ?? null,
     claimed: () =>
       typeof listening?.claimed === 'boolean'

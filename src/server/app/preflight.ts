@@ -5,7 +5,7 @@
 import { constants, existsSync } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { Config } from '../config/config.js';
+import { portOf, type Config } from '../config/config.js';
 import { hasCluster, probePort } from '../storage/embedded/process.js';
 import {
   awaitsStandby,
@@ -40,8 +40,9 @@ export async function preflight(config: Config): Promise<string[]> {
   const strange = strangeLibrary();
   if (strange !== undefined && config.uwsStrict === 'on')
     throw new StartError(`${strange} Install what package-lock.json names (npm ci), or set UWS_STRICT to off.`);
-  const { host, port, metricsHost, metricsPort, instances } = config;
-  await checkPort(host, port, ['HOST', 'PORT']);
+  const { host, metricsHost, metricsPort, instances } = config;
+  for (const port of new Set(Array.from({ length: instances }, (_, n) => portOf(config, n))))
+    await checkPort(host, port, ['HOST', 'PORT']);
   for (let n = 0; metricsPort > 0 && n < instances; n++)
     await checkPort(metricsHost, metricsPort + n, ['METRICS_HOST', 'METRICS_PORT']);
   await checkDataDir(config);

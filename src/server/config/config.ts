@@ -178,8 +178,10 @@ const endpoint = (name: string): Variable<string | null> =>
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
   port: wholeNumber('PORT', [8080, 0, PORT_MAX], '0 picks a free port'),
-  /** Processes that share the port; see src/server/app/instances.ts. */
-  instances: wholeNumber('INSTANCES', [1, 1, 256], 'processes on one port'),
+  /** Processes of this machine; see src/server/app/instances.ts. */
+  instances: wholeNumber('INSTANCES', [1, 1, 256], 'processes'),
+  /** Whether they share `port`, or each has a port of its own, counted up from it. */
+  instancePorts: oneOf('INSTANCE_PORTS', ['shared', 'own'], 'shared'),
   /** Default time over which SIGUSR2 and `service-admin drain` spread the closing of sockets; in minutes. */
   drainMinutes: wholeNumber('DRAIN_MINUTES', [5, 0, 120], 'minutes'),
   /** Address to listen on. */
@@ -318,6 +320,7 @@ function shown(text: string, isSecret: boolean | undefined): string {
 /** The variables that contradict others, or lack one that they require; each is valid by itself. */
 function conflicts(config: Config): ConfigProblem[] {
   const { instances, metricsPort, port, paymentBillingEnabled: bills, storageKind, wsPingIntervalMs } = config;
+  const lastPort = portOf(config, instances - 1);
   const multi = config.tenantMode === 'multi';
   const bucketTakes = `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}`;
   const forBilling = 'PAYMENT_BILLING_ENABLED is true';
@@ -346,11 +349,13 @@ function conflicts(config: Config): ConfigProblem[] {
     ],
     ['GCS_BUCKET', storageKind === 'gcs' && config.gcsBucket === null, bucketTakes],
     ['S3_BUCKET', storageKind === 's3' && config.s3Bucket === null, bucketTakes],
+    ['PORT', lastPort > PORT_MAX, `at most ${PORT_MAX - instances + 1}: INSTANCE_PORTS is own`, String(port)],
+    ['PORT', port === 0 && lastPort > 0, 'the first of the ports: INSTANCE_PORTS is own', '0'],
     ['METRICS_PORT', metricsPort > 0 && last > PORT_MAX, `at most ${PORT_MAX - instances + 1}`, ports],
     [
       'METRICS_PORT',
-      metricsPort > 0 && last <= PORT_MAX && port >= metricsPort && port <= last,
-      `ports other than PORT (${port})`,
+      metricsPort > 0 && last <= PORT_MAX && lastPort >= metricsPort && port <= last,
+      `ports other than PORT (${port}${lastPort > port ? ` to ${lastPort}` : ''})`,
       ports,
     ],
     ['PAYMENT_BILLING_ENABLED', bills && !multi, 'false: there is nobody to bill, TENANT_MODE is single', 'true'],
@@ -364,6 +369,10 @@ function conflicts(config: Config): ConfigProblem[] {
   ];
   return checks.flatMap(([name, conflict, takes, got = 'nothing']) => (conflict ? [{ name, got, takes }] : []));
 }
+
+/** The port of the instance `n` of this machine, counted from 0. */
+export const portOf = ({ port, instancePorts }: Pick<Config, 'port' | 'instancePorts'>, n: number): number =>
+  instancePorts === 'own' ? port + n : port;
 
 /** The URL of connections that need a session of their own; null: the embedded PostgreSQL. */
 export const sessionDatabaseUrl = ({ databaseUrl, listenDatabaseUrl }: Config): string | null =>

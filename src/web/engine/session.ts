@@ -13,7 +13,6 @@ import type { Platform } from '../../sdk/platform.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
 import type { QueryFilter, QueryUpdate } from '../../sdk/query.js';
 import { openBrowserStore, type OpenedBrowserStore } from '../../sdk/store/browser-store.js';
-import { StoreError } from '../../sdk/store/error.js';
 import { titleOf } from '../../sdk/payloads/shapes.js';
 import {
   failureOf,
@@ -39,12 +38,8 @@ import type { Vault } from './vault.js';
 
 /** Largest page of a list, items. */
 const PAGE_MAX = 200;
-/**
- * Attempts to open the store, and the wait between them: a closed tab holds it until its worker has ended, which takes
- * seconds on a busy machine.
- */
-const STORE_TRIES = 600;
-const STORE_WAIT_MS = 100;
+/** Longest wait for the store: a closed tab holds it until its worker has ended, which takes seconds on a busy machine. */
+const STORE_WAIT_MS = 60_000;
 /** Recounts of the items that a restored server lost, after writing them again, and the wait between recounts. */
 const ORPHAN_COUNTS = 50;
 const ORPHAN_WAIT_MS = 200;
@@ -63,17 +58,6 @@ interface SessionParts {
 
 interface OpenParts extends SessionParts {
   readonly store: OpenedBrowserStore['store'];
-}
-
-async function openedStore({ platform, identity }: SessionParts): Promise<OpenedBrowserStore> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await openBrowserStore(identity.deviceId, identity);
-    } catch (error) {
-      if (!(error instanceof StoreError) || error.code !== 'locked' || tries >= STORE_TRIES) throw error;
-      await delay(platform.clock, STORE_WAIT_MS);
-    }
-  }
 }
 
 /** One open device, for all tabs. */
@@ -127,7 +111,10 @@ export class Session {
   /** Opens the store without sending anything, then connects. Throws `StoreError`. */
   static async open(parts: SessionParts): Promise<Session> {
     const { platform, vault, identity } = parts;
-    const [{ store, repair }, remembered] = await Promise.all([openedStore(parts), readRemembered(vault)]);
+    const [{ store, repair }, remembered] = await Promise.all([
+      openBrowserStore(identity.deviceId, identity, AbortSignal.timeout(STORE_WAIT_MS)),
+      readRemembered(vault),
+    ]);
     // Problems are dropped until there is a session to show them.
     let session: Session | undefined;
     const onProblem = (error: unknown): void => session?.problem(error);

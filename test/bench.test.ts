@@ -1,0 +1,30 @@
+/** The bench runs: short legs that measure nothing worth quoting, with their audits. */
+import t from 'tap';
+import { Context, type Options } from '../bench/context.js';
+import { buildDrivers } from '../bench/drivers.js';
+import { leg } from '../bench/leg.js';
+import { World } from '../bench/world.js';
+
+const OPTIONS: Options = {
+  ...{ scenarios: new Set<never>(), rounds: 1, seconds: 1, markdown: false, node: false, instances: 2 },
+  ...{ placed: undefined, sockets: undefined, hold: 1, minutes: 2, quick: true },
+};
+
+t.test('LOAD-24: the bench loads two instances with writes and sockets, and its audit holds', async (t) => {
+  const drivers = buildDrivers();
+  const context = new Context(OPTIONS, drivers);
+  t.teardown(async () => context.close());
+  const size = { tenants: 4, perTenant: 3 };
+  // The Node drivers know one port.
+  for (const placed of drivers.kind === 'C' ? ([undefined, 'together'] as const) : [undefined]) {
+    const name = placed ?? 'spread';
+    const { target, receivers } = await World.listening(context, { name, size, instances: 2, placed });
+    const load = { drivers, target, receivers, connections: 4, seconds: OPTIONS.seconds };
+    const { audited, push, writes } = await leg(load);
+    await receivers.stop();
+    await target.stop();
+    t.ok(writes > 0, `${name}: writes were acknowledged`);
+    t.ok(audited.received >= writes * 2, `${name}: each was pushed to the two other devices of its tenant`);
+    t.ok((push?.p50 ?? 0) > 0);
+  }
+});
