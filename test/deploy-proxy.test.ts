@@ -33,7 +33,13 @@ interface Behind {
 type Start = (t: WithTeardown, options: ProxyOptions) => Promise<Proxy>;
 
 const multiCaddy: Start = async (t, options) =>
-  startCaddy(t, { ...options, file: 'Caddyfile.multi-2.6', tries: '100ms' });
+  startCaddy(t, {
+    ...{ ...options, file: 'Caddyfile.multi-2.6' },
+    changes: [
+      ['lb_try_duration 10s', 'lb_try_duration 100ms'],
+      ['burst 5', 'burst 100'],
+    ],
+  });
 
 async function behind(t: WithTeardown, start: Start): Promise<Behind> {
   const server = await runServer(t, { env: { ...MULTI, CORS_ORIGINS: ORIGIN } });
@@ -170,18 +176,18 @@ async function named(t: WithTeardown, name: string): Promise<{ port: number; sto
 async function staysTogether(t: Test, start: Start): Promise<void> {
   const [first, second] = [await named(t, 'first'), await named(t, 'second')];
   const proxy = await start(t, { domain: BASE, servers: [first.port, second.port] });
-  const hosts = Array.from({ length: 8 }, (_, n) => `tenant-${n}.${BASE}`);
   const serverOf = async (host: string): Promise<string> => (await askThrough(proxy, host, '/api/me')).text('name');
   const found = new Map<string, string>();
-  for (const host of hosts) {
-    const names = [];
-    for (let n = 0; n < 5; n++) names.push(await serverOf(host));
-    t.equal(new Set(names).size, 1, 'always the same server');
-    found.set(host, names[0] ?? '');
+  // Which host has which server depends on the ports; forty hosts of one server alone would be a fault.
+  for (let n = 0; n < 40 && new Set(found.values()).size < 2; n++) {
+    const host = `tenant-${n}.${BASE}`;
+    found.set(host, await serverOf(host));
   }
   t.same([...new Set(found.values())].toSorted(), ['first', 'second'], 'both servers have tenants');
+  for (let n = 0; n < 5; n++)
+    for (const [host, name] of found) t.equal(await serverOf(host), name, 'always the same server');
   await second.stop();
-  for (const host of hosts) t.equal(await serverOf(host), 'first', 'the server that is left has all');
+  for (const host of found.keys()) t.equal(await serverOf(host), 'first', 'the server that is left has all');
 }
 
 t.test('DEPLOY-21: behind Caddy the devices of a tenant share a server', { skip: missing('caddy') }, async (t) =>

@@ -80,13 +80,13 @@ export interface ProxyOptions {
 
 interface CaddyOptions extends ProxyOptions {
   readonly file: 'Caddyfile.single' | 'Caddyfile.multi-2.6';
-  /** How long it waits for a server that is away; left out: as the file says. */
-  readonly tries?: string;
+  /** Replaced in its files, where a test waits for a shorter time or needs more of something. */
+  readonly changes?: readonly (readonly [string, string])[];
 }
 
 /** Caddy with a file of deploy/caddy as it is, but for its own authority's certificates, its ports and its storage. */
 export async function startCaddy(t: WithTeardown, options: CaddyOptions): Promise<Proxy> {
-  const { domain, servers, file, tries } = options;
+  const { domain, servers, file, changes = [] } = options;
   const folder = await temporaryFolder(t);
   const [httpPort, httpsPort] = [await freePort(), await freePort()];
   await cp(join(DEPLOY, 'caddy'), folder, { recursive: true });
@@ -100,12 +100,10 @@ export async function startCaddy(t: WithTeardown, options: CaddyOptions): Promis
     `storage file_system ${join(folder, 'storage')}`,
   ];
   const config = join(folder, file);
-  const text = await readFile(config, 'utf8');
-  await writeFile(config, text.replace(/^\{$/m, ['{', ...globals].join('\n\t')));
-  const common = join(folder, 'service.caddy');
-  const shared = await readFile(common, 'utf8');
-  if (tries !== undefined)
-    await writeFile(common, replaced(shared, [['lb_try_duration 10s', `lb_try_duration ${tries}`]]));
+  const parts = [config, join(folder, 'service.caddy')];
+  const texts = await Promise.all(parts.map(async (path) => readFile(path, 'utf8')));
+  const all = replaced(texts.join('\0'), changes).replace(/^\{$/m, ['{', ...globals].join('\n\t'));
+  await Promise.all(all.split('\0').map(async (text, n) => writeFile(parts[n] ?? '', text)));
   const upstreams = servers.map((port) => `127.0.0.1:${port}`);
   const lines = run(t, {
     command: 'caddy',
