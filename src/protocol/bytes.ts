@@ -74,3 +74,24 @@ export function parsedJson(json: string, refuse: (cause: unknown) => Error): unk
     throw refuse(cause);
   }
 }
+
+/** A collection is suggested after so many discarded bytes, by an allocation of the other size. */
+const DISCARDED_BYTES = 4 * 1024 * 1024;
+const UNTOUCHED_BYTES = 64 * 1024 * 1024;
+let discarded = 0;
+
+/**
+ * Counts bytes that the platform has copied or taken over (the body of a `fetch`, chunks of a stream), and suggests
+ * collections to V8: it does not count such memory, so that dead copies of a large file pile up to hundreds of MiB. A
+ * buffer of its own is counted, and takes no memory until it is touched.
+ */
+export function discard(bytes: number): void {
+  discarded += bytes;
+  if (discarded < DISCARDED_BYTES) return;
+  discarded = 0;
+  try {
+    void new ArrayBuffer(UNTOUCHED_BYTES);
+  } catch {
+    // Where there is no room even for this, V8 has collected before it failed.
+  }
+}

@@ -6,6 +6,7 @@ import {
   SEALED_CHUNK_BYTES,
   type BlobDecryptor,
 } from '../../crypto/blob-stream.js';
+import { discard } from '../../protocol/bytes.js';
 import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
 import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
@@ -142,6 +143,7 @@ class Download {
         const skipped = Math.min(skip, value.length);
         skip -= skipped;
         for (const plain of decryptor.push(value.subarray(skipped))) yield* this.deliver(plain, total);
+        discard(value.length);
       }
       // A body that is shorter than announced may be complete at the next attempt.
       if (received < (from.grant.size ?? 0) && !this.retries.exhausted)

@@ -1,4 +1,5 @@
 /** Uploads: a source is encrypted and sent in parts, and resumed where the store has it, also in a later run. */
+import { discard } from '../../protocol/bytes.js';
 import { asError } from '../../protocol/error-code.js';
 import { AEAD_TAG_BYTES, UPLOAD_PART_BYTES } from '../../protocol/limits.js';
 import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../../crypto/blob-stream.js';
@@ -295,6 +296,7 @@ class Transfer {
       throw exchange.meaning(error);
     } finally {
       exchange.end();
+      discard(body.length);
     }
   }
 

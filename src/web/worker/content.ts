@@ -2,6 +2,7 @@
  * `/web/content/<id>`: the plaintext of a file as a stream, for `<img>`, `<video>`, a frame or a download. It comes
  * from the engine chunk by chunk, on demand; nothing of it is stored.
  */
+import { discard } from '../../protocol/bytes.js';
 import { isUlid, UNSAFE } from '../../protocol/ids.js';
 import { LinkError, type Link } from '../link/client.js';
 import type { ItemDetail, Phase } from '../link/messages.js';
@@ -152,6 +153,7 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
       if (toEnd && value.length > left) throw new Error('the content is longer than it should be');
       const part = value.subarray(0, Math.min(left, value.length));
       left -= part.length;
+      discard(part.length);
       controller.enqueue(part);
       if (left > 0 || toEnd) return;
       controller.close();
