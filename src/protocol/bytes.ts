@@ -76,7 +76,7 @@ export function parsedJson(json: string, refuse: (cause: unknown) => Error): unk
 }
 
 /** A collection is suggested after so many discarded bytes, by an allocation of the other size. */
-const DISCARDED_BYTES = 4 * 1024 * 1024;
+const DISCARDED_BYTES = 8 * 1024 * 1024;
 const UNTOUCHED_BYTES = 64 * 1024 * 1024;
 let discarded = 0;
 

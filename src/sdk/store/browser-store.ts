@@ -3,6 +3,7 @@
  * `buffer` in every page, and acknowledges a write before it is on disk.
  */
 import { text } from '../../protocol/bytes.js';
+import { asError } from '../../protocol/error-code.js';
 import { storeError, storeErrorOf } from './error.js';
 import { committed, done, openRecords, recordsOf } from './indexed-db.js';
 import type { Level, LevelRange, Operation } from './level-store.js';
@@ -61,7 +62,7 @@ function locked(name: string, waits: AbortSignal | undefined): Promise<() => voi
       if (lock === null) throw storeError('locked');
       return new Promise<void>((release) => resolve(release));
     });
-    held.catch((error: unknown) => reject(waits?.aborted === true ? storeError('locked') : error));
+    held.catch((error: unknown) => reject(waits?.aborted === true ? storeError('locked') : asError(error)));
   });
 }
 
