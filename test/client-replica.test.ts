@@ -34,15 +34,15 @@ async function replica(me = newIdentity(), fetchNext?: (since: number) => Promis
   });
   const names: EventName[] = ['item', 'delete', 'quarantined', 'untagged_delete', 'reset'];
   for (const name of names) emitter.on(name, (event) => told.push({ name, event }));
-  const made = new Replica({
+  const options = {
     store,
     outbox,
     sodium: nodeSodium,
     reader: { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } },
     emit: emitter.emit,
     fetchNext: fetchNext ?? (() => Promise.reject(new Error('nothing to fetch'))),
-  });
-  return { replica: made, store, outbox, me, told };
+  };
+  return { replica: new Replica(options), options, store, outbox, me, told };
 }
 
 const arrives = (item: LiveItem): Change => ({ kind: 'item', id: item.id, version: item.version, item });
@@ -52,6 +52,30 @@ const summary = (version: number, itemCount: number, versionSum: number) => ({
   itemCount,
   versionSum,
 });
+
+t.test(
+  'STORE-15: what a killed program left acknowledged and delivered leaves the outbox when the stream has caught up',
+  async (t) => {
+    const world = await replica();
+    const made = ['delivered', 'not yet', 'not acknowledged'].map(() => {
+      const row = sealedRow(world.me, { version: 0 });
+      return { row, ...world.outbox.add({ kind: 'write', id: row.id, base: 0, row, rewrap: false }) };
+    });
+    await Promise.all(made.map(async ({ stored }) => stored));
+    const [delivered, undelivered, unsent] = made.map(({ pending }) => pending);
+    if (!delivered || !undelivered || !unsent) throw new Error('no changes');
+    await world.outbox.acknowledged(delivered, 5);
+    await world.outbox.acknowledged(undelivered, 6);
+    // As by a program that was killed when it had stored the acknowledgement of a change whose frame came before.
+    const row = { ...sealedRow(world.me, { version: 5 }), id: delivered.id };
+    await world.store.apply({ entries: [{ id: row.id, version: 5, state: 'live', row }] });
+    const outbox = await Outbox.load(world.store, new TestClock());
+    const again = new Replica({ ...world.options, outbox });
+    await again.settle(summary(5, 1, 5));
+    t.strictSame(outbox.ids().toSorted(), [undelivered.id, unsent.id].toSorted());
+    t.equal((await world.store.pending()).length, 2, 'also in the store');
+  },
+);
 
 t.test('CLIENT-29: applying the same version twice changes nothing', async (t) => {
   const world = await replica();

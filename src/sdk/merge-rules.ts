@@ -113,7 +113,8 @@ const keptOf = (entry: Entry | undefined): LiveItem | null =>
 const sameBytes = (a: Uint8Array | undefined, b: Uint8Array | undefined): boolean =>
   a === undefined || b === undefined ? a === b : equalBytes(a, b);
 
-const sameContent = (one: LiveItem, other: LiveItem): boolean =>
+/** Whether two states of an item have one content, sealed once. */
+export const sameContent = (one: LiveItem, other: LiveItem): boolean =>
   one.ts === other.ts &&
   sameBytes(one.inline?.ct, other.inline?.ct) &&
   sameBytes(one.inline?.nonce, other.inline?.nonce) &&

@@ -5,6 +5,7 @@
 import { equalBytes } from '../protocol/bytes.js';
 import { within, type Clock } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
+import { sameContent } from './merge-rules.js';
 import type { Entry, Pending, Store } from './store/store.js';
 
 /** `Omit` that distributes over a union. */
@@ -167,8 +168,33 @@ export class Outbox {
     const changed = [{ ...pending, version }, ...(next?.base === null ? [{ ...next, base: version }] : [])];
     for (const change of changed) this.remember(change);
     await this.store.apply({ pending: changed });
+    await this.dropCovered([pending.id]);
+  }
+
+  /**
+   * False for a change that cannot have left the item at the version that it is based on, since that one has another
+   * state: a server that says so would make the change vanish. True where that version is not here any more.
+   */
+  async mayChangeNothing(pending: Pending): Promise<boolean> {
     const entry = await this.store.get(pending.id);
-    if (entry !== undefined && entry.version >= version) await this.drop(this.covered(pending.id, version));
+    if (entry === undefined || entry.version !== pending.base) return true;
+    if (pending.kind === 'delete') return entry.state === 'deleted';
+    if (pending.kind === 'write' && pending.rewrap) return true;
+    const { row } = pending;
+    return entry.state === 'live' && entry.row.binId === row.binId && sameContent(entry.row, row);
+  }
+
+  /**
+   * Removes the acknowledged changes of items that the stream has reached or passed. Called for all items when it has
+   * caught up: a program that was killed within `acknowledged` leaves such changes.
+   */
+  async dropCovered(ids = this.ids()): Promise<void> {
+    for (const id of ids) {
+      if (this.ofItem(id).every(({ version }) => version === null)) continue;
+      const entry = await this.store.get(id);
+      const covered = entry === undefined ? [] : this.covered(id, entry.version);
+      if (covered.length > 0) await this.drop(covered);
+    }
   }
 
   /** Acknowledged changes of an item that the stream has reached or passed at `version`. */

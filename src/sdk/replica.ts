@@ -128,6 +128,7 @@ export class Replica {
     // The cursor stays at the last change. The head is always the version of some item, so it was sent; moving the
     // cursor to another number could skip changes below that number.
     await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
+    await this.options.outbox.dropCovered();
     this.live = true;
     this.burden.end();
     const held = await this.options.store.held();
@@ -139,6 +140,7 @@ export class Replica {
     const cursor = caughtUp(await this.options.store.cursor(), at);
     if (cursor === undefined) throw new ProtocolError('the epoch changed during a listing');
     await this.options.store.apply({ cursor });
+    await this.options.outbox.dropCovered();
     this.live = true;
     this.burden.end();
   }

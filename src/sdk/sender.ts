@@ -287,7 +287,12 @@ export class Sender {
         await this.refused(pending, outcome).catch((error: unknown) => failures.push(asError(error)));
         continue;
       }
-      await this.options.outbox.acknowledged(pending, outcome.version);
+      const { outbox } = this.options;
+      if (outcome.version === pending.base && !(await outbox.mayChangeNothing(pending))) {
+        failures.push(wrongReply(pending, 'says that nothing has changed'));
+        continue;
+      }
+      await outbox.acknowledged(pending, outcome.version);
       const waiter = this.forget(pending.seq);
       waiter?.resolve(outcome);
       if (waiter === undefined && !isRewrap(pending)) this.options.emit('sent', outcome);
@@ -427,10 +432,12 @@ export class Sender {
 
 /** The reply must name this item. Its version is above the base, or equal where the write changed nothing. */
 function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
-  if (sent?.id !== stored.id || stored.version < Math.max(sent.base ?? 0, 1))
-    throw new ProtocolError(`the reply to a change of ${sent?.id} is not about it`, { code: 'wrong_reply' });
+  if (sent?.id !== stored.id || stored.version < Math.max(sent.base ?? 0, 1)) throw wrongReply(sent, 'is not about it');
   return stored;
 }
+
+const wrongReply = (sent: Pending | undefined, what: string): ProtocolError =>
+  new ProtocolError(`the reply to a change of ${sent?.id} ${what}`, { code: 'wrong_reply' });
 
 /** The time of the write is too far ahead of the server's clock, which the refusal tells. */
 const isTimeRefusal = ({ details }: ApiError): boolean => isCount(details['serverTime']);

@@ -8,7 +8,7 @@ import { FLOODS } from './lies/floods.js';
 import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
 import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
-import { WRITE_LIES } from './lies/writes.js';
+import { BASE_LIE, WRITE_LIES } from './lies/writes.js';
 
 export const CATALOGUE: readonly Told[] = [
   ...ITEM_LIES,
@@ -26,6 +26,7 @@ export const CATALOGUE: readonly Told[] = [
   ...FLOODS,
   OTHER_HOST,
   ...GONE_LIES,
+  BASE_LIE,
 ];
 
 const UNDETECTABLE: readonly Undetectable[] = [

@@ -8,7 +8,7 @@ import { FLOODS } from './lies/floods.js';
 import { ITEM_LIES, listed } from './lies/items.js';
 import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
-import { WRITE_LIES } from './lies/writes.js';
+import { BASE_LIE, WRITE_LIES } from './lies/writes.js';
 import { play } from './play.js';
 import { Stage } from './stage.js';
 
@@ -26,8 +26,8 @@ const TITLES: readonly (readonly [title: string, lies: readonly Lie[]])[] = [
     [...STREAM_LIES, ...GONE_LIES],
   ],
   [
-    'LIAR-44 LIAR-45 LIAR-46 LIAR-47 LIAR-48 LIAR-49 LIAR-50 LIAR-51 LIAR-52 LIAR-53 LIAR-54 LIAR-55: lies about what was written',
-    WRITE_LIES,
+    'LIAR-44 LIAR-45 LIAR-46 LIAR-47 LIAR-48 LIAR-49 LIAR-50 LIAR-51 LIAR-52 LIAR-53 LIAR-54 LIAR-55 LIAR-121: lies about what was written',
+    [...WRITE_LIES, BASE_LIE],
   ],
   [
     'CLIENT-05 CLIENT-06 LIAR-56 LIAR-57 LIAR-58 LIAR-59 LIAR-60 LIAR-61 LIAR-62: devices that the server slipped in',

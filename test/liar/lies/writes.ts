@@ -192,3 +192,15 @@ const REFUSALS: readonly Lie[] = [
 ];
 
 export const WRITE_LIES: readonly Lie[] = [...ACKS, ...REPLIES, ...REFUSALS];
+
+export const BASE_LIE = lie(121, {
+  does: 'answers a write with the version that it replaces, as if nothing had changed',
+  notices: WRITER,
+  named: ['problem ProtocolError wrong_reply', 'throws QueuedError queued'],
+  costs: WAITS,
+  play: async (stage) => {
+    const item = (await stage.victim.list())[0];
+    once(stage, (truth) => ({ ...truth, version: item?.version }));
+    await stage.fails(write(stage, 'answered with its base', item?.id));
+  },
+});
