@@ -197,6 +197,25 @@ t.test('HOST-21: at most 60 new names an hour get their first certificate, on al
   t.equal(await ask(last), '200');
 });
 
+t.test('HOST-21: a name counts once, however many instances are asked for it', async (t) => {
+  const first = await apex(t);
+  const others = [];
+  for (let n = 0; n < 3; n++) others.push(await apex(t, { database: { url: first.databaseUrl } }));
+  const fresh: string[] = [];
+  for (let n = 0; n < 21; n++) {
+    t.equal(await first.from(`45.${n}.2.1`), '200');
+    fresh.push(`name-${names}.${BASE}`);
+  }
+  const ask = async (domain: string, at: Running): Promise<string> =>
+    (await at.wire.get(`/tls-check?domain=${domain}`)).outcome;
+  const last = fresh.at(-1) ?? '';
+  for (const other of others) await until('the names', async () => (await ask(last, other)) !== '404 tenant_not_found');
+  for (const name of fresh) {
+    const outcomes = await Promise.all([first, ...others].map(async (at) => ask(name, at)));
+    t.same(outcomes, ['200', '200', '200', '200'], name);
+  }
+});
+
 t.test('HOST-21: a name is counted again where counting it failed', async (t) => {
   let fault: Error | undefined = new ServiceError('unavailable');
   let taken = 0;

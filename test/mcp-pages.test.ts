@@ -168,21 +168,27 @@ t.test('MCP-94: a page is bounded in items and characters, and its first item is
       blob: null,
     }) as unknown as ItemView;
   const fields = Object.fromEntries(Array.from({ length: 6_000 }, (_, at) => [`f${at}`, 1]));
-  const full = (payload: Record<string, unknown>): { readonly count: number; readonly size: number } => {
+  const full = (
+    payload: Record<string, unknown>,
+  ): { readonly count: number; readonly size: number; readonly text: number } => {
     const sheet = new Sheet(bins, false);
     let count = 0;
     while (count < 1_000 && sheet.add(view(payload))) count++;
-    return { count, size: JSON.stringify(sheet.output(new Map())).length };
+    const items = sheet.output(new Map());
+    return { count, size: JSON.stringify(items).length, text: items.map(itemText).join('\n').length };
   };
   for (const [payload, least] of [
     [fields, 1],
     [{ text: 'x'.repeat(64_000) }, 20],
     [{ text: 'x'.repeat(1_000) }, 60],
     [{ text: '\ud800'.repeat(10_000) }, 5],
+    [{ text: '\u200b'.repeat(8_000) }, 10],
+    [{ text: '\u{e0041}'.repeat(4_000) }, 10],
     [{ text: 'short' }, 300],
   ] as const) {
-    const { count, size } = full(payload);
+    const { count, size, text } = full(payload);
     t.ok(size < PAGE_MAX + 2_000, `${size} characters`);
+    t.ok(text < PAGE_MAX + 2_000, `${text} characters as text`);
     t.ok(count >= least, `${count} items`);
   }
   const odd = Object.fromEntries(Array.from({ length: 9_000 }, (_, at) => [`f${at}`, 1]));

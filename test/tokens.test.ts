@@ -171,7 +171,7 @@ t.test('RATE-07 RATE-08: Retry-After is the time until the next call fits into a
 
 t.test('RATE-13: a rate of 0 turns the limit off, and the store is not queried', async (t) => {
   const asked = (): Promise<number> => Promise.reject(new Error('asked'));
-  const store = { take: asked, wait: asked };
+  const store = { take: asked, takeOnce: asked, wait: asked };
   const limits = new AddressLimits({ store, clock: new TestClock(), perMinute: 0 });
   const ends = await outcomes(Array.from({ length: 100 }, () => limits.take('pair', 'x')));
   t.ok(ends.every((end) => end === 'ok'));
@@ -179,7 +179,8 @@ t.test('RATE-13: a rate of 0 turns the limit off, and the store is not queried',
 
 t.test('a flood of calls costs one statement per admitted call, also with very many addresses', async (t) => {
   let asked = 0;
-  const store = { take: () => Promise.resolve(asked++ >= 0 ? 0 : 1), wait: () => Promise.resolve(0) };
+  const take = (): Promise<number> => Promise.resolve(asked++ >= 0 ? 0 : 1);
+  const store = { take, takeOnce: take, wait: () => Promise.resolve(0) };
   const clock = new TestClock();
   const limits = new AddressLimits({ store, clock, perMinute: 5 });
   await outcomes(Array.from({ length: 1_000 }, () => limits.take('pair', 'x')));
@@ -191,7 +192,8 @@ t.test('a flood of calls costs one statement per admitted call, also with very m
 
 t.test('a remembered refusal spares the store, and ends when the clock is set back', async (t) => {
   let asked = 0;
-  const store = { take: () => Promise.resolve(asked++ === 0 ? 60_000 : 0), wait: () => Promise.resolve(0) };
+  const take = (): Promise<number> => Promise.resolve(asked++ === 0 ? 60_000 : 0);
+  const store = { take, takeOnce: take, wait: () => Promise.resolve(0) };
   const clock = new TestClock();
   const limits = new AddressLimits({ store, clock, perMinute: 5 });
   t.equal(await refusal(limits.take('pair', 'x')), 'rate_limited');
@@ -205,7 +207,7 @@ t.test('a remembered refusal spares the store, and ends when the clock is set ba
 t.test('calls while the database is unreachable are not counted', async (t) => {
   let away = true;
   const take = (): Promise<number> => (away ? Promise.reject(new ServiceError('unavailable')) : Promise.resolve(0));
-  const store = { take, wait: take };
+  const store = { take, takeOnce: take, wait: take };
   const limits = new AddressLimits({ store, clock: new TestClock(), perMinute: 5 });
   for (let n = 0; n < 10; n++) t.equal(await refusal(limits.take('pair', 'x')), 'unavailable');
   away = false;
@@ -214,7 +216,8 @@ t.test('calls while the database is unreachable are not counted', async (t) => {
 
 t.test('RATE-17: while the database is unreachable, right and wrong tokens have the same answer', async (t) => {
   const away = (): Promise<number> => Promise.reject(new ServiceError('unavailable'));
-  const limits = new AddressLimits({ store: { take: away, wait: away }, clock: new TestClock(), perMinute: 5 });
+  const store = { take: away, takeOnce: away, wait: away };
+  const limits = new AddressLimits({ store, clock: new TestClock(), perMinute: 5 });
   for (const token of ['right', 'wrong', 'right']) {
     const call = { authorization: `Bearer ${token}`, address: '192.0.2.1' };
     t.equal(await refusal(checkAdmin(call, 'right', limits)), 'unavailable', token);

@@ -92,7 +92,8 @@ export class Sheet {
   }
 
   private push(item: ItemOutput, more: number): boolean {
-    const size = JSON.stringify(item).length + more;
+    // As the text has it, where an invisible character is an escape of six.
+    const size = jsonLine(item).length + more;
     if (size > this.left && this.items.length > 0) return false;
     this.left -= size;
     this.items.push(item);
@@ -119,7 +120,7 @@ export class Sheet {
   /** The payload, uncut or with its long texts cut. `whole`: characters that count against `WHOLE_MAX`. */
   private fitted(payload: JsonObject | null) {
     if (payload === null) return { payload, cut: [], whole: 0 };
-    const size = JSON.stringify(payload).length;
+    const size = jsonLine(payload).length;
     if (size <= this.whole || this.items.length === 0) return { payload: { ...payload }, cut: [], whole: size };
     const cut: string[] = [];
     const fields = Object.entries(payload).flatMap(([field, value]): [string, unknown][] => {

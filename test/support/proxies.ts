@@ -148,7 +148,7 @@ export async function startNginx(t: WithTeardown, { domain, servers }: ProxyOpti
     ['    listen [::]:443 ssl http2;\n', ''],
     ['listen 80;', `listen 127.0.0.1:${httpPort};`],
     ['listen 443 ssl', `listen 127.0.0.1:${httpsPort} ssl`],
-    ['server 127.0.0.1:8080;', servers.map((port) => `server 127.0.0.1:${port};`).join(' ')],
+    ['server 127.0.0.1:8080 max_fails=0;', servers.map((port) => `server 127.0.0.1:${port} max_fails=0;`).join(' ')],
     ['/var/log/nginx', logs],
   ]);
   await writeFile(join(folder, 'service.conf'), site);

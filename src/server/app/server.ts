@@ -460,14 +460,14 @@ function keepSwept({ clock, stops, onFault }: Parts, local: LocalStore): void {
 async function composeHosting(
   parts: Parts,
   { registry, feed, hooks }: Tenants,
-  addressLimits: Pick<AddressLimits, 'take'>,
+  addressLimits: Pick<AddressLimits, 'takeCertificate'>,
 ) {
   const { config, clock, database, secret, stops, onFault } = parts;
   const store = new HostingStore(database.pool);
   const hosts = new TenantHosts({
     ...{ store, clock, baseDomain: apexOf(config), onFault },
     onFreed: (tenant) => registry.forget(tenant),
-    takeCertificate: () => addressLimits.take('certificate', 'all'),
+    takeCertificate: (slug) => addressLimits.takeCertificate(slug),
   });
   await hosts.start();
   // In reverse order: once closed, a read that still waits asks nothing.

@@ -71,14 +71,14 @@ export class TenantHosts {
   private readonly uncertified = new Set<string>();
   /** Counts a name; concurrent requests for one name count once. */
   private readonly counting = new KeyedFlight(async (slug: string) => {
-    await this.options.takeCertificate();
+    await this.options.takeCertificate(slug);
     this.uncertified.delete(slug);
   });
 
   /**
    * @param options.baseDomain lower case.
    * @param options.onFreed is called for a tenant whose name was freed: nothing of it may be served any more.
-   * @param options.takeCertificate counts one new name, on all instances together. Throws `rate_limited`, `unavailable`.
+   * @param options.takeCertificate counts a new name, once on all instances together. Throws `rate_limited`, `unavailable`.
    */
   constructor(
     private readonly options: {
@@ -87,7 +87,7 @@ export class TenantHosts {
       readonly baseDomain: string;
       readonly onFault: (error: unknown) => void;
       readonly onFreed: (tenantId: string) => void;
-      readonly takeCertificate: () => Promise<void>;
+      readonly takeCertificate: (slug: string) => Promise<void>;
     },
   ) {}
 

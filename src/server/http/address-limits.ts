@@ -20,9 +20,7 @@ type RatePurpose =
   /** Wrong values of ADMIN_TOKEN and BOOTSTRAP_TOKEN, which people choose: they can be guessed. */
   | 'guess'
   /** The page that checkout returns to, which reloads every ten seconds. */
-  | 'return'
-  /** Names that get their first certificate. */
-  | 'certificate';
+  | 'return';
 
 /** This instance's counts for one address and purpose. */
 interface Known {
@@ -56,7 +54,9 @@ const NETWORK_SIGNUPS: readonly Window[] = [
   { limit: 50, ms: DAY_MS },
 ];
 /** Below the limits of certificate authorities: Let's Encrypt allows 300 orders in three hours, renewals included. */
-const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
+const CERTIFICATES: Window = { limit: 60, ms: HOUR_MS };
+/** A name is counted once in this time, ms: else each of several instances would count it again. */
+const CERTIFICATE_MS = 30 * DAY_MS;
 /**
  * A network may guess tokens and passwords this many times as often as one address: the owner of an IPv6 /48 has 65,536
  * of them.
@@ -92,6 +92,8 @@ export class AddressLimits {
       readonly store: {
         /** Counts one use of `key` (32 bytes), on all instances; 0 when admitted, else the ms to wait. */
         take(key: Uint8Array, now: number, window: Window): Promise<number>;
+        /** As `take`; -1 where `once` (32 bytes) was counted within its time. */
+        takeOnce(once: { key: Uint8Array; ms: number }, key: Uint8Array, now: number, window: Window): Promise<number>;
         /** What `take` would return; counts none. */
         wait(key: Uint8Array, now: number, window: Window): Promise<number>;
       };
@@ -107,11 +109,20 @@ export class AddressLimits {
 
   /**
    * Counts one use, or throws `rate_limited` with Retry-After. A flood from one address executes statements for the
-   * admitted uses only. `address` is what `limitKey` returns; a device's limit has its owner in place of it, and the
-   * limit of certificates, which is that of the whole service, `all`.
+   * admitted uses only. `address` is what `limitKey` returns; a device's limit has its owner in place of it.
    */
   async take(purpose: RatePurpose, address: string): Promise<void> {
-    for (const [name, window] of this.countsOf(purpose, address)) await this.takeOne(name, window);
+    for (const [name, window] of this.countsOf(purpose, address))
+      await this.takeOne(name, window, (now) => this.options.store.take(sha256(name), now, window));
+  }
+
+  /** Counts a name that gets its first certificate, once on all instances. Throws as `take`. */
+  takeCertificate(slug: string): Promise<void> {
+    const name = 'certificate all';
+    const once = { key: sha256(`certificate ${slug}`), ms: CERTIFICATE_MS };
+    return this.takeOne(name, CERTIFICATES, (now) =>
+      this.options.store.takeOnce(once, sha256(name), now, CERTIFICATES),
+    );
   }
 
   /**
@@ -134,8 +145,6 @@ export class AddressLimits {
     switch (purpose) {
       case 'signup':
         return [...counts(address, SIGNUPS), ...counts(networkOf(address), NETWORK_SIGNUPS)];
-      case 'certificate':
-        return counts(address, CERTIFICATES);
       case 'guess':
       case 'password': {
         const limit = Math.min(LISTED_MAX, NETWORK_GUESSES * this.perMinute.limit);
@@ -151,17 +160,17 @@ export class AddressLimits {
     }
   }
 
-  private async takeOne(name: string, window: Window): Promise<void> {
+  private async takeOne(name: string, window: Window, count: (now: number) => Promise<number>): Promise<void> {
     const now = this.options.clock.now();
     const known = this.usable(name, window, now);
     // Counted before the statement runs: else each of several concurrent uses would execute one.
     known.used.push(now);
     // A use that could not be counted, or was not admitted, is none.
-    const waitMs = await this.options.store.take(sha256(name), now, window).catch((error: unknown) => {
+    const waitMs = await count(now).catch((error: unknown) => {
       forget(known, now);
       throw error;
     });
-    if (waitMs > 0) forget(known, now);
+    if (waitMs !== 0) forget(known, now);
     refuseFor(known, now, waitMs);
   }
 
