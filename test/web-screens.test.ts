@@ -212,7 +212,7 @@ t.test('WEB-87: on a phone the message about a copied secret leaves the composer
 });
 
 t.test(
-  'WEB-30 WEB-31 WEB-32 WEB-86: a link admits a browser once a person confirms that both screens are the same',
+  'WEB-30 WEB-31 WEB-32 WEB-34 WEB-86 WEB-87: a link admits a browser once a person confirms that both screens are the same',
   { skip },
   async (t) => {
     const { first, words, url, devices } = await scene(t);
@@ -233,6 +233,10 @@ t.test(
     t.equal(await second.page.evaluate(() => JSON.stringify(history.state)), 'null', 'nor in the history');
     await press(second.page, begin.join.go);
     t.same(await compared(first.page), await compared(second.page));
+    t.ok(
+      await first.page.evaluate(() => document.activeElement?.matches('.compare')),
+      'the focus is on what is to be compared',
+    );
     await press(first.page, pair.differ);
     await says(second.page, begin.failed);
     t.equal((await devices()).length, 1, 'where the screens differ no browser is admitted');
@@ -245,6 +249,11 @@ t.test(
       await field?.type(link);
       await second.page.keyboard.press('Enter');
     };
+    await field?.click({ count: 3 });
+    await field?.type(words2.replace('-', 'x '));
+    await second.page.keyboard.press('Tab');
+    const [misspelt = ''] = words2.split('-');
+    await says(second.page, begin.join.misspelt([`${misspelt}x`]));
     await send(`https://other.example/#pair=${words2}`);
     await says(second.page, begin.join.elsewhere('https://other.example'));
     // Had the words been sent, no other attempt could use them.
@@ -252,8 +261,14 @@ t.test(
     t.same(await compared(first.page), await compared(second.page));
     await press(first.page, pair.match);
     await says(first.page, pair.joinedTitle);
+    await press(first.page, pair.done);
     await second.ready();
-    t.equal((await devices()).length, 2);
+    await first.shows('devices', (all) => all.some(({ name, own }) => !own && name === 'Chrome on Linux 2'));
+    t.match(
+      await devices(),
+      [{ name: 'Chrome on Linux' }, { name: 'Chrome on Linux 2' }],
+      'each has a name of its own',
+    );
     // It joined before it connected, and the other devices are not notified when it connects.
     await first.goto(`${url}#/settings`);
     await first.goto(`${url}#/devices`);
@@ -432,7 +447,6 @@ t.test(
 t.test('WEB-87: the message of a move is gone once its item is deleted: one Undo is left', { skip }, async (t) => {
   const app = await claimedApp(t);
   const { page } = app;
-  await app.call('binCreate', { name: 'Work', emoji: '' });
   const id = ulid(Date.now(), randomBytes);
   await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'a note' } });
   await page.evaluate((to) => location.assign(`#/item/${to}`), id);
@@ -440,7 +454,11 @@ t.test('WEB-87: the message of a move is gone once its item is deleted: one Undo
   const key = (name: string): Promise<unknown> =>
     page.evaluate((pressed) => dispatchEvent(new KeyboardEvent('keydown', { key: pressed })), name);
   await key('m');
-  await press(page, 'Work');
+  // There is only the inbox: the dialog leads to another bin.
+  await press(page, text.bins.create);
+  await says(page, text.bins.emojiHint);
+  await page.keyboard.type('Work');
+  await press(page, text.bins.make);
   const { moved, undo } = text.list;
   await page.waitForSelector(`.toast button[aria-label="${undo}: ${moved('Work')}"]`);
   await key('Delete');
@@ -456,9 +474,13 @@ t.test('WEB-87: the message of a move is gone once its item is deleted: one Undo
   t.same(app.faults, []);
 });
 
-t.test('WEB-31: a dialog without a field has the focus on what it says', { skip }, async (t) => {
+t.test('WEB-31 WEB-60: a dialog without a field has the focus on what it says', { skip }, async (t) => {
   const app = await claimedApp(t);
   const { page } = app;
+  await page.setViewport({ width: 1_280, height: 800 }); // with its side bar
+  await page.evaluate(() => location.assign('#/trust'));
+  await says(page, pagesText.trust.title);
+  t.match(await all(page, 'h1, h2'), [pagesText.trust.title], 'the first heading of a page is its own');
   await page.evaluate(() => location.assign('#/devices'));
   await press(page, pagesText.devices.pair);
   await page.waitForSelector('dialog .words');

@@ -193,7 +193,7 @@ export type Offer =
   | { readonly step: 'working' }
   | { readonly step: 'words'; readonly words: string; readonly link: string; readonly expiresAt: number }
   | { readonly step: 'compare'; readonly name: string; readonly digits: string }
-  | { readonly step: 'joined'; readonly name: string }
+  | { readonly step: 'joined'; readonly id: string; readonly name: string }
   | { readonly step: 'failed'; readonly problem: Failure };
 
 /**
@@ -261,6 +261,8 @@ export interface Calls {
   claimRegister(): void;
   join(params: { readonly name: string; readonly words: string }): void;
   recover(params: { readonly name: string; readonly phrase: string }): void;
+  /** Those of the words that no list of words has: they are misspelt. */
+  misspelt(words: readonly string[]): readonly string[];
   enrolPassword(password: string | null): void;
   enrolRetry(): void;
   enrolCancel(): void;

@@ -93,6 +93,7 @@ export const begin = {
     lead: 'On a device that you already use, choose “Pair a device” (or run service-device pair). It shows six words.',
     words: 'Six words, or the link',
     count: (count: number): string => (count === 0 ? 'Capitals and hyphens do not matter.' : `${count} of 6 words`),
+    misspelt: (words: readonly string[]): string => `Misspelt: ${words.join(', ')}`,
     elsewhere: (origin: string): string => `This link is for another server: ${origin}`,
     elsewhereWhy: 'The words are valid on that server only. Nothing was sent.',
     openThere: 'Open it there',
