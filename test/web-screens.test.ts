@@ -360,6 +360,46 @@ t.test(
   },
 );
 
+t.test('WEB-53: a file that waits for the server says so, and that signing out loses it', { skip }, async (t) => {
+  const server = await runServer(t);
+  const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+  await app.claim();
+  const { page } = app;
+  await server.stop();
+  await page.evaluate(() => {
+    const data = new DataTransfer();
+    data.items.add(new File(['dropped'], 'dropped.bin'));
+    document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+  });
+  await says(page, text.uploads.later);
+  await page.evaluate(() => location.assign('#/settings'));
+  await press(page, settings.leave.title);
+  await says(page, settings.leave.uploads(1));
+  const isBarred = (): Promise<boolean> =>
+    page.$eval('dialog .danger', (button) => (button as HTMLButtonElement).disabled);
+  t.ok(await isBarred());
+  await page.click('dialog input[type=checkbox]');
+  t.notOk(await isBarred());
+  t.same(app.faults, []);
+});
+
+t.test('WEB-87: a copy that the browser refuses says what can be done', { skip }, async (t) => {
+  const app = await claimedApp(t);
+  const { page } = app;
+  const id = ulid(Date.now(), randomBytes);
+  await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'a note' } });
+  await page.evaluate(() => {
+    const refuse = (): Promise<never> =>
+      Promise.reject(new DOMException('Write permission denied.', 'NotAllowedError'));
+    Object.assign(Clipboard.prototype, { write: refuse, writeText: refuse });
+  });
+  await page.evaluate((to) => location.assign(`#/item/${to}`), id);
+  await page.waitForSelector('.item-body');
+  await page.evaluate(() => dispatchEvent(new KeyboardEvent('keydown', { key: 'c' })));
+  await says(page, text.kit.notCopied);
+  t.same(app.faults, []);
+});
+
 t.test('WEB-89: what was typed and not put is gone once the browser is locked or signed out', { skip }, async (t) => {
   const server = await runServer(t);
   const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);

@@ -156,6 +156,7 @@ export interface Upload {
   /** Bytes a second over the last seconds. */
   readonly speed: number;
   readonly state: 'waiting' | 'sending' | 'failed';
+  /** Why it failed; null: nothing that lasts, and it is tried again by itself. */
   readonly problem: Failure | null;
 }
 

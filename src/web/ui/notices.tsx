@@ -159,7 +159,7 @@ function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: 
       <div class="grow">
         <div class="line">
           <OneLine value={name} class="grow" />
-          <span class={`small numbers ${state === 'failed' ? 'danger-text' : 'quiet'}`}>
+          <span class={`small numbers ${problem === null ? 'quiet' : 'danger-text'}`}>
             {state !== 'sending' && done > 0 && text.uploads.continues(Math.floor((done / Math.max(size, 1)) * 100))}
             {state === 'waiting' && done === 0 && text.uploads.waiting}
             {state === 'sending' && text.uploads.sent(text.size(done), text.size(size))}
@@ -167,8 +167,8 @@ function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: 
           </span>
         </div>
         {state === 'failed' ? (
-          <p class="small danger-text" role="alert">
-            {problem === null ? text.notices.problem : text.problem(problem)}
+          <p class={`small ${problem === null ? 'quiet' : 'danger-text'}`} role="alert">
+            {problem === null ? text.uploads.later : text.problem(problem)}
           </p>
         ) : (
           <Progress label={text.uploads.progress(name)} value={done} max={Math.max(size, 1)} />

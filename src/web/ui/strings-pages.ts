@@ -189,6 +189,8 @@ const settings = {
     waiting: (count: number): string =>
       `${counted(count, 'change')} ${count === 1 ? 'is' : 'are'} not sent yet and will be lost.`,
     only: 'Is this your last device? Then have the twelve words at hand: nothing else restores access.',
+    uploads: (count: number): string =>
+      `${counted(count, 'file')} ${count === 1 ? 'is' : 'are'} not on the server yet and will be lost here.`,
     lose: 'I know that they are lost',
     forget: 'Remove from this browser',
   },

@@ -377,6 +377,7 @@ export const item = {
 export const uploads = {
   title: 'Uploads',
   waiting: 'Waiting',
+  later: 'Not sent yet; it is tried again by itself.',
   continues: (percent: number): string => `Continues at ${percent} %`,
   sent: (done: string, size: string): string => `${done} of ${size}`,
   speed: (perSecond: string): string => `, ${perSecond}/s`,
