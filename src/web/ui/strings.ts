@@ -156,7 +156,7 @@ export const lock = {
   passphrase: 'Passphrase',
   open: 'Unlock',
   usePasskey: 'Unlock with passkey',
-  wrong: 'That does not open this browser.',
+  wrong: 'Wrong passphrase.',
   cancelled: 'The passkey did not answer. Try again.',
   unsupported: 'This passkey cannot be used for unlocking in this browser.',
   shared: (count: number): string =>
