@@ -400,6 +400,32 @@ t.test('WEB-87: a copy that the browser refuses says what can be done', { skip }
   t.same(app.faults, []);
 });
 
+t.test(
+  'WEB-82: what a full server refused can be tried again, and is discarded only on request',
+  { skip },
+  async (t) => {
+    const server = await runServer(t, { env: { STORAGE_CAP_BYTES: '3000' } });
+    const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+    await app.claim();
+    const { page } = app;
+    const id = ulid(Date.now(), randomBytes);
+    await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'a long note '.repeat(300) } });
+    await app.shows('notices', (notices) => notices.some(({ canResend }) => canResend));
+    await says(page, text.problem({ name: '', code: 'storage_cap_exceeded', message: '' }));
+    t.same(await all(page, '.notice .actions button'), [text.kit.tryAgain], 'there is nothing to overwrite');
+    const dismiss = (): Promise<unknown> => page.click(`.notice button[aria-label="${text.kit.dismiss}"]`);
+    await dismiss();
+    await says(page, text.item.discardTitle);
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelector('dialog') === null);
+    t.equal((await app.value('notices'))?.length, 1);
+    await dismiss();
+    await press(page, text.kit.discard);
+    await app.shows('notices', (notices) => notices.length === 0);
+    t.same(app.faults, []);
+  },
+);
+
 t.test('WEB-89: what was typed and not put is gone once the browser is locked or signed out', { skip }, async (t) => {
   const server = await runServer(t);
   const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);

@@ -5,6 +5,7 @@ import { attempt } from './actions.js';
 import { Button, Dialog, later, Notice, OneLine, openDialog, Progress, useOwnDialog, When } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
 import { Orphaned } from './orphaned.js';
+import { ask } from './screen.js';
 import * as text from './strings.js';
 import { update } from './update.js';
 
@@ -114,17 +115,30 @@ function EventRow({ event }: { event: EventNotice }) {
   const title = event.title === '' ? words.nameless : event.title;
   const heading = words[kind];
   const resend = (how: 'overwrite' | 'copy'): void => void attempt(call('resend', { noticeId: id, how }));
+  // Nothing stands in the way of the change but its size: there is nothing to overwrite.
+  const isFull = problem?.code === 'storage_cap_exceeded';
+  const question = useOwnDialog();
+  const dismiss = (): void => {
+    // What was typed is nowhere else.
+    if (canResend)
+      question.current = ask({
+        title: text.item.discardTitle,
+        action: text.kit.discard,
+        onYes: () => call('dismiss', id),
+      });
+    else void attempt(call('dismiss', id));
+  };
   return (
     <Notice
       kind={kind === 'rejected' || kind === 'missing' || kind === 'problem' ? 'danger' : 'warn'}
       title={<bdi>{typeof heading === 'string' ? heading : heading(title.slice(0, 100))}</bdi>}
-      onDismiss={() => void attempt(call('dismiss', id))}
+      onDismiss={dismiss}
       live
       actions={
         canResend && (
           <>
-            <Button onClick={() => resend('overwrite')} label={words.overwrite} />
-            <Button onClick={() => resend('copy')} label={words.asCopy} />
+            <Button onClick={() => resend('overwrite')} label={isFull ? text.kit.tryAgain : words.overwrite} />
+            {!isFull && <Button onClick={() => resend('copy')} label={words.asCopy} />}
           </>
         )
       }

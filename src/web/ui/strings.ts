@@ -476,7 +476,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   damaged_item: 'Its stored copy is damaged. Choose Settings, Read everything again, to restore it.',
   blob_not_found: 'The file is not on the server (any more).',
   blob_too_large: 'The file is larger than the server accepts.',
-  storage_cap_exceeded: 'The storage is full. Delete something, or request more.',
+  storage_cap_exceeded: 'The storage on the server is full. Delete something, or ask its operator for more.',
   item_too_large: 'This is too long for an item. Add it as a file.',
   too_large: 'This is too long for an item. Add it as a file.',
   bad_payload: 'Its fields do not match its kind.',
