@@ -319,6 +319,7 @@ t.test(
   async (t) => {
     const first = await claimedApp(t);
     const url = first.page.url();
+    await first.call('passwordSet', { password: 'of the account', current: null });
     await first.page.evaluate(() => location.assign('#/devices'));
     await press(first.page, pagesText.devices.pair);
     await says(first.page, pair.elsewhere);
@@ -326,6 +327,10 @@ t.test(
     const second = await App.open(await freshContext(t), url);
     await second.shows('phase', ({ phase }) => phase === 'empty');
     await second.call('join', { name: 'Second', words: (await all(first.page, 'dialog .word')).join(' ') });
+    await says(second.page, begin.password.lead);
+    // Without a click: the account's password is all that this step asks for.
+    await second.page.keyboard.type('of the account');
+    await second.page.keyboard.press('Enter');
     await press(first.page, pair.match);
     await second.ready();
     await press(first.page, pair.done);

@@ -326,6 +326,7 @@ function PasswordStep({ wrong }: { wrong: boolean }) {
         kind="secret"
         label={begin.password.title}
         autoComplete="current-password"
+        autoFocus
         error={wrong && begin.password.wrong}
       />
       <Problem problem={form.problem} />

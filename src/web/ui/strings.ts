@@ -491,7 +491,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   bad_words: 'These words are not valid: one is misspelt, missing, or in the wrong place. Check each one.',
   unknown_code: 'No device shows these words. They are valid for five minutes and one attempt: use new ones.',
   expired: 'The five minutes are over. Use new words.',
-  rejected: 'The other device refused.',
+  rejected: 'The other device refused. Use new words.',
   cancelled: 'That was stopped.',
   no_code: 'The server could not provide words. Try again in a moment.',
   bad_request:
