@@ -183,6 +183,7 @@ const SECRETS: readonly Case[] = [
     { service: 'Example shop', user: 'anna', secret: 'geheim' },
   ],
   ['site: example.com\nuser: anna\npw: x', 'password', { service: 'example.com', user: 'anna', secret: 'x' }],
+  ['For: Bank\nUser: anna\nPassword: x', 'password', { service: 'Bank', user: 'anna', secret: 'x' }],
   ['Tr0ub4dor&3', 'password', { secret: 'Tr0ub4dor&3' }],
   ['kX9mQ2vL8pRt', 'password', { secret: 'kX9mQ2vL8pRt' }],
   ['ghp_abcdefghijklmnopqrstuvwxyz0123456789', 'password'],

@@ -212,7 +212,7 @@ t.test('WEB-87: on a phone the message about a copied secret leaves the composer
 });
 
 t.test(
-  'WEB-30 WEB-31 WEB-32 WEB-86: a link admits a browser once a person confirms that both screens are the same',
+  'WEB-30 WEB-31 WEB-32 WEB-34 WEB-86 WEB-87: a link admits a browser once a person confirms that both screens are the same',
   { skip },
   async (t) => {
     const { first, words, url, devices } = await scene(t);
@@ -233,6 +233,10 @@ t.test(
     t.equal(await second.page.evaluate(() => JSON.stringify(history.state)), 'null', 'nor in the history');
     await press(second.page, begin.join.go);
     t.same(await compared(first.page), await compared(second.page));
+    t.ok(
+      await first.page.evaluate(() => document.activeElement?.matches('.compare')),
+      'the focus is on what is to be compared',
+    );
     await press(first.page, pair.differ);
     await says(second.page, begin.failed);
     t.equal((await devices()).length, 1, 'where the screens differ no browser is admitted');
@@ -245,6 +249,11 @@ t.test(
       await field?.type(link);
       await second.page.keyboard.press('Enter');
     };
+    await field?.click({ count: 3 });
+    await field?.type(words2.replace('-', 'x '));
+    await second.page.keyboard.press('Tab');
+    const [misspelt = ''] = words2.split('-');
+    await says(second.page, begin.join.misspelt([`${misspelt}x`]));
     await send(`https://other.example/#pair=${words2}`);
     await says(second.page, begin.join.elsewhere('https://other.example'));
     // Had the words been sent, no other attempt could use them.
@@ -252,8 +261,14 @@ t.test(
     t.same(await compared(first.page), await compared(second.page));
     await press(first.page, pair.match);
     await says(first.page, pair.joinedTitle);
+    await press(first.page, pair.done);
     await second.ready();
-    t.equal((await devices()).length, 2);
+    await first.shows('devices', (all) => all.some(({ name, own }) => !own && name === 'Chrome on Linux 2'));
+    t.match(
+      await devices(),
+      [{ name: 'Chrome on Linux' }, { name: 'Chrome on Linux 2' }],
+      'each has a name of its own',
+    );
     // It joined before it connected, and the other devices are not notified when it connects.
     await first.goto(`${url}#/settings`);
     await first.goto(`${url}#/devices`);
@@ -304,6 +319,7 @@ t.test(
   async (t) => {
     const first = await claimedApp(t);
     const url = first.page.url();
+    await first.call('passwordSet', { password: 'of the account', current: null });
     await first.page.evaluate(() => location.assign('#/devices'));
     await press(first.page, pagesText.devices.pair);
     await says(first.page, pair.elsewhere);
@@ -311,6 +327,10 @@ t.test(
     const second = await App.open(await freshContext(t), url);
     await second.shows('phase', ({ phase }) => phase === 'empty');
     await second.call('join', { name: 'Second', words: (await all(first.page, 'dialog .word')).join(' ') });
+    await says(second.page, begin.password.lead);
+    // Without a click: the account's password is all that this step asks for.
+    await second.page.keyboard.type('of the account');
+    await second.page.keyboard.press('Enter');
     await press(first.page, pair.match);
     await second.ready();
     await press(first.page, pair.done);
@@ -341,6 +361,72 @@ t.test(
     t.not(await page.$('#archive-file'), null);
     await page.keyboard.press('Escape');
     await page.waitForFunction(() => document.querySelector('dialog') === null);
+    t.same(app.faults, []);
+  },
+);
+
+t.test('WEB-53: a file that waits for the server says so, and that signing out loses it', { skip }, async (t) => {
+  const server = await runServer(t);
+  const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+  await app.claim();
+  const { page } = app;
+  await server.stop();
+  await page.evaluate(() => {
+    const data = new DataTransfer();
+    data.items.add(new File(['dropped'], 'dropped.bin'));
+    document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+  });
+  await says(page, text.uploads.later);
+  await page.evaluate(() => location.assign('#/settings'));
+  await press(page, settings.leave.title);
+  await says(page, settings.leave.uploads(1));
+  const isBarred = (): Promise<boolean> =>
+    page.$eval('dialog .danger', (button) => (button as HTMLButtonElement).disabled);
+  t.ok(await isBarred());
+  await page.click('dialog input[type=checkbox]');
+  t.notOk(await isBarred());
+  t.same(app.faults, []);
+});
+
+t.test('WEB-87: a copy that the browser refuses says what can be done', { skip }, async (t) => {
+  const app = await claimedApp(t);
+  const { page } = app;
+  const id = ulid(Date.now(), randomBytes);
+  await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'a note' } });
+  await page.evaluate(() => {
+    const refuse = (): Promise<never> =>
+      Promise.reject(new DOMException('Write permission denied.', 'NotAllowedError'));
+    Object.assign(Clipboard.prototype, { write: refuse, writeText: refuse });
+  });
+  await page.evaluate((to) => location.assign(`#/item/${to}`), id);
+  await page.waitForSelector('.item-body');
+  await page.evaluate(() => dispatchEvent(new KeyboardEvent('keydown', { key: 'c' })));
+  await says(page, text.kit.notCopied);
+  t.same(app.faults, []);
+});
+
+t.test(
+  'WEB-82: what a full server refused can be tried again, and is discarded only on request',
+  { skip },
+  async (t) => {
+    const server = await runServer(t, { env: { STORAGE_CAP_BYTES: '3000' } });
+    const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+    await app.claim();
+    const { page } = app;
+    const id = ulid(Date.now(), randomBytes);
+    await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'a long note '.repeat(300) } });
+    await app.shows('notices', (notices) => notices.some(({ canResend }) => canResend));
+    await says(page, text.problem({ name: '', code: 'storage_cap_exceeded', message: '' }));
+    t.same(await all(page, '.notice .actions button'), [text.kit.tryAgain], 'there is nothing to overwrite');
+    const dismiss = (): Promise<unknown> => page.click(`.notice button[aria-label="${text.kit.dismiss}"]`);
+    await dismiss();
+    await says(page, text.item.discardTitle);
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelector('dialog') === null);
+    t.equal((await app.value('notices'))?.length, 1);
+    await dismiss();
+    await press(page, text.kit.discard);
+    await app.shows('notices', (notices) => notices.length === 0);
     t.same(app.faults, []);
   },
 );
@@ -432,7 +518,6 @@ t.test(
 t.test('WEB-87: the message of a move is gone once its item is deleted: one Undo is left', { skip }, async (t) => {
   const app = await claimedApp(t);
   const { page } = app;
-  await app.call('binCreate', { name: 'Work', emoji: '' });
   const id = ulid(Date.now(), randomBytes);
   await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'a note' } });
   await page.evaluate((to) => location.assign(`#/item/${to}`), id);
@@ -440,7 +525,11 @@ t.test('WEB-87: the message of a move is gone once its item is deleted: one Undo
   const key = (name: string): Promise<unknown> =>
     page.evaluate((pressed) => dispatchEvent(new KeyboardEvent('keydown', { key: pressed })), name);
   await key('m');
-  await press(page, 'Work');
+  // There is only the inbox: the dialog leads to another bin.
+  await press(page, text.bins.create);
+  await says(page, text.bins.emojiHint);
+  await page.keyboard.type('Work');
+  await press(page, text.bins.make);
   const { moved, undo } = text.list;
   await page.waitForSelector(`.toast button[aria-label="${undo}: ${moved('Work')}"]`);
   await key('Delete');
@@ -456,9 +545,13 @@ t.test('WEB-87: the message of a move is gone once its item is deleted: one Undo
   t.same(app.faults, []);
 });
 
-t.test('WEB-31: a dialog without a field has the focus on what it says', { skip }, async (t) => {
+t.test('WEB-31 WEB-60: a dialog without a field has the focus on what it says', { skip }, async (t) => {
   const app = await claimedApp(t);
   const { page } = app;
+  await page.setViewport({ width: 1_280, height: 800 }); // with its side bar
+  await page.evaluate(() => location.assign('#/trust'));
+  await says(page, pagesText.trust.title);
+  t.match(await all(page, 'h1, h2'), [pagesText.trust.title], 'the first heading of a page is its own');
   await page.evaluate(() => location.assign('#/devices'));
   await press(page, pagesText.devices.pair);
   await page.waitForSelector('dialog .words');

@@ -212,6 +212,9 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   await other.shows('list', ({ items }) => titles(items).includes('kept'));
   await other.page.waitForSelector('.revoked');
   t.same(await offered(), [], 'afterwards none of the five is offered');
+  await (await other.page.waitForSelector('.revoked .button.danger'))?.click();
+  const asked = await other.page.waitForSelector('dialog .dialog-body');
+  t.equal(await asked?.evaluate((body) => body.textContent), strings.lock.forgetLead, 'and not to revoke it');
   await other.call('forget');
   await other.shows('phase', ({ phase }) => phase === 'empty');
   const left = await other.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));

@@ -56,6 +56,9 @@ export function encodeWords(sodium: Sodium, bytes: Uint8Array): string {
 export const drawWords = (sodium: Sodium, length: number): string =>
   erasing(sodium, sodium.random(length), (bytes) => encodeWords(sodium, bytes));
 
+/** Whether a word is in the list, as typed: a misspelt one can be named before all are there. */
+export const isListed = (word: string): boolean => index.has(normalizeWords(word));
+
 /**
  * Reads `count` typed words (a multiple of three) and verifies their checksum. Throws `bad_words` for another count, a
  * word outside the list or a wrong checksum; the message does not quote the words.

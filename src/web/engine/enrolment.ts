@@ -174,8 +174,7 @@ export class Offers {
       if (this.current !== own) return offer.cancel();
       const { words, expiresAt } = offer;
       show({ step: 'words', words, link: offerText(serverUrl, words), expiresAt });
-      await offer.joined;
-      show({ step: 'joined', name: own.name ?? '' });
+      show({ step: 'joined', id: await offer.joined, name: own.name ?? '' });
     };
     show({ step: 'working' });
     run().catch((error: unknown) => show({ step: 'failed', problem: failureOf(error) }));

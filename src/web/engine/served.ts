@@ -1,4 +1,5 @@
 /** The engine as the link offers it: each call, topic and stream of `link/messages.ts`. */
+import { isListed } from '../../crypto/words.js';
 import { isDisplayName } from '../../protocol/ids.js';
 import type { Device } from '../../sdk/device.js';
 import type { BinLabel } from '../../sdk/events.js';
@@ -120,6 +121,7 @@ const browserCalls = (engine: Engine, shared: SharedInbox) =>
     claimRegister: () => engine.enrolment.retry(),
     join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
     recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
+    misspelt: (words) => words.filter((word) => !isListed(word)),
     enrolPassword: (password) => engine.enrolment.password(password),
     enrolRetry: () => engine.enrolment.retry(),
     enrolCancel: () => engine.enrolment.cancel(),

@@ -263,8 +263,8 @@ export class Uploads {
 
   private publish(): void {
     this.publishedAt = this.ports.clock.now();
-    const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem }) => ({
-      ...{ id, name: file.name, size: file.size, done, speed, problem },
+    const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem, transient }) => ({
+      ...{ id, name: file.name, size: file.size, done, speed, problem: transient ? null : problem },
       state: state === 'queued' ? ('waiting' as const) : state,
     }));
     this.list.set(shown);

@@ -156,6 +156,7 @@ export interface Upload {
   /** Bytes a second over the last seconds. */
   readonly speed: number;
   readonly state: 'waiting' | 'sending' | 'failed';
+  /** Why it failed; null: nothing that lasts, and it is tried again by itself. */
   readonly problem: Failure | null;
 }
 
@@ -193,7 +194,7 @@ export type Offer =
   | { readonly step: 'working' }
   | { readonly step: 'words'; readonly words: string; readonly link: string; readonly expiresAt: number }
   | { readonly step: 'compare'; readonly name: string; readonly digits: string }
-  | { readonly step: 'joined'; readonly name: string }
+  | { readonly step: 'joined'; readonly id: string; readonly name: string }
   | { readonly step: 'failed'; readonly problem: Failure };
 
 /**
@@ -261,6 +262,8 @@ export interface Calls {
   claimRegister(): void;
   join(params: { readonly name: string; readonly words: string }): void;
   recover(params: { readonly name: string; readonly phrase: string }): void;
+  /** Those of the words that no list of words has: they are misspelt. */
+  misspelt(words: readonly string[]): readonly string[];
   enrolPassword(password: string | null): void;
   enrolRetry(): void;
   enrolCancel(): void;

@@ -80,7 +80,8 @@ export async function copy(value: string | Promise<string>, secret: boolean): Pr
       timer = setTimeout(() => void clearClipboard(), SECRET_MS);
     } else toast(text.kit.copied);
   } catch (error) {
-    toast(text.list.notCopied(problemOf(error)));
+    // The browser's own refusals have no code that says more.
+    toast(error instanceof DOMException ? text.kit.notCopied : text.list.notCopied(problemOf(error)));
   }
 }
 

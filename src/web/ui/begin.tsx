@@ -4,6 +4,7 @@ import { signal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useMemo, useState } from 'preact/hooks';
 import { NAME_MAX, PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
+import { attempt } from './actions.js';
 import { browserOf } from './browser-name.js';
 import { Compare, WordGrid } from './compare.js';
 import { Button, Field, Notice, useTyped, type FieldProps, type Typed } from './kit.js';
@@ -161,7 +162,7 @@ function JoinForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
     >
       <p>{begin.join.lead}</p>
       <Problem problem={problem} title={begin.failed} />
-      <WordsField {...fieldOf('words')} label={begin.join.words} hint={begin.join.count(words.length)} />
+      <WordsField {...fieldOf('words')} words={words} label={begin.join.words} hint={begin.join.count(words.length)} />
       {elsewhere !== null && (
         <Notice
           kind="warn"
@@ -184,11 +185,18 @@ function JoinForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
   );
 }
 
-/** A field of several lines for words. */
-function WordsField(props: Pick<FieldProps, 'label' | 'hint' | 'value' | 'onValue'>) {
+/** A field of several lines for words. Misspelt ones are named once it is left, and where it is shown with words. */
+function WordsField({
+  words,
+  ...field
+}: Pick<FieldProps, 'label' | 'hint' | 'value' | 'onValue'> & { words: readonly string[] }) {
+  const [misspelt, setMisspelt] = useState<readonly string[]>([]);
+  const check = (): void => void attempt(call('misspelt', words).then(setMisspelt));
+  useEffect(check, []);
+  const wrong = misspelt.filter((word) => words.includes(word));
   return (
-    <div onKeyDown={sendOnEnter}>
-      <Field kind="lines" mono {...props} />
+    <div onKeyDown={sendOnEnter} onFocusOut={check}>
+      <Field kind="lines" mono {...field} error={wrong.length > 0 && begin.join.misspelt(wrong)} />
     </div>
   );
 }
@@ -210,7 +218,12 @@ function RecoverForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
     >
       <p>{begin.recover.lead}</p>
       <Problem problem={problem} title={begin.failed} />
-      <WordsField {...fieldOf('phrase')} label={begin.recover.words} hint={begin.recover.count(words.length)} />
+      <WordsField
+        {...fieldOf('phrase')}
+        words={words}
+        label={begin.recover.words}
+        hint={begin.recover.count(words.length)}
+      />
       <NameField {...fieldOf('name')} />
       <div class="step-foot">
         <Button kind="primary" submit wide disabled={!ready} label={begin.recover.go} />
@@ -313,6 +326,7 @@ function PasswordStep({ wrong }: { wrong: boolean }) {
         kind="secret"
         label={begin.password.title}
         autoComplete="current-password"
+        autoFocus
         error={wrong && begin.password.wrong}
       />
       <Problem problem={form.problem} />

@@ -36,11 +36,14 @@ export function pictureOf(digits: string): readonly Thing[] {
   return Array.from(shown, (digit) => THINGS[Number(digit)] as Thing);
 }
 
-/** The digits in two groups of three, and their picture in two rows of three. Announced to screen readers. */
+/**
+ * The digits in two groups of three, and their picture in two rows of three. Announced to screen readers; in a dialog it
+ * has the focus, so that it is what is read first, and one step leads to the answers.
+ */
 export function Compare({ digits }: { digits: string }) {
   const things = pictureOf(digits);
   return (
-    <div class="compare" role="status">
+    <div class="compare" role="status" tabIndex={-1}>
       <p class="digits">
         <span class="sr">{text.picture.digits(digits)}</span>
         <span aria-hidden="true">{digits.slice(0, 3)}</span>

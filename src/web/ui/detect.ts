@@ -239,7 +239,7 @@ const LABELS: readonly (readonly [string, RegExp])[] = [
     /^(password|passwort|passwd|passphrase|pass|pw|kennwort|secret|pin|mot de passe|contraseña|senha|wachtwoord)$/i,
   ],
   ['user', /^(user ?name|user|login|e-?mail|account|benutzer(name)?|nutzername|utilisateur|usuario)$/i],
-  ['service', /^(service|site|web ?site|url|host|server|app|name|title|dienst)$/i],
+  ['service', /^(for|service|site|web ?site|url|host|server|app|name|title|dienst)$/i],
 ];
 
 /** `user: anna`, `password: x`, on separate lines or on one. */

@@ -1,6 +1,6 @@
 /** The user's devices: names, certificates, pairing and revocation. */
 import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import { isLocalHost } from '../../protocol/local-host.js';
 import type { DeviceRow, Failure, Offer } from '../link/messages.js';
@@ -246,18 +246,34 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
     case 'compare':
       return <Decide step={step} task={task} onClose={onClose} />;
     case 'joined':
-      return (
-        <Dialog
-          title={pair.joinedTitle}
-          onClose={onClose}
-          actions={<Button kind="primary" onClick={onClose} autoFocus label={pair.done} />}
-        >
-          <p role="status">{pair.joined(step.name)}</p>
-        </Dialog>
-      );
+      return <Joined step={step} onClose={onClose} />;
     case 'failed':
       return <Failed problem={step.problem} task={task} onClose={onClose} />;
   }
+}
+
+/** Browsers of one kind propose the same name, and only a device that is in knows the names of the others. */
+function freeName(name: string, taken: ReadonlySet<string>): string {
+  let free = name;
+  for (let next = 2; taken.has(free); next++) free = `${name.slice(0, NAME_MAX - 4)} ${next}`;
+  return free;
+}
+
+function Joined({ step: { id, name }, onClose }: Closable & { step: Extract<Offer, { step: 'joined' }> }) {
+  const others = devices.value?.filter((device) => device.id !== id && device.state === 'active') ?? [];
+  const [free] = useState(() => freeName(name, new Set(others.map((device) => device.name))));
+  const typed = useTyped(free);
+  const chosen = typed.value.trim();
+  const rename = async (): Promise<void> => {
+    if (chosen !== name) await call('deviceRename', { id, name: chosen });
+  };
+  const form = useForm(chosen !== '', rename, onClose);
+  return (
+    <FormDialog title={pair.joinedTitle} action={pair.done} disabled={chosen === ''} form={form} onClose={onClose}>
+      <p role="status">{pair.joined(name)}</p>
+      {free !== name && <Field {...typed} label={text.kit.name} hint={pair.sameName} maxLength={NAME_MAX} />}
+    </FormDialog>
+  );
 }
 
 function Failed({ problem, task, onClose }: Closable & { problem: Failure; task: Task }) {

@@ -276,7 +276,7 @@ export function useModal(onClose: () => void) {
     // The first element of a dialog is its close button; the focus belongs into what the dialog asks for, else to what
     // it says, so that a screen reader begins there and Enter does nothing.
     if (document.activeElement?.closest('.dialog-head') != null)
-      for (const of of ['h2', '.dialog-body :is(input, select, textarea, button)'])
+      for (const of of ['h2', '.dialog-body :is(input, select, textarea, button, [tabindex])'])
         element?.querySelector<HTMLElement>(of)?.focus();
     // Going back in the history leaves the place that the dialog belongs to.
     const leave = (): void => close.current();

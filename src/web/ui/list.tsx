@@ -8,6 +8,7 @@ import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
 import type { ListPage, ListParams, ItemRow } from '../link/messages.js';
 import { binName, copyItem, edit, move, remove, undoRemove } from './actions.js';
+import { BinDialog } from './bin-dialog.js';
 import { download } from './content.js';
 import { KIND_ICONS } from './fields.js';
 import { BinSign, Button, Dialog, EmptyState, OneLine, openDialog, SecondsTo, When, type Closable } from './kit.js';
@@ -317,8 +318,17 @@ export function entriesOf(item: ItemRow): readonly MenuEntry[] {
 export const askMove = (item: ItemRow): void => void openDialog((dialog) => <MoveDialog {...dialog} item={item} />);
 
 function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
+  const moveTo = (binId: string): void => void move(item, binId);
+  const create = (): void => {
+    onClose();
+    openDialog((dialog) => <BinDialog {...dialog} onMade={moveTo} />);
+  };
   return (
-    <Dialog title={words.moveTitle} onClose={onClose}>
+    <Dialog
+      title={words.moveTitle}
+      onClose={onClose}
+      actions={<Button icon={icons.Plus} onClick={create} label={text.bins.create} />}
+    >
       <ul class="bin-choice">
         {(bins.value ?? []).map((bin) => (
           <li key={bin.id}>
@@ -328,7 +338,7 @@ function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
               aria-current={bin.id === item.binId ? 'true' : undefined}
               onClick={() => {
                 onClose();
-                void move(item, bin.id);
+                moveTo(bin.id);
               }}
             >
               <BinSign emoji={bin.emoji} />

@@ -1,7 +1,7 @@
 /** The screen of a locked browser: unlock by passphrase or passkey, or remove everything. */
 import { Lock } from 'lucide-preact';
 import { Button, Field, useTyped } from './kit.js';
-import { call, phase, shared } from './link.js';
+import { call, isRevoked, phase, shared } from './link.js';
 import { askPasskey } from './passkey.js';
 import { ask, Problem, Screen, useForm } from './screen.js';
 import * as text from './strings.js';
@@ -58,7 +58,7 @@ export const askForget = (): void =>
     children: (
       <>
         <p>{words.forgetLead}</p>
-        <p class="quiet">{words.forgetRevoke}</p>
+        {!isRevoked.value && <p class="quiet">{words.forgetRevoke}</p>}
       </>
     ),
   });

@@ -5,6 +5,7 @@ import { attempt } from './actions.js';
 import { Button, Dialog, later, Notice, OneLine, openDialog, Progress, useOwnDialog, When } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
 import { Orphaned } from './orphaned.js';
+import { ask } from './screen.js';
 import * as text from './strings.js';
 import { update } from './update.js';
 
@@ -114,17 +115,30 @@ function EventRow({ event }: { event: EventNotice }) {
   const title = event.title === '' ? words.nameless : event.title;
   const heading = words[kind];
   const resend = (how: 'overwrite' | 'copy'): void => void attempt(call('resend', { noticeId: id, how }));
+  // Nothing stands in the way of the change but its size: there is nothing to overwrite.
+  const isFull = problem?.code === 'storage_cap_exceeded';
+  const question = useOwnDialog();
+  const dismiss = (): void => {
+    // What was typed is nowhere else.
+    if (canResend)
+      question.current = ask({
+        title: text.item.discardTitle,
+        action: text.kit.discard,
+        onYes: () => call('dismiss', id),
+      });
+    else void attempt(call('dismiss', id));
+  };
   return (
     <Notice
       kind={kind === 'rejected' || kind === 'missing' || kind === 'problem' ? 'danger' : 'warn'}
       title={<bdi>{typeof heading === 'string' ? heading : heading(title.slice(0, 100))}</bdi>}
-      onDismiss={() => void attempt(call('dismiss', id))}
+      onDismiss={dismiss}
       live
       actions={
         canResend && (
           <>
-            <Button onClick={() => resend('overwrite')} label={words.overwrite} />
-            <Button onClick={() => resend('copy')} label={words.asCopy} />
+            <Button onClick={() => resend('overwrite')} label={isFull ? text.kit.tryAgain : words.overwrite} />
+            {!isFull && <Button onClick={() => resend('copy')} label={words.asCopy} />}
           </>
         )
       }
@@ -159,7 +173,7 @@ function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: 
       <div class="grow">
         <div class="line">
           <OneLine value={name} class="grow" />
-          <span class={`small numbers ${state === 'failed' ? 'danger-text' : 'quiet'}`}>
+          <span class={`small numbers ${problem === null ? 'quiet' : 'danger-text'}`}>
             {state !== 'sending' && done > 0 && text.uploads.continues(Math.floor((done / Math.max(size, 1)) * 100))}
             {state === 'waiting' && done === 0 && text.uploads.waiting}
             {state === 'sending' && text.uploads.sent(text.size(done), text.size(size))}
@@ -167,8 +181,8 @@ function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: 
           </span>
         </div>
         {state === 'failed' ? (
-          <p class="small danger-text" role="alert">
-            {problem === null ? text.notices.problem : text.problem(problem)}
+          <p class={`small ${problem === null ? 'quiet' : 'danger-text'}`} role="alert">
+            {problem === null ? text.uploads.later : text.problem(problem)}
           </p>
         ) : (
           <Progress label={text.uploads.progress(name)} value={done} max={Math.max(size, 1)} />

@@ -117,6 +117,12 @@ function ImportDialog({ onClose }: Closable) {
           <p>{words.importLead}</p>
           <FileField error={form.tried && file === null && words.noFile} onFile={setFile} />
           <PhraseField {...phrase} label={words.phraseOfFile} tried={form.tried} />
+          <p class="quiet small">
+            {words.otherPrograms}{' '}
+            <a href="/docs/importing" target="_blank" rel="noreferrer">
+              {words.otherProgramsHow}
+            </a>
+          </p>
         </>
       ) : (
         <Notice kind="good" live>

@@ -17,7 +17,7 @@ import {
   type Closable,
   type Typed,
 } from './kit.js';
-import { call, info, useLoaded } from './link.js';
+import { call, info, uploads, useLoaded } from './link.js';
 import { metaContent } from './meta.js';
 import { Orphaned } from './orphaned.js';
 import { ask, Copyable, Problem, useForm, useTask, FormDialog } from './screen.js';
@@ -358,7 +358,9 @@ export function SignOutDialog({ onClose }: Closable) {
   const waiting = info.value?.waiting.count ?? 0;
   const connected = info.value?.connection.state === 'connected';
   const go = (how: 'signOut' | 'forget') => (): void => task.run(() => call(how), onClose);
-  const barred = waiting > 0 && !knows;
+  const files = uploads.value?.length ?? 0;
+  const loses = waiting + files > 0;
+  const barred = loses && !knows;
   return (
     <Dialog
       title={words.leave.dialog}
@@ -379,9 +381,10 @@ export function SignOutDialog({ onClose }: Closable) {
     >
       <p>{connected ? words.leave.does : words.leave.offline}</p>
       <p>{words.leave.only}</p>
-      {waiting > 0 && (
+      {loses && (
         <div>
-          <p class="danger-text">{words.leave.waiting(waiting)}</p>
+          {waiting > 0 && <p class="danger-text">{words.leave.waiting(waiting)}</p>}
+          {files > 0 && <p class="danger-text">{words.leave.uploads(files)}</p>}
           <label class="check">
             <input type="checkbox" checked={knows} onChange={(event) => setKnows(event.currentTarget.checked)} />
             <span>{words.leave.lose}</span>

@@ -1,16 +1,13 @@
 /** The side bar: bins with their dialogs, links to the other pages, and the status line. */
 import * as icons from 'lucide-preact';
 import type { ComponentChildren, JSX } from 'preact';
-import { useState } from 'preact/hooks';
-import { isEmoji } from '../../protocol/ids.js';
-import { DEFAULT_BIN, EMOJI_MAX, NAME_MAX } from '../../protocol/limits.js';
-import type { BinRow, DeviceInfo } from '../link/messages.js';
+import type { DeviceInfo } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
-import { BinSign, Button, closeDialogs, Field, openDialog, useModal, useTyped, type Closable } from './kit.js';
+import { BinDialog } from './bin-dialog.js';
+import { BinSign, Button, closeDialogs, openDialog, useModal, type Closable } from './kit.js';
 import { KeysDialog } from './keys.js';
 import { bins, call, info, isRevoked } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
-import { useForm, Confirm, FormDialog } from './screen.js';
 import * as text from './strings.js';
 
 const words = text.frame;
@@ -40,7 +37,7 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
           <NavItem to={{}} icon={<icons.Layers />} label={words.all} count={total} />
         </ul>
         <div class="side-title">
-          <h2>{words.bins}</h2>
+          <p>{words.bins}</p>
           {!isRevoked.value && (
             <Button kind="icon" icon={icons.Plus} label={text.bins.create} onClick={() => openDialog(BinDialog)} />
           )}
@@ -137,62 +134,6 @@ export function Drawer({ onClose }: Closable) {
     <dialog {...modal} class="drawer" aria-label={words.menu}>
       <Sidebar close={<Button kind="icon" icon={icons.X} label={text.kit.close} onClick={onClose} />} />
     </dialog>
-  );
-}
-
-/** Makes a bin, or edits the one that is given. */
-function BinDialog({ bin, onClose }: Closable & { bin?: BinRow }) {
-  const name = useTyped(bin?.name);
-  const emoji = useTyped(bin?.emoji);
-  const [removing, setRemoving] = useState(false);
-  const label = { name: name.value.trim(), emoji: emoji.value.trim() };
-  const wrongEmoji = label.emoji !== '' && !isEmoji(label.emoji);
-  const save = async (): Promise<void> => {
-    if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
-    else go({ binId: (await call('binCreate', label)).id });
-  };
-  const form = useForm(label.name !== '' && !wrongEmoji, save, onClose);
-  if (bin !== undefined && removing)
-    return <RemoveDialog bin={bin} onClose={() => setRemoving(false)} onDone={onClose} />;
-  return (
-    <FormDialog
-      title={bin === undefined ? text.bins.create : text.bins.edit}
-      action={bin === undefined ? text.bins.make : text.kit.save}
-      other={
-        bin !== undefined &&
-        bin.id !== DEFAULT_BIN && <Button kind="danger" onClick={() => setRemoving(true)} label={text.bins.remove} />
-      }
-      form={form}
-      onClose={onClose}
-    >
-      <Field
-        {...name}
-        label={text.kit.name}
-        maxLength={NAME_MAX}
-        error={form.tried && label.name === '' && text.bins.noName}
-      />
-      <Field
-        {...emoji}
-        label={text.bins.emoji}
-        maxLength={EMOJI_MAX}
-        hint={text.bins.emojiHint}
-        error={form.tried && wrongEmoji && text.bins.noEmoji}
-      />
-    </FormDialog>
-  );
-}
-
-function RemoveDialog({ bin, onClose, onDone }: Closable & { bin: BinRow; onDone: () => void }) {
-  return (
-    <Confirm
-      title={text.bins.removeTitle(bin.name || text.list.namelessBin)}
-      action={text.bins.remove}
-      onYes={() => call('binRemove', bin.id).then(onDone)}
-      onClose={onClose}
-      meanwhile={<p>{text.bins.removing(info.value?.waiting.count ?? 0)}</p>}
-    >
-      <p>{text.bins.removeItems(bin.count)}</p>
-    </Confirm>
   );
 }
 

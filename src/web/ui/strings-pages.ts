@@ -25,6 +25,7 @@ const pair = {
   joinedTitle: 'Paired',
   joined: (name: string): string =>
     `“${name}” has joined. It can read new items at once, and older ones as soon as their keys are added: leave this page open for a moment.`,
+  sameName: 'Another of your devices has the same name. Give this one its own.',
   failedTitle: 'Not paired',
   differed: 'You said that they differ, so nothing was sent. If it happens again, do not trust this network or server.',
   again: 'New words',
@@ -139,6 +140,9 @@ const settings = {
     importTitle: 'Import an archive',
     importLead:
       'Items that are here already stay as they are, unless the archive has a newer state. Nothing is deleted.',
+    otherPrograms:
+      'Exports of password managers and other programs are imported with the program service-device, not here.',
+    otherProgramsHow: 'How',
     phraseOfFile: 'The twelve words it was made with',
     written: (bytes: number): string => `${size(bytes)} written…`,
     reading: 'Reading and checking the file, then writing…',
@@ -185,6 +189,8 @@ const settings = {
     waiting: (count: number): string =>
       `${counted(count, 'change')} ${count === 1 ? 'is' : 'are'} not sent yet and will be lost.`,
     only: 'Is this your last device? Then have the twelve words at hand: nothing else restores access.',
+    uploads: (count: number): string =>
+      `${counted(count, 'file')} ${count === 1 ? 'is' : 'are'} not on the server yet and will be lost here.`,
     lose: 'I know that they are lost',
     forget: 'Remove from this browser',
   },

@@ -93,6 +93,7 @@ export const begin = {
     lead: 'On a device that you already use, choose “Pair a device” (or run service-device pair). It shows six words.',
     words: 'Six words, or the link',
     count: (count: number): string => (count === 0 ? 'Capitals and hyphens do not matter.' : `${count} of 6 words`),
+    misspelt: (words: readonly string[]): string => `Misspelt: ${words.join(', ')}`,
     elsewhere: (origin: string): string => `This link is for another server: ${origin}`,
     elsewhereWhy: 'The words are valid on that server only. Nothing was sent.',
     openThere: 'Open it there',
@@ -155,7 +156,7 @@ export const lock = {
   passphrase: 'Passphrase',
   open: 'Unlock',
   usePasskey: 'Unlock with passkey',
-  wrong: 'That does not open this browser.',
+  wrong: 'Wrong passphrase.',
   cancelled: 'The passkey did not answer. Try again.',
   unsupported: 'This passkey cannot be used for unlocking in this browser.',
   shared: (count: number): string =>
@@ -376,6 +377,7 @@ export const item = {
 export const uploads = {
   title: 'Uploads',
   waiting: 'Waiting',
+  later: 'Not sent yet; it is tried again by itself.',
   continues: (percent: number): string => `Continues at ${percent} %`,
   sent: (done: string, size: string): string => `${done} of ${size}`,
   speed: (perSecond: string): string => `, ${perSecond}/s`,
@@ -474,7 +476,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   damaged_item: 'Its stored copy is damaged. Choose Settings, Read everything again, to restore it.',
   blob_not_found: 'The file is not on the server (any more).',
   blob_too_large: 'The file is larger than the server accepts.',
-  storage_cap_exceeded: 'The storage is full. Delete something, or request more.',
+  storage_cap_exceeded: 'The storage on the server is full. Delete something, or ask its operator for more.',
   item_too_large: 'This is too long for an item. Add it as a file.',
   too_large: 'This is too long for an item. Add it as a file.',
   bad_payload: 'Its fields do not match its kind.',
@@ -489,7 +491,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   bad_words: 'These words are not valid: one is misspelt, missing, or in the wrong place. Check each one.',
   unknown_code: 'No device shows these words. They are valid for five minutes and one attempt: use new ones.',
   expired: 'The five minutes are over. Use new words.',
-  rejected: 'The other device refused.',
+  rejected: 'The other device refused. Use new words.',
   cancelled: 'That was stopped.',
   no_code: 'The server could not provide words. Try again in a moment.',
   bad_request:
