@@ -91,9 +91,7 @@ const deviceCalls = (engine: Engine) =>
     offer: () => engine.offers.begin(engine.device, engine.serverUrl),
     offerAnswer: (answer) => engine.offers.answer(answer),
     offerCancel: () => engine.offers.cancel(),
-    devicesRefresh: async () => {
-      await engine.device.devices.refresh();
-    },
+    devicesRefresh: async () => void (await engine.device.devices.refresh()),
     deviceRename: ({ id, name }) => engine.device.devices.rename(id, name),
     deviceRevoke: (id) => engine.device.revoke(id),
     deviceCertify: ({ id, fingerprint }) => engine.device.devices.certify(id, fingerprint),
@@ -131,14 +129,8 @@ const browserCalls = (engine: Engine, shared: SharedInbox) =>
     touched: () => engine.touched(),
     sharedTake: ({ ids, how }) => shared.take(ids, how),
     retry: () => engine.start(),
-    signOut: async () => {
-      await engine.signOut();
-      await shared.clear();
-    },
-    forget: async () => {
-      await engine.forget();
-      await shared.clear();
-    },
+    signOut: () => engine.signOut().then(() => shared.clear()),
+    forget: () => engine.forget().then(() => shared.clear()),
   }) satisfies Partial<Served['calls']>;
 
 const labelOf = (name: string, emoji: string): BinLabel => (emoji === '' ? { name } : { name, emoji });
