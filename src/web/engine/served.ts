@@ -66,9 +66,9 @@ const topicsOf = (engine: Engine, shared: SharedInbox): Served['topics'] => {
 const deviceCalls = (engine: Engine) =>
   ({
     put: (params) => engine.current.put(params),
-    move: ({ ids, binId }) => engine.current.move(ids, binId),
-    remove: ({ ids }) => engine.current.removals.add(ids),
-    undoRemove: ({ ids }) => engine.current.removals.cancel(ids),
+    move: ({ id, binId }) => engine.current.move(id, binId),
+    remove: (id) => engine.current.removals.add(id),
+    undoRemove: (id) => engine.current.removals.cancel(id),
     copyText: async (id) => {
       const view = await engine.device.get(id);
       if (view === undefined) return '';

@@ -233,8 +233,8 @@ export class Session {
       });
   }
 
-  async move(ids: readonly string[], binId: string): Promise<void> {
-    await Promise.all(ids.map((id) => this.kept(id, () => this.device.move(id, binId))));
+  move(id: string, binId: string): Promise<void> {
+    return this.kept(id, () => this.device.move(id, binId));
   }
 
   /**
