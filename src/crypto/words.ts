@@ -9,12 +9,6 @@ import { erasing, type Sodium } from './sodium.js';
 const BITS_PER_WORD = 11;
 const index = new Map(wordlist.map((word, at) => [word, at]));
 
-/** The canonical text of words, which is hashed and sent, and the bytes that they encode. */
-interface Words {
-  readonly text: string;
-  readonly bytes: Uint8Array;
-}
-
 /**
  * The canonical form of typed words: NFKD, lower case, every run of hyphens and white space one space (CRYPTO-13). All
  * of Unicode's dashes count as hyphens: phones substitute them.
@@ -60,10 +54,11 @@ export const drawWords = (sodium: Sodium, length: number): string =>
 export const isListed = (word: string): boolean => index.has(normalizeWords(word));
 
 /**
- * Reads `count` typed words (a multiple of three) and verifies their checksum. Throws `bad_words` for another count, a
- * word outside the list or a wrong checksum; the message does not quote the words.
+ * Reads `count` typed words (a multiple of three) and verifies their checksum. Returns their canonical text, which is
+ * hashed and sent, and the bytes that they encode. Throws `bad_words` for another count, a word outside the list or a
+ * wrong checksum; the message does not quote the words.
  */
-export function decodeWords(sodium: Sodium, typed: string, count: number): Words {
+export function decodeWords(sodium: Sodium, typed: string, count: number) {
   const normalized = normalizeWords(typed);
   const words = normalized === '' ? [] : normalized.split(' ');
   if (words.length !== count) throw new CryptoRefusal('bad_words', `expected ${count} words, got ${words.length}`);

@@ -89,17 +89,11 @@ export interface Heading {
   readonly id: string;
 }
 
-interface Rendered {
-  readonly html: string;
-  readonly anchors: ReadonlySet<string>;
-  readonly headings: readonly Heading[];
-}
-
 /** From this many columns each cell has its column's title: on a phone the rows become cards that show it. */
 const LABELLED_COLUMNS_MIN = 3;
 
 /** Renders a page. Anchors of equal headings get `-1`, `-2` and so on, as on code hosts. */
-export function render(markdown: string, places: Places = SERVED): Rendered {
+export function render(markdown: string, places: Places = SERVED) {
   const anchors = new Set<string>();
   const headings: Heading[] = [];
   const anchorOf = (heading: string): string => {

@@ -11,7 +11,7 @@ import { forgetIdentity, loadIdentity, loadPairing, readConfig, renewIdentity, s
 import type { CommandContext } from './context.js';
 import { failureOf, McpError, type McpCode } from './errors.js';
 import { runningInstance } from './lock.js';
-import { pair, passwordsSaid, revokeDevice, withDevice } from './pair.js';
+import { pair, passwordsNotice, revokeDevice, withDevice } from './pair.js';
 import type { ServeOptions } from './serve.js';
 import { isoOf } from './shown.js';
 
@@ -116,7 +116,7 @@ function read<const T extends NonNullable<ParseArgsConfig['options']>>(rest: rea
 /** `service-mcp passwords`: saves the choice, which also applies to a running server, or prints the current one. */
 async function passwords(context: CommandContext, allowed: boolean | undefined): Promise<void> {
   if (allowed !== undefined) await savePasswords(context, allowed);
-  context.terminal.print(passwordsSaid(allowed ?? (await loadPairing(context)).passwords));
+  context.terminal.print(passwordsNotice(allowed ?? (await loadPairing(context)).passwords));
 }
 
 /** With a pairing that cannot be decrypted the device cannot be revoked, only forgotten. */

@@ -36,7 +36,7 @@ const LINE_BREAK = 0x0a;
 const TICK_MS = 1_000;
 
 /** Whether agents may read the secrets of passwords, as a sentence. */
-export const passwordsSaid = (allowed: boolean): string =>
+export const passwordsNotice = (allowed: boolean): string =>
   allowed
     ? 'Agents may read the secrets of your passwords; `service-mcp passwords withhold` ends that.'
     : 'Secrets of passwords are withheld from agents; `service-mcp passwords allow` lets agents read them.';
@@ -48,7 +48,7 @@ export const passwordsSaid = (allowed: boolean): string =>
 export async function pair(context: CommandContext, options: PairOptions): Promise<void> {
   const { terminal, platform } = context;
   if (!options.force) await expectUnpaired(context);
-  const before = options.force ? await previous(context) : undefined;
+  const before = options.force ? await deviceToReplace(context) : undefined;
   const offer = options.host === undefined ? undefined : readOfferText(options.host);
   const address = (offer?.url ?? options.host ?? context.env['SERVICE_HOST'] ?? '').trim();
   const serverUrl = await serverFrom(terminal, address, () => new McpError('usage', NO_SERVER, { hint: GIVE_SERVER }));
@@ -60,10 +60,10 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   await withLock(context, () => Promise.resolve());
   const request = { platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted } as const;
   const identity = await joined(context, request, options);
-  await kept(context, { identity, passwords }, options.force);
-  if (before !== undefined) await replaced(context, before);
+  await savePaired(context, { identity, passwords }, options.force);
+  if (before !== undefined) await revokePrevious(context, before);
   terminal.print(`Paired. This machine is ${JSON.stringify(name)}, a device of ${serverUrl}.`);
-  terminal.print(passwordsSaid(passwords));
+  terminal.print(passwordsNotice(passwords));
   terminal.print(
     'Configure your MCP client to start `service-mcp serve`; the README has snippets. If it is running, restart it.',
   );
@@ -78,7 +78,7 @@ async function expectUnpaired(context: CommandContext): Promise<void> {
 }
 
 /** The device of the pairing to be replaced; undefined if there is none, or it does not open. */
-async function previous(context: CommandContext): Promise<Identity | undefined> {
+async function deviceToReplace(context: CommandContext): Promise<Identity | undefined> {
   return loadIdentity(context).catch((error: unknown) => {
     const { code } = failureOf(error);
     if (code === 'config_unsafe' || code === 'config_newer') throw error;
@@ -204,7 +204,7 @@ class Waiting {
 }
 
 /** Saves the pairing. If that fails, the new device is revoked, since its keys are lost. */
-async function kept(context: CommandContext, pairing: Pairing, force: boolean): Promise<void> {
+async function savePaired(context: CommandContext, pairing: Pairing, force: boolean): Promise<void> {
   const { identity } = pairing;
   try {
     const source = await savePairing(context, pairing, force ? 'replace' : 'keep');
@@ -223,7 +223,7 @@ async function kept(context: CommandContext, pairing: Pairing, force: boolean): 
   }
 }
 
-async function replaced(context: CommandContext, before: Identity): Promise<void> {
+async function revokePrevious(context: CommandContext, before: Identity): Promise<void> {
   const old = JSON.stringify(sanitizeText(before.name));
   await revokeDevice(context, before).then(
     () => context.note(`The previous pairing, ${old}, was revoked.`),

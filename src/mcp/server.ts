@@ -69,7 +69,7 @@ export class ToolServer {
           options.note(`Progress could not be reported: ${toolFailure(error).code}`);
         });
       };
-      const progress = progressToken === undefined ? undefined : rising(report);
+      const progress = progressToken === undefined ? undefined : increasing(report);
       const result = this.answered(tool, args, { signal, progress });
       this.calls.add(result);
       return result.finally(() => this.calls.delete(result));
@@ -108,7 +108,7 @@ export class ToolServer {
 }
 
 /** Drops progress that does not increase, which MCP forbids, and steps below one hundredth. */
-function rising(report: Progress): Progress {
+function increasing(report: Progress): Progress {
   let last = -1;
   return (done, total) => {
     if (done <= last || (done < total && done - last < total / 100)) return;

@@ -6,11 +6,6 @@ import { dirname, resolve } from 'node:path';
 const IMPORTED =
   /^(?:import|export)\s[^;]*?from ['"]([^'"]+)['"];|^import ['"]([^'"]+)['"];|\bimport\(['"]([^'"]+)['"]\)|\bnew URL\('(\.[^']+\.js)', import\.meta\.url\)/gms;
 
-/** The specifiers of all imports, and of scripts that are started by URL. */
-function importsOf(code: string): string[] {
-  return [...code.matchAll(IMPORTED)].map(([, from, bare, dynamic, url]) => from ?? bare ?? dynamic ?? url ?? '');
-}
-
 /** The entries and every file that they import, directly or not, with their text. A `.d.ts` imports `.d.ts` files. */
 export async function reachedFrom(entries: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const found = new Map<string, string>();
@@ -19,7 +14,8 @@ export async function reachedFrom(entries: readonly string[]): Promise<ReadonlyM
     if (found.has(file)) continue;
     const code = await readFile(file, 'utf8');
     found.set(file, code);
-    for (const target of importsOf(code)) {
+    for (const [, from, bare, dynamic, url] of code.matchAll(IMPORTED)) {
+      const target = from ?? bare ?? dynamic ?? url ?? '';
       if (!target.startsWith('.')) continue;
       const path = resolve(dirname(file), target);
       waiting.push(file.endsWith('.d.ts') ? path.replace(/\.js$/, '.d.ts') : path);

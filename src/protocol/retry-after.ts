@@ -4,7 +4,7 @@
  */
 
 /** The longest time that our server sends, seconds. */
-export const RETRY_AFTER_MAX_S = 600;
+const RETRY_AFTER_MAX_S = 600;
 
 /**
  * Sockets per second that the other instances are expected to accept when one closes its sockets. If it closes them

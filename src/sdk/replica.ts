@@ -18,8 +18,8 @@ import type { Core } from './core.js';
 interface Draft {
   /** Changed only by `put`. */
   readonly entries: Map<string, Entry>;
-  /** Change of the number of quarantined items without a valid earlier state (`isBurden`). */
-  burden: number;
+  /** Change of the number of quarantined items without a valid earlier state (`isUnverified`). */
+  quarantined: number;
   readonly done: Pending[];
   readonly emits: (() => void)[];
 }
@@ -32,10 +32,10 @@ export class Replica {
   /** True after `caught_up`: later changes are live. */
   private live = false;
   /**
-   * The bound on what a server may send to no use. A listing that `Sync` reads calls `idled` for each repeated row (throws
-   * `ProtocolError` `endless_replay`), and `end` when it is over.
+   * The bounds on useless changes of a server. A listing that `Sync` reads calls `countUseless` for each repeated row
+   * (throws `ProtocolError` `endless_replay`), and `end` when it is over.
    */
-  readonly burden = new Burden();
+  readonly bounds = new ReplayBounds();
   private readonly rules: MergeRules;
 
   constructor(
@@ -56,7 +56,7 @@ export class Replica {
   /** Called when a listing or replay starts: from now on changes that bring nothing are bounded. Returns the cursor. */
   async listing(): Promise<Cursor> {
     const cursor = await this.options.store.cursor();
-    this.burden.begin(cursor.since);
+    this.bounds.begin(cursor.since);
     return cursor;
   }
 
@@ -130,7 +130,7 @@ export class Replica {
     await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     await this.options.outbox.dropCovered();
     this.live = true;
-    this.burden.end();
+    this.bounds.end();
     const held = await this.options.store.held();
     return { complete: sameHeld(held, at) && before.since === at.version, held };
   }
@@ -142,7 +142,7 @@ export class Replica {
     await this.options.store.apply({ cursor });
     await this.options.outbox.dropCovered();
     this.live = true;
-    this.burden.end();
+    this.bounds.end();
   }
 
   /**
@@ -161,9 +161,9 @@ export class Replica {
     };
     for await (const entry of store.entries()) {
       const { id, version, state } = entry;
-      if (state === 'deleted' || version > head || listed.has(id) || (version === 0 && !isBurden(entry))) continue;
-      if (isBurden(entry)) {
-        this.burden.changed(-1);
+      if (state === 'deleted' || version > head || listed.has(id) || (version === 0 && !isUnverified(entry))) continue;
+      if (isUnverified(entry)) {
+        this.bounds.changed(-1);
         unlisted.push({ id, version: isGone(entry) ? version : 0, state: 'deleted', tagged: true, kept: null });
       } else {
         named.push({ id, version });
@@ -176,11 +176,11 @@ export class Replica {
   }
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
-    await this.burden.expectRoom(draft.burden, () => this.quarantinedCount());
+    await this.bounds.expectRoom(draft.quarantined, () => this.quarantinedCount());
     for (const { id, version } of draft.entries.values()) draft.done.push(...this.options.outbox.covered(id, version));
     const done = draft.done.map((pending) => pending.seq);
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
-    this.burden.changed(draft.burden);
+    this.bounds.changed(draft.quarantined);
     // Only after the batch: in between, neither the pending change nor the entry that replaces it would be visible.
     this.options.outbox.forget(draft.done);
     this.options.outbox.dirty.mark(draft.entries.keys());
@@ -194,7 +194,7 @@ export class Replica {
 
   private async quarantinedCount(): Promise<number> {
     let count = 0;
-    for await (const entry of this.options.store.entries()) if (isBurden(entry)) count++;
+    for await (const entry of this.options.store.entries()) if (isUnverified(entry)) count++;
     return count;
   }
 
@@ -203,7 +203,7 @@ export class Replica {
     const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
     if (before !== undefined && before.version >= change.version)
       return (listed || before.version === change.version) && this.mergeKnown(change, before, draft);
-    if (this.burden.cameAlready(before)) this.burden.idled();
+    if (this.bounds.isRepeated(before)) this.bounds.countUseless();
     if (change.kind === 'ack') {
       await this.mergeAck(change, before, draft);
       return true;
@@ -211,11 +211,11 @@ export class Replica {
     // A delete of an unknown item is stored only with a valid tag.
     const unknown = change.kind === 'delete' && before === undefined;
     if (unknown && this.rules.tagRefusal(change.id, change.sig) !== undefined) {
-      this.burden.idled();
+      this.bounds.countUseless();
       return false;
     }
     const entry = this.entryAfter(change, before, draft.emits);
-    if (isBurden(entry)) this.burden.idled();
+    if (isUnverified(entry)) this.bounds.countUseless();
     put(draft, before, entry);
     return true;
   }
@@ -300,12 +300,12 @@ export class Replica {
   }
 }
 
-const newDraft = (): Draft => ({ entries: new Map(), burden: 0, done: [], emits: [] });
+const newDraft = (): Draft => ({ entries: new Map(), quarantined: 0, done: [], emits: [] });
 
 /** Replaces an entry. */
 function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
   draft.entries.set(entry.id, entry);
-  draft.burden += Number(isBurden(entry)) - Number(isBurden(before));
+  draft.quarantined += Number(isUnverified(entry)) - Number(isUnverified(before));
 }
 
 /** Most quarantined items without a valid earlier state. Each takes some hundred bytes (`headOnly`). */
@@ -314,14 +314,14 @@ export const QUARANTINED_MAX = 20_000;
 export const IDLE_MAX = 100_000;
 
 /** True for a quarantined entry without any state that verified. */
-const isBurden = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
+const isUnverified = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
 
 /**
  * Bounds the changes without a valid tag that a server can make a device store or process: rows that do not verify, and
  * repetitions of the same items. At the bound, reading stops. Changes with a valid tag need no bound, because a server
  * cannot make them. The counts are in memory, per device and program.
  */
-class Burden {
+class ReplayBounds {
   /** Undefined: not counted yet. */
   private quarantined: number | undefined;
   private idle = 0;
@@ -340,12 +340,12 @@ class Burden {
   }
 
   /** True where the item was already sent in this replay: an honest server sends each item once. */
-  cameAlready(before: Entry | undefined): boolean {
+  isRepeated(before: Entry | undefined): boolean {
     return this.begunAt !== undefined && before !== undefined && before.version > this.begunAt;
   }
 
   /** Counts a change that brought nothing. Throws `ProtocolError` `endless_replay`. */
-  idled(): void {
+  countUseless(): void {
     if (this.begunAt === undefined || ++this.idle <= IDLE_MAX) return;
     throw new ProtocolError(
       `the server sent more than ${IDLE_MAX} changes that bring nothing: reading was stopped, what is here stays`,

@@ -302,7 +302,7 @@ export class Sync {
       if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
         throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id, kind } of page.items) {
-        if (listed.has(id)) this.options.replica.burden.idled();
+        if (listed.has(id)) this.options.replica.bounds.countUseless();
         // Only items that are not deleted can be missing, and a server may send any number of deletes.
         else if (kind !== 'delete') listed.add(id);
       }
@@ -317,7 +317,7 @@ export class Sync {
       more = page.hasMore;
       if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
     }
-    this.options.replica.burden.end();
+    this.options.replica.bounds.end();
     if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }
 }

@@ -31,7 +31,7 @@ const REGISTER_TRIES = 14;
  * Runs `work` with the SDK's options for a new device, under the profile's lock. Throws `CommandError` for an invalid
  * address or name, and where the profile is a device already, whose identity would be lost.
  */
-async function becoming(
+async function withNewDevice(
   context: Context,
   url: string | undefined,
   options: NewcomerOptions,
@@ -52,20 +52,20 @@ async function becoming(
 
 /**
  * Registers the device. While it is unknown whether the server has registered it, this retries with the same keys.
- * `stands`: the hint after the last retry, since the registration may have succeeded.
+ * `hint`: the hint after the last retry, since the registration may have succeeded.
  */
-async function registered({ terminal, platform }: Context, register: () => Promise<Identity>, stands: string) {
+async function registerWithRetries({ terminal, platform }: Context, register: () => Promise<Identity>, hint: string) {
   for (let attempt = 0; ; attempt++) {
     try {
       return await register();
     } catch (error) {
       if (!isUndecided(error) || terminal.interrupted.aborted) throw error;
       const { code, message } = failureOf(error);
-      if (attempt >= REGISTER_TRIES) throw new CommandError(EXIT.unavailable, message, stands, { cause: error, code });
+      if (attempt >= REGISTER_TRIES) throw new CommandError(EXIT.unavailable, message, hint, { cause: error, code });
       const wait = backoffMs(attempt, RECONNECT, platform.random);
       terminal.note(`No clear answer: ${message}. Trying again in ${Math.ceil(wait / 1000)} s ...`);
       await delay(platform.clock, wait, terminal.interrupted).catch((cause: unknown) => {
-        throw new CommandError(EXIT.interrupted, 'interrupted', stands, { cause });
+        throw new CommandError(EXIT.interrupted, 'interrupted', hint, { cause });
       });
     }
   }
@@ -81,7 +81,7 @@ const passwordFrom =
   };
 
 /** Stores the new identity and prints it. */
-async function kept(
+async function saveIdentity(
   { terminal, profile }: Context,
   identity: Identity,
   { event, as = 'a device', next }: { readonly event: string; readonly as?: string; readonly next: string },
@@ -114,16 +114,16 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
   const unseen = 'the twelve words would be shown where perhaps nobody sees them';
   const instead = 'Claim at a terminal, or add --show-phrase and keep what is printed.';
   if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) throw usageError(unseen, instead);
-  await becoming(context, url, options, async (device) => {
+  await withNewDevice(context, url, options, async (device) => {
     const claimToken = options.claimToken ?? terminal.env['SERVICE_CLAIM_TOKEN'];
     const prepared = await prepareClaim({ ...device, claimToken });
     showPhrase(terminal, prepared.phrase);
     if (options.showPhrase !== true) await askBack(context, prepared.phrase.split(' '));
-    const stands = 'It may have gone through: if a new claim is refused, come back with the words (`recover`).';
+    const hint = 'It may have gone through: if a new claim is refused, come back with the words (`recover`).';
     const next = `Write something: ${PROGRAM_NAME} put "hello"   Another device: ${PROGRAM_NAME} pair`;
     const said = { event: 'claimed', as: 'the first device', next };
     const register = (): Promise<Identity> => prepared.register().catch(notAdmitted(claimToken));
-    await kept(context, await registered(context, register, stands), said);
+    await saveIdentity(context, await registerWithRetries(context, register, hint), said);
   });
 }
 
@@ -200,7 +200,7 @@ export async function joinCommand(
 ): Promise<void> {
   const { terminal } = context;
   const offer = given === undefined ? undefined : readOfferText(given);
-  await becoming(context, offer?.url ?? given, options, async (device) => {
+  await withNewDevice(context, offer?.url ?? given, options, async (device) => {
     const request = {
       ...device,
       words: offer?.words ?? (words.length > 0 ? words.join(' ') : await wordsOf(context)),
@@ -209,7 +209,7 @@ export async function joinCommand(
       onDigits: (digits: string) => showDigits(terminal, digits),
     };
     const identity = await forgiving(context, options.passwordFile, () => joinBy(request));
-    await kept(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
+    await saveIdentity(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
   });
 }
 
@@ -243,18 +243,18 @@ export function registerRecover(program: DeviceCommand): void {
 
 async function recover(context: Context, url: string | undefined, options: RecoverOptions): Promise<void> {
   const { terminal, platform } = context;
-  await becoming(context, url, options, async (device) => {
+  await withNewDevice(context, url, options, async (device) => {
     const phrase = await phraseOf(context, options.phraseFile);
     decodeWords(platform.sodium, phrase, PHRASE_WORDS);
     terminal.progress('Making the keys of your words ...');
     const password = passwordFrom(context, options.passwordFile);
     const recovery = await prepareRecovery({ ...device, phrase, password });
     try {
-      const stands = 'It may have gone through: look at the device list later, and revoke devices that nobody holds.';
+      const hint = 'It may have gone through: look at the device list later, and revoke devices that nobody holds.';
       const register = () => forgiving(context, options.passwordFile, () => recovery.register());
-      const identity = await registered(context, register, stands);
+      const identity = await registerWithRetries(context, register, hint);
       const next = `Check the other devices, and revoke lost ones: ${PROGRAM_NAME} devices`;
-      await kept(context, identity, { event: 'recovered', next });
+      await saveIdentity(context, identity, { event: 'recovered', next });
     } finally {
       recovery.forget();
     }

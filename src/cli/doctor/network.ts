@@ -281,7 +281,7 @@ interface Closed {
 }
 
 /** A connection under test: its frames, their times, and how it ended. */
-class Trial {
+class TestConnection {
   readonly closed: Promise<Closed>;
   /** Time of the last frame, and of each ping of the server. */
   heardAt: number;
@@ -298,7 +298,7 @@ class Trial {
     let close: (closed: Closed) => void = () => undefined;
     this.closed = new Promise((resolve) => (close = resolve));
     this.socket = sockets.open(url, {
-      opened: () => this.came('opened'),
+      opened: () => this.arrived('opened'),
       message: (text) => {
         this.heardAt = clock.now();
         this.take(text);
@@ -339,10 +339,10 @@ class Trial {
       this.pings.push(this.heardAt);
       this.send({ type: 'pong' });
     }
-    if (typeof type === 'string') this.came(type);
+    if (typeof type === 'string') this.arrived(type);
   }
 
-  private came(type: string): void {
+  private arrived(type: string): void {
     this.waiting.get(type)?.();
     this.waiting.delete(type);
   }
@@ -362,19 +362,19 @@ export async function checkSocket(doctor: DoctorContext): Promise<readonly Findi
     doctor.time = { serverTime, resolutionMs: 0, sentAt, receivedAt: platform.clock.now() };
     clock.push(...checkClock(doctor));
   }
-  const trial = new Trial(doctor, socketUrl(identity.serverUrl, ticket));
+  const connection = new TestConnection(doctor, socketUrl(identity.serverUrl, ticket));
   try {
-    const upgrade = await upgraded(trial);
-    const idle = upgrade.status === 'ok' ? [await idled(doctor, trial, session.figures)] : [];
+    const upgrade = await checkUpgrade(connection);
+    const idle = upgrade.status === 'ok' ? [await checkIdle(doctor, connection, session.figures)] : [];
     return [...clock, upgrade, ...idle];
   } finally {
-    trial.end();
+    connection.end();
   }
 }
 
-async function upgraded(trial: Trial): Promise<Finding> {
+async function checkUpgrade(connection: TestConnection): Promise<Finding> {
   const { ok, problem } = about('upgrade');
-  const opened = await trial.next('opened', OPEN_WITHIN_MS);
+  const opened = await connection.next('opened', OPEN_WITHIN_MS);
   if (opened === 'late') return problem('The connection for live changes does not open: no answer came.', PROXY_HINT);
   if (opened !== 'here') {
     const status = /response: (\d{3})/.exec(opened.reason)?.[1];
@@ -383,17 +383,21 @@ async function upgraded(trial: Trial): Promise<Finding> {
     const how = status === undefined ? 'it was cut' : `the answer was ${status}`;
     return problem(`The connection for live changes is refused on the way (${how}).`, PROXY_HINT);
   }
-  if (await trial.answers()) return ok('The connection for live changes opens and works.');
+  if (await connection.answers()) return ok('The connection for live changes opens and works.');
   return problem('The connection for live changes opens, but nothing comes through it.', PROXY_HINT);
 }
 
 /** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
-async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
+async function checkIdle(
+  doctor: DoctorContext,
+  connection: TestConnection,
+  { headVersion, epoch }: Figures,
+): Promise<Finding> {
   const { ok, problem } = about('idle');
   const { idleMs, terminal, platform } = doctor;
   const { clock } = platform;
-  const caughtUp = trial.next('caught_up');
-  trial.send({ type: 'hello', since: headVersion, epoch, acks: true });
+  const caughtUp = connection.next('caught_up');
+  connection.send({ type: 'hello', since: headVersion, epoch, acks: true });
   if ((await caughtUp) !== 'here') {
     const what = 'The server does not answer `hello` on the connection for live changes.';
     return problem(what, 'Check the server log.');
@@ -401,19 +405,19 @@ async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }
   const began = clock.now();
   terminal.progress(`Holding an idle connection for ${span(idleMs)} ...`);
   const interrupted = once(terminal.interrupted, 'abort').then(() => 'enough' as const);
-  const outcome = await within(clock, idleMs, Promise.race([trial.closed, interrupted]), 'enough' as const);
+  const outcome = await within(clock, idleMs, Promise.race([connection.closed, interrupted]), 'enough' as const);
   terminal.progress('');
-  if (outcome !== 'enough') return cut(outcome, trial, began);
-  const alive = await trial.answers();
+  if (outcome !== 'enough') return idleCut(outcome, connection, began);
+  const alive = await connection.answers();
   const lasted = clock.now() - began;
-  if (!alive) return cut({ code: 1006, reason: '', at: clock.now() }, trial, began);
+  if (!alive) return idleCut({ code: 1006, reason: '', at: clock.now() }, connection, began);
   const longer = lasted < PING_EVERY_MS ? ' (--idle 120 watches longer)' : '';
   return ok(`An idle connection lived for the ${span(lasted)} it was watched${longer}.`);
 }
 
 const OWN_CODES: ReadonlySet<number> = new Set<number>([...Object.values(CLOSE), 1000, 1001, 1012, 1013]);
 
-function cut({ code, at }: Closed, { heardAt, pings }: Trial, began: number): Finding {
+function idleCut({ code, at }: Closed, { heardAt, pings }: TestConnection, began: number): Finding {
   const { warning, problem } = about('idle');
   if (OWN_CODES.has(code)) {
     const what = `The server itself closed the idle connection (${code}).`;

@@ -10,7 +10,6 @@ import { expectPlainXml, UNPACKED_MAX } from './kdbx-xml.js';
 
 /** The exports of kdbxweb: a CommonJS module, so all of them are in the default export. */
 type Library = (typeof KdbxWeb)['default'];
-type Kdbx = KdbxWeb.Kdbx;
 
 /** Bounds on the cost of the key derivation, which only the header states. Programs choose about a second of work. */
 const COST_MAX = { aesRounds: 500_000_000, passes: 1_000, memoryKib: 1024 * 1024, lanes: 64 } as const;
@@ -75,17 +74,12 @@ function expectWithin(what: string, value: number, most: number): void {
   if (!(value <= most)) throw new ForeignError('', `its key takes ${value} ${what}, and at most ${most} are allowed`);
 }
 
-/** The library's decryption; the plaintext may still be compressed. */
-interface Decrypting {
-  decryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer>;
-}
-
 /**
  * Replaces the library's decompression, which has no bound: decrypted data is unpacked and checked here, and passed on
  * as uncompressed. (`decryptData` is not documented: Dependencies, kdbxweb.)
  */
-function unpackWithin({ Consts, HashedBlockTransform }: Library, database: Kdbx, format: unknown): void {
-  const inner = format as Decrypting;
+function unpackWithin({ Consts, HashedBlockTransform }: Library, database: KdbxWeb.Kdbx, format: unknown): void {
+  const inner = format as { decryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer> };
   const decrypt = inner.decryptData.bind(inner);
   inner.decryptData = async (data, key) => {
     const plain = Buffer.from(await decrypt(data, key));

@@ -189,10 +189,7 @@ async function save(report: Report, [html = '', json = '']: readonly string[], f
 }
 
 function show(terminal: Terminal, report: Report, files: readonly string[]): void {
-  if (terminal.json) {
-    terminal.data(report);
-    return;
-  }
+  if (terminal.json) return terminal.data(report);
   const { latency, audit, perSecond, sockets, tenants } = report;
   const line = (name: string, { count, p50, p99, p999 }: Report['latency']['push']): void => {
     if (count > 0) terminal.print(`${name.padEnd(20)} p50 ${p50}  p99 ${p99}  p99.9 ${p999} ms  (${count})`);

@@ -257,17 +257,13 @@ const TALLY_OF: Readonly<Record<string, 'entries' | 'changes' | 'uploads'>> = {
   [UPLOADS.gte]: 'uploads',
 };
 
-/** A record before and after a change; undefined: there is none. */
-interface Replaced {
-  readonly key: string;
-  readonly before?: Uint8Array;
-  readonly after?: Uint8Array;
-}
-
-/** The sums after replacing a record; `found` receives the new entry, if it is one. Throws `StoreError` `damaged`. */
+/**
+ * The sums after replacing a record; `before` or `after` undefined: there is none. `found` receives the new entry, if it
+ * is one. Throws `StoreError` `damaged`.
+ */
 export function summed(
   sums: StoreSums,
-  { key, before, after }: Replaced,
+  { key, before, after }: { readonly key: string; readonly before?: Uint8Array; readonly after?: Uint8Array },
   at: RecordsOf,
   found?: (entry: Entry) => void,
 ): StoreSums {

@@ -42,7 +42,7 @@ interface LinksOptions extends Publisher {
 const END = Buffer.alloc(LENGTH_BYTES);
 
 /** The sending end of a connection to one other instance. */
-class Link {
+class OutgoingLink {
   private block: Buffer = Buffer.alloc(0);
   private waiting = 0;
   /** Takes changes; what it has taken is sent when it is sealed. */
@@ -91,7 +91,7 @@ class Link {
 }
 
 /** The receiving end of a connection; reads into memory that is reused. */
-class Reading {
+class IncomingLink {
   private readonly memory = Buffer.allocUnsafeSlow(2 * BLOCK_BYTES);
   private filled = 0;
   /** True from the connection until the end block arrived. */
@@ -139,15 +139,15 @@ class Reading {
 
 export class Links {
   /** By the reader's id. */
-  private readonly links = new Map<string, Link>();
+  private readonly outgoing = new Map<string, OutgoingLink>();
   /** By the writer's id. */
-  private readonly readings = new Map<string, Reading>();
+  private readonly incoming = new Map<string, IncomingLink>();
   private readonly accepted = new Set<Socket>();
   private readonly server: Server;
   /** Reused: allocating external memory for each block would trigger garbage collections. */
   private readonly spares: Buffer[] = [];
   /** Links with changes to be sent at the end of this turn. */
-  private readonly unsent = new Set<Link>();
+  private readonly unsent = new Set<OutgoingLink>();
 
   constructor(private readonly options: LinksOptions) {
     this.server = createServer((socket) => this.accept(socket));
@@ -162,50 +162,50 @@ export class Links {
   /** Connects to these instances if not connected yet, and closes connections to others. */
   keep(ids: readonly string[]): void {
     const wanted = new Set(ids);
-    for (const [id, { socket }] of this.readings) {
+    for (const [id, { socket }] of this.incoming) {
       if (wanted.has(id)) continue;
-      this.readings.delete(id);
+      this.incoming.delete(id);
       socket.destroy();
     }
-    for (const id of wanted) if (!this.readings.has(id)) this.read(id);
+    for (const id of wanted) if (!this.incoming.has(id)) this.read(id);
   }
 
   private read(id: string): void {
     // The ids come from the database, where any of its clients may write: no id may lead out of the folder.
     if (basename(id) !== id) return;
     const path = join(this.options.folder, id);
-    // Absent: it is on another machine. Checked first, since there may be many, and each `Reading` allocates memory.
+    // Absent: it is on another machine. Checked first, since there may be many, and each link allocates memory.
     if (!existsSync(path)) return;
-    const reading = new Reading(path, this.options);
-    this.readings.set(id, reading);
-    reading.socket.on('close', () => {
-      if (this.readings.get(id) === reading) this.readings.delete(id);
+    const link = new IncomingLink(path, this.options);
+    this.incoming.set(id, link);
+    link.socket.on('close', () => {
+      if (this.incoming.get(id) === link) this.incoming.delete(id);
     });
   }
 
   private accept(socket: Socket): void {
     this.accepted.add(socket);
-    let said = '';
+    let received = '';
     socket.setEncoding('latin1').on('data', (text: string) => {
-      said += text;
-      const [id = '', rest] = said.split('\n', 2);
-      if (rest === '' && id.length <= ID_MAX) this.linked(id, socket);
-      else if (said.length > ID_MAX) socket.destroy();
+      received += text;
+      const [id = '', rest] = received.split('\n', 2);
+      if (rest === '' && id.length <= ID_MAX) this.identified(id, socket);
+      else if (received.length > ID_MAX) socket.destroy();
     });
     socket.on('error', () => undefined); // the instance has died; 'close' follows
     socket.on('close', () => this.accepted.delete(socket));
   }
 
-  private linked(id: string, socket: Socket): void {
-    const before = this.links.get(id);
+  private identified(id: string, socket: Socket): void {
+    const before = this.outgoing.get(id);
     before?.close();
     if (before !== undefined) this.options.onUnread(id);
-    const link = new Link(socket, this.options, this.spares);
-    this.links.set(id, link);
+    const link = new OutgoingLink(socket, this.options, this.spares);
+    this.outgoing.set(id, link);
     socket.on('close', () => {
       this.unsent.delete(link);
-      if (this.links.get(id) !== link) return;
-      this.links.delete(id);
+      if (this.outgoing.get(id) !== link) return;
+      this.outgoing.delete(id);
       this.options.onUnread(id);
     });
   }
@@ -215,7 +215,7 @@ export class Links {
    * row does not fit: the rows, or their head, must then be notified.
    */
   carry(id: string, tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
-    const link = this.links.get(id);
+    const link = this.outgoing.get(id);
     if (link?.ready !== true) return false;
     // A lane reports a batch within one turn: all changes for one instance are sent together.
     if (this.unsent.size === 0) queueMicrotask(() => this.flush());
@@ -230,12 +230,12 @@ export class Links {
 
   /** Ends all connections. */
   async close(): Promise<void> {
-    for (const { socket } of this.readings.values()) socket.destroy();
-    for (const [id, link] of this.links) {
+    for (const { socket } of this.incoming.values()) socket.destroy();
+    for (const [id, link] of this.outgoing) {
       if (!link.open) this.options.onUnread(id);
       link.close();
     }
-    this.links.clear();
+    this.outgoing.clear();
     for (const socket of this.accepted) socket.destroy();
     await new Promise<void>((resolve) => this.server.close(() => resolve()));
   }

@@ -234,19 +234,13 @@ export class Subscriptions {
 const KEPT_MS = 20_000;
 const TENANTS_MAX = 50_000;
 
-interface RecentHead {
-  readonly hint: Hint;
-  readonly bucket: number;
-  readonly at: number;
-}
-
 /**
  * The heads that this instance published in the last seconds. Another instance's subscription arrives a little after
  * the tenant's first socket was opened; changes published in between were not sent there, so their heads are sent then.
  */
 export class RecentHeads {
   /** Ordered by the last change. */
-  private readonly heads = new Map<string, RecentHead>();
+  private readonly heads = new Map<string, { readonly hint: Hint; readonly bucket: number; readonly at: number }>();
   /** Every head published after this time, ms, is present. */
   private completeSince = -Infinity;
 

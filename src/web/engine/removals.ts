@@ -36,26 +36,24 @@ export class Removals {
     return this.pending.get(id)?.at ?? null;
   }
 
-  /** Schedules deletions; ids that have one are ignored. Throws `ClientError` `closed` where it is closed meanwhile. */
-  async add(ids: readonly string[]): Promise<void> {
-    const at = this.clock.now() + UNDO_MS;
-    for (const id of ids) {
-      if (this.pending.has(id)) continue;
-      // Perhaps to be forgotten: what is stored now would stay.
-      if (this.closed) throw new ClientError('closed', 'the device was closed');
-      if (this.pending.size >= PENDING_MAX) await this.ports.remove(id);
-      else {
-        await this.records.put(PREFIX + id, at);
-        // Else the next start carries it out.
-        if (!this.closed) this.schedule(id, at);
-      }
+  /** Schedules a deletion, unless one is pending. Throws `ClientError` `closed` once it is closed. */
+  async add(id: string): Promise<void> {
+    if (this.pending.has(id)) return;
+    // Perhaps to be forgotten: what is stored now would stay.
+    if (this.closed) throw new ClientError('closed', 'the device was closed');
+    if (this.pending.size >= PENDING_MAX) await this.ports.remove(id);
+    else {
+      const at = this.clock.now() + UNDO_MS;
+      await this.records.put(PREFIX + id, at);
+      // Else the next start carries it out.
+      if (!this.closed) this.schedule(id, at);
     }
     this.ports.changed();
   }
 
-  /** Cancels pending deletions; ids without one are ignored. */
-  async cancel(ids: readonly string[]): Promise<void> {
-    for (const id of ids) await this.forget(id);
+  /** Cancels a pending deletion. */
+  async cancel(id: string): Promise<void> {
+    await this.forget(id);
     this.ports.changed();
   }
 

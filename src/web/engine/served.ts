@@ -67,9 +67,9 @@ const topicsOf = (engine: Engine, shared: SharedInbox): Served['topics'] => {
 const deviceCalls = (engine: Engine) =>
   ({
     put: (params) => engine.current.put(params),
-    move: ({ ids, binId }) => engine.current.move(ids, binId),
-    remove: ({ ids }) => engine.current.removals.add(ids),
-    undoRemove: ({ ids }) => engine.current.removals.cancel(ids),
+    move: ({ id, binId }) => engine.current.move(id, binId),
+    remove: (id) => engine.current.removals.add(id),
+    undoRemove: (id) => engine.current.removals.cancel(id),
     copyText: async (id) => {
       const view = await engine.device.get(id);
       if (view === undefined) return '';
@@ -92,9 +92,7 @@ const deviceCalls = (engine: Engine) =>
     offer: () => engine.offers.begin(engine.device, engine.serverUrl),
     offerAnswer: (answer) => engine.offers.answer(answer),
     offerCancel: () => engine.offers.cancel(),
-    devicesRefresh: async () => {
-      await engine.device.devices.refresh();
-    },
+    devicesRefresh: async () => void (await engine.device.devices.refresh()),
     deviceRename: ({ id, name }) => engine.device.devices.rename(id, name),
     deviceRevoke: (id) => engine.device.revoke(id),
     deviceCertify: ({ id, fingerprint }) => engine.device.devices.certify(id, fingerprint),
@@ -133,14 +131,8 @@ const browserCalls = (engine: Engine, shared: SharedInbox) =>
     touched: () => engine.touched(),
     sharedTake: ({ ids, how }) => shared.take(ids, how),
     retry: () => engine.start(),
-    signOut: async () => {
-      await engine.signOut();
-      await shared.clear();
-    },
-    forget: async () => {
-      await engine.forget();
-      await shared.clear();
-    },
+    signOut: () => engine.signOut().then(() => shared.clear()),
+    forget: () => engine.forget().then(() => shared.clear()),
   }) satisfies Partial<Served['calls']>;
 
 const labelOf = (name: string, emoji: string): BinLabel => (emoji === '' ? { name } : { name, emoji });

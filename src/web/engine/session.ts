@@ -56,10 +56,6 @@ interface SessionParts {
   readonly onRevoked: () => void;
 }
 
-interface OpenParts extends SessionParts {
-  readonly store: OpenedBrowserStore['store'];
-}
-
 /** One open device, for all tabs. */
 export class Session {
   readonly info = new Cell<DeviceInfo | null>(null);
@@ -90,7 +86,7 @@ export class Session {
 
   private constructor(
     readonly device: Device,
-    private readonly parts: OpenParts,
+    private readonly parts: SessionParts & Pick<OpenedBrowserStore, 'store'>,
     private remembered: Remembered,
   ) {
     const { records, platform, vault } = parts;
@@ -237,8 +233,8 @@ export class Session {
       });
   }
 
-  async move(ids: readonly string[], binId: string): Promise<void> {
-    await Promise.all(ids.map((id) => this.kept(id, () => this.device.move(id, binId))));
+  move(id: string, binId: string): Promise<void> {
+    return this.kept(id, () => this.device.move(id, binId));
   }
 
   /**

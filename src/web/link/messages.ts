@@ -273,10 +273,10 @@ export interface Calls {
   // Items.
   /** Resolves when the change is stored on this device; a refusal by the server becomes a notice. */
   put(params: PutParams): { readonly id: string };
-  move(params: { readonly ids: readonly string[]; readonly binId: string }): void;
+  move(params: { readonly id: string; readonly binId: string }): void;
   /** Deletes in 8 s unless `undoRemove` is called before; at the next start if the tab is closed meanwhile. */
-  remove(params: { readonly ids: readonly string[] }): void;
-  undoRemove(params: { readonly ids: readonly string[] }): void;
+  remove(id: string): void;
+  undoRemove(id: string): void;
   /** The text that copying an item gives: a password's secret, a whole text. */
   copyText(id: string): string;
   wholePayload(id: string): JsonObject;

@@ -25,17 +25,17 @@ export async function attempt(work: Promise<unknown>): Promise<boolean> {
 export function remove(id: string): Promise<boolean> {
   // Else the message of a move just before would offer another "Undo" beside that of the row.
   dropOffers(id);
-  return attempt(call('remove', { ids: [id] }));
+  return attempt(call('remove', id));
 }
-export const undoRemove = (id: string): Promise<boolean> => attempt(call('undoRemove', { ids: [id] }));
+export const undoRemove = (id: string): Promise<boolean> => attempt(call('undoRemove', id));
 
 /** Moves at once, and offers to undo it. */
 export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): Promise<void> {
-  if (item.binId === binId || !(await attempt(call('move', { ids: [item.id], binId })))) return;
+  if (item.binId === binId || !(await attempt(call('move', { id: item.id, binId })))) return;
   toast(text.list.moved(binName(binId)), {
     of: item.id,
     label: text.list.undo,
-    run: () => void attempt(call('move', { ids: [item.id], binId: item.binId })),
+    run: () => void attempt(call('move', { id: item.id, binId: item.binId })),
   });
 }
 

@@ -30,22 +30,22 @@ export function takeFragment(): void {
 
 const ownName = (): string => begin.browserOn(...browserOf(navigator));
 
-type Way = 'claim' | 'join' | 'recover';
+type Method = 'claim' | 'join' | 'recover';
 
 /** What is typed. It is kept after a failure, so that a single word can be corrected. */
 type Draft = Readonly<Record<'name' | 'words' | 'phrase' | 'token', string>>;
 
-interface WayProps {
+interface MethodProps {
   readonly draft: Draft;
   readonly fieldOf: (name: keyof Draft) => Typed;
   readonly problem: Failure | null;
-  readonly onWay: (way: Way) => void;
+  readonly onMethod: (method: Method) => void;
   readonly onGo: (go: Promise<void>) => void;
 }
 
 /** Screen of the phase `empty`. */
 export function BeginScreen() {
-  const [chosen, setChosen] = useState<Way | null>(null);
+  const [chosen, setChosen] = useState<Method | null>(null);
   const [refused, setRefused] = useState<Failure | null>(null);
   const now = phase.value?.phase === 'empty' ? phase.value : { claimed: null, problem: null };
   const step: Enrolment = enrolment.value ?? { step: 'idle' };
@@ -68,20 +68,20 @@ export function BeginScreen() {
   const [draft, setDraft] = useState<Draft>(() => ({ name: ownName(), words: '', phrase: '', token: '' }));
   const given = fragment.value;
   useLayoutEffect(() => setDraft((before) => ({ ...before, ...given })), [given]);
-  const way = chosen ?? wayFor(now.claimed);
-  if (step.step !== 'idle' && failed === null) return <Step step={step} way={way} />;
-  if (way === null) return <Asking problem={now.problem ?? refused} onAgain={ask} />;
-  const Form = { claim: ClaimForm, join: JoinForm, recover: RecoverForm }[way];
+  const method = chosen ?? methodFor(now.claimed);
+  if (step.step !== 'idle' && failed === null) return <Step step={step} method={method} />;
+  if (method === null) return <Asking problem={now.problem ?? refused} onAgain={ask} />;
+  const Form = { claim: ClaimForm, join: JoinForm, recover: RecoverForm }[method];
   return (
     <Form
-      key={way}
+      key={method}
       draft={draft}
       fieldOf={(name) => ({ value: draft[name], onValue: (value) => setDraft({ ...draft, [name]: value }) })}
       problem={refused ?? failed}
-      onWay={setChosen}
+      onMethod={setChosen}
       onGo={(go) => {
         setRefused(null);
-        setChosen(way);
+        setChosen(method);
         go.catch((error: unknown) => setRefused(problemOf(error)));
       }}
     />
@@ -89,17 +89,17 @@ export function BeginScreen() {
 }
 
 /** Words in the address imply that the server is claimed, even while it does not answer. */
-function wayFor(claimed: boolean | null): Way | null {
+function methodFor(claimed: boolean | null): Method | null {
   if (claimed === null) return fragment.value?.words === undefined ? null : 'join';
   return claimed ? 'join' : 'claim';
 }
 
 /** The screen of an attempt under way. */
-function Step({ step, way }: { step: Exclude<Enrolment, { step: 'idle' }>; way: Way | null }) {
+function Step({ step, method }: { step: Exclude<Enrolment, { step: 'idle' }>; method: Method | null }) {
   switch (step.step) {
     case 'working':
       return (
-        <Screen key="working" title={begin.working[way ?? 'other']}>
+        <Screen key="working" title={begin.working[method ?? 'other']}>
           <Waiting />
           <div class="step-foot">
             <StartOver />
@@ -133,7 +133,7 @@ function NameField(typed: Typed) {
 /** The device's name as it is sent: never empty. */
 const nameOf = ({ name }: Draft): string => name.trim() || ownName();
 
-function ClaimForm({ draft, fieldOf, problem, onGo }: WayProps) {
+function ClaimForm({ draft, fieldOf, problem, onGo }: MethodProps) {
   const claimToken = draft.token.trim() || null;
   return (
     <Screen title={begin.claim.title} onSubmit={() => onGo(call('claim', { name: nameOf(draft), claimToken }))}>
@@ -152,7 +152,7 @@ function ClaimForm({ draft, fieldOf, problem, onGo }: WayProps) {
   );
 }
 
-function JoinForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
+function JoinForm({ draft, fieldOf, problem, onMethod, onGo }: MethodProps) {
   const { words, elsewhere } = readJoin(draft.words, location.origin);
   const ready = words.length === PAIR_WORDS && elsewhere === null;
   return (
@@ -178,7 +178,7 @@ function JoinForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
         <Button kind="primary" submit wide disabled={!ready} label={begin.join.go} />
         <p class="line wrap other-way">
           <span class="quiet">{begin.join.noDevice}</span>
-          <Button kind="quiet" onClick={() => onWay('recover')} label={begin.join.recover} />
+          <Button kind="quiet" onClick={() => onMethod('recover')} label={begin.join.recover} />
         </p>
       </div>
     </Screen>
@@ -208,7 +208,7 @@ function sendOnEnter(event: TargetedKeyboardEvent<HTMLElement>): void {
   event.currentTarget.closest('form')?.requestSubmit();
 }
 
-function RecoverForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
+function RecoverForm({ draft, fieldOf, problem, onMethod, onGo }: MethodProps) {
   const words = wordsIn(draft.phrase);
   const ready = words.length === PHRASE_WORDS;
   return (
@@ -227,7 +227,7 @@ function RecoverForm({ draft, fieldOf, problem, onWay, onGo }: WayProps) {
       <NameField {...fieldOf('name')} />
       <div class="step-foot">
         <Button kind="primary" submit wide disabled={!ready} label={begin.recover.go} />
-        <Button kind="quiet" onClick={() => onWay('join')} label={begin.recover.join} />
+        <Button kind="quiet" onClick={() => onMethod('join')} label={begin.recover.join} />
       </div>
     </Screen>
   );
