@@ -207,7 +207,7 @@ t.test('CFG-01: a variable that is set is read with its unit', (t) => {
     WS_PONG_GRACE_MS: '51',
   });
   t.strictSame(config, {
-    port: 0,
+    port: 8000,
     instances: 2,
     instancePorts: 'own',
     drainMinutes: 0,

@@ -6,7 +6,7 @@
  * searches need (bin, type, time, searched text) is kept beside it. A deleted item is a number in a map.
  */
 import type { ItemView } from '../sdk/events.js';
-import { sameSig } from '../sdk/merge-rules.js';
+import { sameSig } from '../sdk/same-state.js';
 import { searchedText } from '../sdk/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
 import { MemoryStore, type Batch, type Entry, type QuarantineReason, type Tallied } from '../sdk/store/store.js';

@@ -6,10 +6,10 @@ import { checkDeleteTag } from '../crypto/item-tag.js';
 import { openItem } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
-import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
 import type { ItemView } from './events.js';
 import { holdsFile } from './payloads/shapes.js';
+import { sameContent } from './same-state.js';
 import type { Entry, QuarantinedEntry, QuarantineReason } from './store/store.js';
 import type { Change } from './wire.js';
 import type { Core } from './core.js';
@@ -110,17 +110,6 @@ export function viewOf(row: LiveItem, payload: JsonObject | null, pending = fals
 const keptOf = (entry: Entry | undefined): LiveItem | null =>
   entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
 
-const sameBytes = (a: Uint8Array | undefined, b: Uint8Array | undefined): boolean =>
-  a === undefined || b === undefined ? a === b : equalBytes(a, b);
-
-/** Whether two states of an item have one content, sealed once. */
-export const sameContent = (one: LiveItem, other: LiveItem): boolean =>
-  one.ts === other.ts &&
-  sameBytes(one.inline?.ct, other.inline?.ct) &&
-  sameBytes(one.inline?.nonce, other.inline?.nonce) &&
-  one.blob?.ref === other.blob?.ref &&
-  sameBytes(one.blob?.nonce, other.blob?.nonce);
-
 /**
  * Detects what no honest server does within one history: bring back a deleted item, or send older or other content
  * under the same time (RETRY-02, RETRY-06). The tag does not cover the version, so a malicious server could replay an
@@ -156,10 +145,6 @@ export const lastGood = (entry: Entry): Entry | undefined => {
   const row = keptOf(entry);
   return row === null ? undefined : { id: entry.id, version: row.version, state: 'live', row };
 };
-
-/** The tag covers everything that a user sees: two states with the same tag differ by a re-wrap at most. */
-export const sameSig = (one: LiveItem, other: LiveItem): boolean =>
-  sameBytes(one.sig ?? undefined, other.sig ?? undefined);
 
 /** False for a re-wrap, which changes nothing that a user sees. */
 const isNews = (row: LiveItem, before: Entry | undefined): boolean =>

@@ -5,7 +5,7 @@
 import { equalBytes } from '../protocol/bytes.js';
 import { within, type Clock } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
-import { sameContent } from './merge-rules.js';
+import { sameContent } from './same-state.js';
 import type { Entry, Pending, Store } from './store/store.js';
 
 /** `Omit` that distributes over a union. */

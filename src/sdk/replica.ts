@@ -10,7 +10,8 @@ import { caughtUp, passed, restarted, sameHeld } from './store/store.js';
 import type { Cursor, Entry, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
-import { MergeRules, isGone, lastGood, sameSig, type Stated } from './merge-rules.js';
+import { MergeRules, isGone, lastGood, type Stated } from './merge-rules.js';
+import { sameSig } from './same-state.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
 
