@@ -16,15 +16,15 @@ export type Millis = number & tags.Type<'int64'> & tags.Minimum<1000000000000> &
 /** A version or a count: an integer from 0 to 2^53 - 1. */
 export type Count = number & tags.Type<'int64'> & tags.Minimum<0> & tags.Maximum<9007199254740991>;
 /** Base64 or base64url, padded or not. */
-type Base64 = string;
+export type Base64 = string;
 /** The name of an uploaded blob, opaque to clients. */
 export type BlobRef = string & tags.MaxLength<64>;
 /** Six words; hyphens and runs of white space count as one space, case does not count. */
-type Words = string & tags.MinLength<1> & tags.MaxLength<200>;
+export type Words = string & tags.MinLength<1> & tags.MaxLength<200>;
 /** The host name that was dialled, lower case, without port. */
-type Host = string & tags.MinLength<1> & tags.MaxLength<255>;
+export type Host = string & tags.MinLength<1> & tags.MaxLength<255>;
 /** 1 to 64 characters, at least one visible; no control, text-direction, tag or line separator characters. */
-type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
+export type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
 /** The icon of a device. */
 export type Glyph = 'laptop' | 'phone' | 'tablet' | 'globe';
 
@@ -40,7 +40,7 @@ export interface SignupBody {
 }
 
 /** A device of a test tenant; it has no name of its own. */
-interface TestDeviceBody {
+export interface TestDeviceBody {
   id: Ulid;
   /** X25519 public key, 32 bytes. */
   pubkey: Base64;
@@ -133,9 +133,9 @@ export interface BatchBody {
 }
 
 /** 1 to 127 visible characters of ASCII and spaces between them, such as image/jpeg. */
-type MediaType = string & tags.MaxLength<127> & tags.Pattern<'^[!-~]+( [!-~]+)*$'>;
+export type MediaType = string & tags.MaxLength<127> & tags.Pattern<'^[!-~]+( [!-~]+)*$'>;
 /** Bytes of a blob, at least 1. */
-type BlobSize = number & tags.Type<'int64'> & tags.Minimum<1> & tags.Maximum<9007199254740991>;
+export type BlobSize = number & tags.Type<'int64'> & tags.Minimum<1> & tags.Maximum<9007199254740991>;
 
 /** Room for a blob, in shape A. */
 export interface UploadBodyA {
