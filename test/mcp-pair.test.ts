@@ -173,6 +173,13 @@ t.test('MCP-03: an account password is prompted for without echo, again if misty
     code: 2,
     notes: /cannot be read \(ENOENT\)/,
   });
+  for (const [line, notes] of [
+    [`${'x'.repeat(4_097)}\n`, /the first line of .*password is longer than 4096 bytes/],
+    ['\nsecret\n', /the first line of .*password is empty/],
+  ] as const) {
+    await writeFile(secret, line);
+    t.match(await two.call([...host, '--password-file', secret]), { code: 2, notes });
+  }
   const read = await two.call([...host, '--password-file', '-'], { input: `${PASSWORD}\nmore` });
   t.equal(read.code, 0, read.notes);
 });

@@ -113,12 +113,12 @@ const passwordFrom =
   ({ terminal }: CommandContext, file: string | undefined): AskPassword =>
   async () => {
     if (file === '-') return firstLine(terminal.openInput());
-    // May be a pipe, as in `<(pass show account)`. Reads at most the length of a password.
-    if (file !== undefined) return firstLine(createReadStream(file, { end: LINE_MAX - 1 }), file);
+    // May be a pipe, as in `<(pass show account)`. One byte more than a line may have shows one that is longer.
+    if (file !== undefined) return firstLine(createReadStream(file, { end: LINE_MAX }), file);
     return terminal.interactive ? terminal.ask('Account password: ', { hidden: true }) : null;
   };
 
-/** The text before the first line break. `file`: named in the error if it cannot be read. */
+/** The text before the first line break, which must not be blank. `file`: named in errors; absent: standard input. */
 async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promise<string> {
   const chunks: Uint8Array[] = [];
   let size = 0;
@@ -132,8 +132,12 @@ async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promi
     if (file === undefined) throw cause;
     throw new McpError('usage', `${file} cannot be read (${errorCode(cause)})`, { cause });
   }
-  if (size > LINE_MAX) throw new McpError('usage', `standard input is larger than ${LINE_MAX} bytes`);
-  return Buffer.concat(chunks).toString('utf8').split(/\r?\n/, 1)[0] ?? '';
+  const line = Buffer.concat(chunks).toString('utf8').split(/\r?\n/, 1)[0] ?? '';
+  const name = file ?? 'standard input';
+  if (Buffer.byteLength(line) > LINE_MAX)
+    throw new McpError('usage', `the first line of ${name} is longer than ${LINE_MAX} bytes`);
+  if (line.trim() === '') throw new McpError('usage', `the first line of ${name} is empty`);
+  return line;
 }
 
 /** Joins. Prompts again for a mistyped password, which does not use up the code. */
