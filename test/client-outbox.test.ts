@@ -12,8 +12,10 @@ import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { MemoryStore, type Batch, type Entry, type Pending } from '../src/sdk/store/store.js';
 import { Writer } from '../src/sdk/writer.js';
+import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
+import type { LiveItem } from '../src/protocol/item.js';
 import { fakeSockets, listed, newId, newIdentity, sealedRow, settle } from './support/client.js';
 import { noBlobs } from './support/sealed-blobs.js';
 import { TestClock } from './support/clock.js';
@@ -505,4 +507,54 @@ t.test('CLIENT-58: where the store fails during an undo, the delete stays and is
   t.equal(sent.length, 1);
   sent[0]?.answer({ id, version: 4 });
   t.match(await deleted, { version: 4 });
+});
+
+/** An item that a restored server has as another device left it, and this device's write of it, which waits with that base. */
+async function restored(entry: (row: LiveItem, me: Identity) => Entry) {
+  const me = newIdentity();
+  const store = new MemoryStore();
+  const write = { ...left(me, 1), base: 6 };
+  await store.apply({ entries: [entry(write.row, me)], pending: [write] });
+  const world = await parts(store, me);
+  world.sender.kick();
+  await settle();
+  const [sent] = world.sent;
+  return { ...world, write, sent };
+}
+
+const AFTERWARDS: readonly (readonly [string, (row: LiveItem, me: Identity) => Entry])[] = [
+  ['stored', (row) => ({ id: row.id, version: 6, state: 'live', row: { ...row, version: 6 } })],
+  [
+    'moved',
+    (row, { masterKey }) => {
+      const sig = moveTag(nodeSodium, row, { binId: 'elsewhere', masterKey });
+      return { id: row.id, version: 6, state: 'live', row: { ...row, version: 6, binId: 'elsewhere', sig } };
+    },
+  ],
+  ['deleted', ({ id }) => ({ id, version: 6, state: 'deleted', tagged: true, kept: null })],
+  ['not shown', (row) => ({ id: row.id, version: 6, state: 'quarantined', reason: 'rolled_back', row, kept: null })],
+];
+for (const [what, entry] of AFTERWARDS)
+  t.test(
+    `STORE-15: after a restore a write that was ${what} since is done when the server recognises it`,
+    async (t) => {
+      const { store, problems, write, sent } = await restored(entry);
+      t.match(sent?.writes, [{ id: write.id, ifVersion: 6 }]);
+      // The server answers a write that it has with the version that the item has now.
+      sent?.answer({ id: write.id, version: 6 });
+      await settle();
+      t.same(await store.pending(), []);
+      t.same(problems, []);
+    },
+  );
+
+t.test('LIAR-121: a reply that nothing has changed is not believed where the item has other content', async (t) => {
+  const { store, problems, write, sent } = await restored(({ id }, own) => {
+    const row = { ...sealedRow(own, { version: 6 }), id };
+    return { id, version: 6, state: 'live', row };
+  });
+  sent?.answer({ id: write.id, version: 6 });
+  await settle();
+  t.match(await store.pending(), [{ id: write.id, version: null }]);
+  t.match(problems, [{ code: 'wrong_reply' }]);
 });

@@ -204,6 +204,22 @@ t.test('a remembered refusal spares the store, and ends when the clock is set ba
   t.equal(asked, 2);
 });
 
+t.test('HOST-21: no name is counted under the key of all names', async (t) => {
+  const keys: Uint8Array[] = [];
+  const takeOnce = (once: { key: Uint8Array }, key: Uint8Array): Promise<number> => {
+    keys.push(once.key, key);
+    return Promise.resolve(0);
+  };
+  const none = (): Promise<number> => Promise.resolve(0);
+  const limits = new AddressLimits({
+    store: { take: none, takeOnce, wait: none },
+    clock: new TestClock(),
+    perMinute: 5,
+  });
+  for (const slug of ['all', 'other']) await limits.takeCertificate(slug);
+  t.equal(new Set(keys.map((key) => Buffer.from(key).toString('hex'))).size, 3);
+});
+
 t.test('calls while the database is unreachable are not counted', async (t) => {
   let away = true;
   const take = (): Promise<number> => (away ? Promise.reject(new ServiceError('unavailable')) : Promise.resolve(0));

@@ -407,7 +407,10 @@ t.test('WEB-82: refused changes are kept encrypted, each separately, until writt
   const made = new Notices(ports);
   const error = new Error('conflict');
   for (const words of ['one', 'two'])
-    await made.refused({ id: words, binId: 'inbox', type: 'text', payload: { text: words } }, { title: 'same', error });
+    await made.refused(
+      { id: words, binId: 'inbox', type: 'text', payload: { text: words } },
+      { title: 'same', error, isNew: false },
+    );
   made.add('reset');
   made.add('reset');
   t.equal(made.list.value.length, 3, 'equal notices without content are listed once');

@@ -427,6 +427,18 @@ t.test(
     await dismiss();
     await press(page, text.kit.discard);
     await app.shows('notices', (notices) => notices.length === 0);
+
+    const changed = ulid(Date.now(), randomBytes);
+    for (const words of ['short', 'a longer note '.repeat(300)])
+      await app.call('put', { id: changed, binId: 'inbox', type: 'text', payload: { text: words } });
+    await app.shows('notices', (notices) => notices.some(({ canResend }) => canResend));
+    const { overwrite, asCopy } = text.notices;
+    await page.waitForSelector('.notice .actions button');
+    t.same(
+      await all(page, '.notice .actions button'),
+      [overwrite, asCopy],
+      'a change may replace that of another device',
+    );
     t.same(app.faults, []);
   },
 );

@@ -173,15 +173,18 @@ export class Outbox {
 
   /**
    * False for a change that cannot have left the item at the version that it is based on, since that one has another
-   * state: a server that says so would make the change vanish. True where that version is not here any more.
+   * state: a server that says so would make the change vanish. True where that version is not here any more. After a
+   * restore the base of a write that the server has may be the version of a later move or delete: a server that
+   * recognises the write names that one.
    */
   async mayChangeNothing(pending: Pending): Promise<boolean> {
     const entry = await this.store.get(pending.id);
-    if (entry === undefined || entry.version !== pending.base) return true;
-    if (pending.kind === 'delete') return entry.state === 'deleted';
+    if (entry === undefined || entry.version !== pending.base || entry.state === 'deleted') return true;
+    if (pending.kind === 'delete') return false;
     if (pending.kind === 'write' && pending.rewrap) return true;
-    const { row } = pending;
-    return entry.state === 'live' && entry.row.binId === row.binId && sameContent(entry.row, row);
+    const { row } = entry;
+    const isThere = pending.kind === 'write' || row?.binId === pending.row.binId;
+    return isThere && row !== null && sameContent(row, pending.row);
   }
 
   /**

@@ -119,7 +119,7 @@ export class AddressLimits {
   /** Counts a name that gets its first certificate, once on all instances. Throws as `take`. */
   takeCertificate(slug: string): Promise<void> {
     const name = 'certificate all';
-    const once = { key: sha256(`certificate ${slug}`), ms: CERTIFICATE_MS };
+    const once = { key: sha256(`certificate of ${slug}`), ms: CERTIFICATE_MS };
     return this.takeOne(name, CERTIFICATES, (now) =>
       this.options.store.takeOnce(once, sha256(name), now, CERTIFICATES),
     );

@@ -60,8 +60,11 @@ export class Notices {
   }
 
   /** Shows a refused change, and keeps its content until it is written again or dismissed. */
-  async refused(item: PutParams, { title, error }: { readonly title: string; readonly error: Error }): Promise<void> {
-    const notice = { ...this.made('rejected', { title, error }), canResend: true };
+  async refused(
+    item: PutParams,
+    { title, error, isNew }: { readonly title: string; readonly error: Error; readonly isNew: boolean },
+  ): Promise<void> {
+    const notice = { ...this.made('rejected', { title, error }), canResend: true, isNew };
     this.refusals.set(notice.id, item);
     this.show(notice);
     const { records, vault } = this.ports;
@@ -84,7 +87,14 @@ export class Notices {
 
   private made(kind: Notice['kind'], { title, error }: { readonly title: string; readonly error: unknown }): Notice {
     const problem = error === undefined ? null : failureOf(error);
-    return { id: crypto.randomUUID(), kind, title, problem, at: this.ports.clock.now(), canResend: false };
+    return {
+      id: crypto.randomUUID(),
+      kind,
+      title,
+      problem,
+      at: this.ports.clock.now(),
+      ...{ canResend: false, isNew: false },
+    };
   }
 
   private show(notice: Notice): void {

@@ -217,7 +217,7 @@ export class Session {
     await this.kept(
       id,
       () => this.device.put(item),
-      (error) => this.notices.refused(item, { title: titleOf(type, payload), error }),
+      (error) => this.refused(item, error),
     );
     return { id };
   }
@@ -320,7 +320,12 @@ export class Session {
     if (this.uploads.refused(id)) return;
     if (row === null || row.blob !== null) return this.notices.add('rejected', error);
     const { binId, type, payload } = this.device.opened(row);
-    await this.notices.refused({ id, binId, type, payload: payload ?? {} }, { title: titleOf(type, payload), error });
+    await this.refused({ id, binId, type, payload: payload ?? {} }, error);
+  }
+
+  private async refused(item: PutParams, error: Error): Promise<void> {
+    const isNew = (await this.device.get(item.id)) === undefined;
+    await this.notices.refused(item, { title: titleOf(item.type, item.payload), error, isNew });
   }
 
   /** Delayed and merged: each count reads the whole store, and a server could cause any number of them. */

@@ -170,6 +170,8 @@ export interface Notice {
   readonly at: number;
   /** A refused change that can be written again: `resend`. */
   readonly canResend: boolean;
+  /** The refused change makes an item: there is nothing that it would overwrite. */
+  readonly isNew: boolean;
 }
 
 /** How a refused change is written again: over the other device's version of the item, or as a new item. */

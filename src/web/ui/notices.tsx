@@ -111,12 +111,12 @@ function Hidden({ count }: { count: number }) {
 }
 
 function EventRow({ event }: { event: EventNotice }) {
-  const { id, kind, problem, at, canResend } = event;
+  const { id, kind, problem, at, canResend, isNew } = event;
   const title = event.title === '' ? words.nameless : event.title;
   const heading = words[kind];
   const resend = (how: 'overwrite' | 'copy'): void => void attempt(call('resend', { noticeId: id, how }));
-  // Nothing stands in the way of the change but its size: there is nothing to overwrite.
-  const isFull = problem?.code === 'storage_cap_exceeded';
+  // Nothing stands in the way of a new item but its size. A change of one would replace what others wrote meanwhile.
+  const isFull = isNew && problem?.code === 'storage_cap_exceeded';
   const question = useOwnDialog();
   const dismiss = (): void => {
     // What was typed is nowhere else.
