@@ -77,6 +77,25 @@ t.test(
   },
 );
 
+t.test(
+  'CLIENT-31: what the old history acknowledged is sent again, however high the versions of the new one are',
+  async (t) => {
+    const world = await replica();
+    const row = sealedRow(world.me, { version: 0 });
+    const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 0, row, rewrap: false });
+    await stored;
+    await world.outbox.acknowledged(pending, 10);
+    await world.replica.reset('f');
+    // The item as the backup had it, which was restored into a history with higher versions.
+    const older = { ...sealedRow(world.me, { version: 21 }), id: row.id };
+    await world.replica.apply([arrives(older)]);
+    await world.replica.settle({ ...summary(21, 1, 21), epoch: 'f' });
+    await world.outbox.rebase();
+    t.match(world.outbox.unsent(), [{ id: row.id, base: 21, version: null }]);
+    t.match(await world.store.pending(), [{ id: row.id, base: 21, version: null }]);
+  },
+);
+
 t.test('CLIENT-29: applying the same version twice changes nothing', async (t) => {
   const world = await replica();
   const row = sealedRow(world.me, { version: 5 });

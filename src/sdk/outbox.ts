@@ -245,6 +245,18 @@ export class Outbox {
   }
 
   /**
+   * Takes back all acknowledgements, because another history begins, which may lack what they acknowledged, and whose
+   * versions are others. Returns the changes, which the caller stores with the reset.
+   */
+  reopen(): readonly Pending[] {
+    const reopened = this.all()
+      .filter(({ version }) => version !== null)
+      .map((pending) => ({ ...pending, version: null }));
+    for (const pending of reopened) this.remember(pending);
+    return reopened;
+  }
+
+  /**
    * Adapts all changes to another history: acknowledged ones are sent again, and every base is the item's version in
    * the new history (0 where it has none). Must be called after its replay. Returns the re-wraps, which are dropped,
    * because missing keys are found again.

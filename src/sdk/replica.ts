@@ -111,11 +111,15 @@ export class Replica {
     await this.store(draft, await this.options.store.cursor());
   }
 
-  /** Starts another history: all versions are forgotten, entries stay readable, and the server replays everything. */
+  /**
+   * Starts another history: all versions are forgotten, those of acknowledged changes too, entries stay readable, and the
+   * server replays everything.
+   */
   async reset(epoch: string): Promise<void> {
     this.live = false;
-    await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
-    this.options.outbox.dirty.markAll();
+    const { store, outbox } = this.options;
+    await store.apply({ forgetVersions: true, cursor: restarted(epoch), pending: outbox.reopen() });
+    outbox.dirty.markAll();
     this.options.emit('reset', { epoch });
   }
 
