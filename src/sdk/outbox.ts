@@ -274,8 +274,9 @@ export class Outbox {
    * vanish. If the program ends within that replay, the base 0 makes the server refuse what another state replaced.
    */
   unacknowledge(): readonly Pending[] {
-    const acknowledged = this.all().filter(({ version }) => version !== null);
-    const changed = acknowledged.map((pending) => ({ ...pending, version: null, base: 0 }));
+    const changed = [...this.byId.values()].flatMap((list) =>
+      list.flatMap((own, at) => (own.version === null ? [] : { ...own, version: null, base: at === 0 ? 0 : null })),
+    );
     for (const change of changed) this.remember(change);
     return changed;
   }
