@@ -172,19 +172,22 @@ export class Outbox {
   }
 
   /**
-   * False for a change that cannot have left the item at the version that it is based on, since that one has another
-   * state: a server that says so would make the change vanish. True where that version is not here any more. After a
-   * restore the base of a write that the server has may be the version of a later move or delete: a server that
-   * recognises the write names that one.
+   * False where the stream contradicts a reply that gave this version to a change: it brought another state under that
+   * version, or a later one that no server puts over the change. Believing it would make the change vanish unnoticed.
+   * True where the stream has not reached the version, and for a deleted item, which no write changes.
    */
-  async mayChangeNothing(pending: Pending): Promise<boolean> {
+  async mayBecome(pending: Pending, version: number): Promise<boolean> {
     const entry = await this.store.get(pending.id);
-    if (entry === undefined || entry.version !== pending.base || entry.state === 'deleted') return true;
+    if (entry === undefined || entry.version < version || entry.state === 'deleted') return true;
     if (pending.kind === 'delete') return false;
     if (pending.kind === 'write' && pending.rewrap) return true;
     const { row } = entry;
-    const isThere = pending.kind === 'write' || row?.binId === pending.row.binId;
-    return isThere && row !== null && sameContent(row, pending.row);
+    if (row === null) return false;
+    // A state that does not verify may have any `ts`.
+    const passed = entry.state === 'live' && entry.version > version;
+    const isSame = sameContent(row, pending.row);
+    if (pending.kind === 'move') return passed || (isSame && row.binId === pending.row.binId);
+    return isSame || (passed && row.ts > pending.row.ts);
   }
 
   /**
@@ -203,6 +206,16 @@ export class Outbox {
   /** Acknowledged changes of an item that the stream has reached or passed at `version`. */
   covered(id: string, version: number): readonly Pending[] {
     return this.ofItem(id).filter((pending) => pending.version !== null && pending.version <= version);
+  }
+
+  /** The newest acknowledged change of an item above a version, up to another. */
+  acknowledgedWithin(id: string, above: number, to: number): Pending | undefined {
+    return this.ofItem(id).findLast(({ version }) => version !== null && version > above && version <= to);
+  }
+
+  /** Acknowledged changes that the stream has not confirmed, by `seq`. */
+  unconfirmed(): ReadonlySet<number> {
+    return new Set(this.all().flatMap(({ seq, version }) => (version === null ? [] : seq)));
   }
 
   /** Acknowledged changes whose reply named a later version than the stream gave to the same state. */
@@ -245,18 +258,6 @@ export class Outbox {
   }
 
   /**
-   * Takes back all acknowledgements, because another history begins, which may lack what they acknowledged, and whose
-   * versions are others. Returns the changes, which the caller stores with the reset.
-   */
-  reopen(): readonly Pending[] {
-    const reopened = this.all()
-      .filter(({ version }) => version !== null)
-      .map((pending) => ({ ...pending, version: null }));
-    for (const pending of reopened) this.remember(pending);
-    return reopened;
-  }
-
-  /**
    * Adapts all changes to another history: acknowledged ones are sent again, and every base is the item's version in
    * the new history (0 where it has none). Must be called after its replay. Returns the re-wraps, which are dropped,
    * because missing keys are found again.
@@ -265,13 +266,41 @@ export class Outbox {
     const all = this.all();
     const rewraps = all.filter((pending) => pending.kind === 'write' && pending.rewrap);
     await this.drop(rewraps);
-    for (const list of [...this.byId.values()]) {
-      for (const [at, pending] of list.entries()) {
-        const base = at === 0 ? ((await this.store.get(pending.id))?.version ?? 0) : null;
-        await this.replace({ ...pending, version: null, base });
-      }
-    }
+    for (const id of this.ids()) await this.sendAgain(id);
     return rewraps;
+  }
+
+  /**
+   * The acknowledged changes as unacknowledged ones, in memory already; the caller stores them in the batch that
+   * begins another history. Its versions are no numbers of this one: its replay would pass such a change, which would
+   * vanish. If the program ends within that replay, the base 0 makes the server refuse what another state replaced.
+   */
+  unacknowledge(): readonly Pending[] {
+    const changed = [...this.byId.values()].flatMap((list) =>
+      list.flatMap((own, at) => (own.version === null ? [] : { ...own, version: null, base: at === 0 ? 0 : null })),
+    );
+    for (const change of changed) this.remember(change);
+    return changed;
+  }
+
+  /**
+   * Sends those of these changes again that are still unconfirmed, and returns the ids of their items. For changes that
+   * were acknowledged before a replay that is complete without them: the server does not have them.
+   */
+  async resend(acknowledged: ReadonlySet<number>): Promise<readonly string[]> {
+    const lost = this.all().filter(({ id, seq, version }) => {
+      return version !== null && acknowledged.has(seq) && !this.underWay.has(id);
+    });
+    const ids = [...new Set(lost.map(({ id }) => id))];
+    for (const id of ids) await this.sendAgain(id);
+    return ids;
+  }
+
+  /** Makes all changes of an item unacknowledged, on the version that it has in the stream (0: none). */
+  private async sendAgain(id: string): Promise<void> {
+    const base = (await this.store.get(id))?.version ?? 0;
+    const changed = this.ofItem(id).map((pending, at) => ({ ...pending, version: null, base: at === 0 ? base : null }));
+    await this.replace(...changed);
   }
 
   private async keep(pending: Pending, uploaded: readonly string[]): Promise<void> {

@@ -11,7 +11,7 @@ import type { Cursor, Entry, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
 import { MergeRules, isGone, lastGood, type Stated } from './merge-rules.js';
-import { sameSig } from './same-state.js';
+import { sameContent, sameSig } from './same-state.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
 
@@ -118,7 +118,7 @@ export class Replica {
   async reset(epoch: string): Promise<void> {
     this.live = false;
     const { store, outbox } = this.options;
-    await store.apply({ forgetVersions: true, cursor: restarted(epoch), pending: outbox.reopen() });
+    await store.apply({ forgetVersions: true, cursor: restarted(epoch), pending: outbox.unacknowledge() });
     outbox.dirty.markAll();
     this.options.emit('reset', { epoch });
   }
@@ -214,15 +214,29 @@ export class Replica {
       return true;
     }
     // A delete of an unknown item is stored only with a valid tag.
-    const unknown = change.kind === 'delete' && before === undefined;
+    const standing = this.standing(change, before, draft);
+    const unknown = change.kind === 'delete' && standing === undefined;
     if (unknown && this.rules.tagRefusal(change.id, change.sig) !== undefined) {
       this.bounds.countUseless();
       return false;
     }
-    const entry = this.entryAfter(change, before, draft.emits);
+    const entry = this.entryAfter(change, standing, draft.emits);
     if (isUnverified(entry)) this.bounds.countUseless();
     put(draft, before, entry);
     return true;
+  }
+
+  /**
+   * The state that a change replaces: an acknowledged one of this device, which the stream passes now, or the entry. The
+   * acknowledged one counts as the last good state, else an older one could replace it and it would vanish unnoticed.
+   */
+  private standing(change: Stated, before: Entry | undefined, draft: Draft): Entry | undefined {
+    const own = this.options.outbox.acknowledgedWithin(change.id, before?.version ?? 0, change.version);
+    if (own === undefined) return before;
+    if (own.version !== change.version) return entryOf(own, own.version ?? 0);
+    if (confirms(change, own)) return before;
+    this.reportReused(change, draft);
+    return entryOf(own, own.version);
   }
 
   private async late(change: Change, draft: Draft): Promise<void> {
@@ -286,10 +300,8 @@ export class Replica {
       if (next.version !== version) return;
       await this.merge(next, draft);
       if (next.kind === 'item') this.correct(next.item, draft);
-    } else if (own.kind === 'delete') {
-      put(draft, before, { id, version, state: 'deleted', tagged: true, kept: null });
     } else {
-      put(draft, before, { id, version, state: 'live', row: { ...own.row, version } });
+      put(draft, before, entryOf(own, version));
     }
   }
 
@@ -303,6 +315,18 @@ export class Replica {
     draft.done.push(...misnumbered);
     this.reportFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
   }
+}
+
+/** The entry that a change of this device makes. */
+const entryOf = (own: Pending, version: number): Entry =>
+  own.kind === 'delete'
+    ? { id: own.id, version, state: 'deleted', tagged: true, kept: null }
+    : { id: own.id, version, state: 'live', row: { ...own.row, version } };
+
+/** True where the stream brings an acknowledged change under its version. */
+function confirms(change: Stated, own: Pending): boolean {
+  if (own.kind === 'delete') return change.kind === 'delete';
+  return change.kind === 'item' && sameContent(own.row, change.item);
 }
 
 const newDraft = (): Draft => ({ entries: new Map(), quarantined: 0, done: [], emits: [] });

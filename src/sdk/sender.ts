@@ -288,8 +288,8 @@ export class Sender {
         continue;
       }
       const { outbox } = this.options;
-      if (outcome.version === pending.base && !(await outbox.mayChangeNothing(pending))) {
-        failures.push(wrongReply(pending, 'says that nothing has changed'));
+      if (!(await outbox.mayBecome(pending, outcome.version))) {
+        failures.push(wrongReply(pending, 'names a version that the stream gave to another state'));
         continue;
       }
       await outbox.acknowledged(pending, outcome.version);

@@ -49,6 +49,8 @@ export class Sync {
   /** From a reset to the next `caught_up` of the same connection. */
   private begunAnew = false;
   private unlisted: readonly Named[] = [];
+  /** Changes that were acknowledged before the replay began, which therefore contains them. */
+  private acknowledged: ReadonlySet<number> = new Set();
   /** Shared by all callers of `caughtUp`; `wake` resolves it. */
   private waiting: Promise<void> | undefined;
   private wake: () => void = () => undefined;
@@ -102,6 +104,7 @@ export class Sync {
       this.letGo();
       this.broken = false;
       this.begunAnew = false;
+      this.acknowledged = this.options.outbox.unconfirmed();
       const cursor = await this.options.replica.replaying();
       // An epoch at version 0: the replay of a reset was interrupted, perhaps by the end of the program.
       if (cursor.since === 0 && cursor.epoch !== null) this.resetting();
@@ -256,7 +259,17 @@ export class Sync {
     this.reported = complete ? undefined : lacking;
     this.unlisted = [];
     this.options.socket.settled();
+    if (complete && !this.afterReset) await this.resendLacking();
     await this.settled(at.version, complete);
+  }
+
+  /** A complete replay without an acknowledged change: the server dropped it, so it is sent again. */
+  private async resendLacking(): Promise<void> {
+    const { outbox, emit } = this.options;
+    for (const id of await outbox.resend(this.acknowledged)) {
+      const message = `the server acknowledged a change of ${id}, which its history does not have`;
+      emit('problem', { error: new ProtocolError(message, { code: 'wrong_reply' }) });
+    }
   }
 
   private missing(at: Held, held: Held): void {

@@ -4,6 +4,7 @@ import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
 import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
+import { DROPPED_LIES } from './lies/dropped.js';
 import { FLOODS } from './lies/floods.js';
 import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
 import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
@@ -27,6 +28,7 @@ export const CATALOGUE: readonly Told[] = [
   OTHER_HOST,
   ...GONE_LIES,
   BASE_LIE,
+  ...DROPPED_LIES,
 ];
 
 const UNDETECTABLE: readonly Undetectable[] = [

@@ -4,6 +4,7 @@ import type { Lie } from './lie.js';
 import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
 import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
+import { DROPPED_LIES } from './lies/dropped.js';
 import { FLOODS } from './lies/floods.js';
 import { ITEM_LIES, listed } from './lies/items.js';
 import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
@@ -26,8 +27,8 @@ const TITLES: readonly (readonly [title: string, lies: readonly Lie[]])[] = [
     [...STREAM_LIES, ...GONE_LIES],
   ],
   [
-    'LIAR-44 LIAR-45 LIAR-46 LIAR-47 LIAR-48 LIAR-49 LIAR-50 LIAR-51 LIAR-52 LIAR-53 LIAR-54 LIAR-55 LIAR-121: lies about what was written',
-    [...WRITE_LIES, BASE_LIE],
+    'LIAR-44 LIAR-45 LIAR-46 LIAR-47 LIAR-48 LIAR-49 LIAR-50 LIAR-51 LIAR-52 LIAR-53 LIAR-54 LIAR-55 LIAR-121 LIAR-122 LIAR-123 LIAR-124 LIAR-125 LIAR-126: lies about what was written',
+    [...WRITE_LIES, BASE_LIE, ...DROPPED_LIES],
   ],
   [
     'CLIENT-05 CLIENT-06 LIAR-56 LIAR-57 LIAR-58 LIAR-59 LIAR-60 LIAR-61 LIAR-62: devices that the server slipped in',
