@@ -129,6 +129,8 @@ function withoutC(options: Options): Options {
 async function main(): Promise<number> {
   const asked = readOptions();
   const drivers = buildDrivers(asked.node);
+  // The Node drivers know one port.
+  if (asked.placed === 'together' && drivers.kind !== 'C') throw new Error('--together needs a C compiler');
   const options = drivers.slowFlush === undefined ? withoutC(asked) : asked;
   const context = new Context(options, drivers);
   const before = stolenTicks();

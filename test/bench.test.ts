@@ -2,6 +2,7 @@
 import t from 'tap';
 import { Context, type Options } from '../bench/context.js';
 import { buildDrivers } from '../bench/drivers.js';
+import { openFastify } from '../bench/fastify-world.js';
 import { leg } from '../bench/leg.js';
 import { World } from '../bench/world.js';
 
@@ -27,4 +28,16 @@ t.test('LOAD-24: the bench loads two instances with writes and sockets, and its 
     t.ok(audited.received >= writes * 2, `${name}: each was pushed to the two other devices of its tenant`);
     t.ok((push?.p50 ?? 0) > 0);
   }
+});
+
+t.test('LOAD-24: the reference pushes in order where two writers of a tenant commit one after the other', async (t) => {
+  const drivers = buildDrivers();
+  const context = new Context({ ...OPTIONS, instances: 1 }, drivers);
+  t.teardown(async () => context.close());
+  // Few tenants and a connection for each device: reports of commits overtake each other within a second.
+  const reference = await openFastify(context, { tenants: 2, perTenant: 8 });
+  const { audited } = await leg({ drivers, ...reference, connections: 16, seconds: 2 });
+  await reference.receivers.stop();
+  for (const server of reference.target.servers) await server.stop();
+  t.equal(audited.received, audited.acked * 7);
 });

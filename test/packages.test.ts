@@ -6,7 +6,7 @@ import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync } from 'node:fs';
 import { cp, readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
@@ -14,6 +14,7 @@ import type { Tool } from '@modelcontextprotocol/sdk/types.js';
 import { build } from 'esbuild';
 import t, { type Test } from 'tap';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
+import { reachedFrom } from '../src/packages/modules.js';
 import { PROJECT_ROOT, RELEASE } from '../src/root.js';
 import { broken, mutations, solve, TASKS, type Solved } from './support/agent-tasks.js';
 import { world } from './support/client-world.js';
@@ -33,7 +34,10 @@ const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly 
   sdk: { of: DEVICE, beside: /^build\/commit\.json$/ },
   cli: { of: ['cli', 'device', 'terminal', ...DEVICE], beside: /^build\/(?:commit|web\/assets)\.json$/ },
   mcp: { of: ['mcp', 'device', 'terminal', ...DEVICE], beside: /^build\/commit\.json$/ },
-  load: { of: ['load', 'terminal', ...DEVICE], beside: /^build\/commit\.json$/ },
+  load: {
+    of: ['load', 'terminal', ...DEVICE],
+    beside: /^build\/(?:commit\.json|typia\/(?:LICENSE|lib\/.*\.mjs))$/,
+  },
   server: {
     of: ['server', 'terminal', 'files', 'crypto', 'protocol'],
     beside: new RegExp(
@@ -113,6 +117,17 @@ t.test('PKG-02: each package has the files that it needs, and no others', async 
     t.same(others, [], one.folder);
     const { bytes } = await weightOf(one.staged);
     t.ok(bytes < (OWN_MAX[one.folder] ?? 0), `${one.folder}: ${bytes} bytes`);
+  }
+  for (const one of packages) {
+    const files = new Set(await listed(one));
+    const modules = [...files].filter((path) => /\.m?js$/.test(path) && /^build\/(?:src|typia)\//.test(path));
+    const reached = await reachedFrom(modules.map((path) => join(one.staged, path)));
+    const needed = [...reached.keys()].map((path) => relative(one.staged, path));
+    t.same(
+      needed.filter((path) => !files.has(path)),
+      [],
+      `${one.folder}: every module that another imports is in the tarball`,
+    );
   }
   const cli = await listed(of('cli'));
   t.ok(cli.includes('build/src/cli/keychain-child.js'), 'a script that is started by its path is included');

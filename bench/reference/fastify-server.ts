@@ -134,6 +134,31 @@ io.use((socket, next) => {
   next();
 });
 
+/**
+ * Emits a tenant's frames in the order of their versions. The row lock orders the commits, but not their reports: those of
+ * two connections may overtake each other, and the audit would count that as a frame that was missed.
+ */
+class OrderedFrames {
+  private reached = 0;
+  private readonly waiting = new Map<number, () => void>();
+
+  add(version: number, emit: () => void): void {
+    this.waiting.set(version, emit);
+    for (let next = this.waiting.get(this.reached + 1); next; next = this.waiting.get(this.reached + 1)) {
+      this.waiting.delete(++this.reached);
+      next();
+    }
+  }
+}
+
+const frames = new Map<string, OrderedFrames>();
+
+function framesOf(tenant: string): OrderedFrames {
+  const known = frames.get(tenant) ?? new OrderedFrames();
+  frames.set(tenant, known);
+  return known;
+}
+
 app.post<{ Body: Body }>('/api/items', { schema }, async (request, reply) => {
   const caller = callerOf(request.headers.authorization?.slice(7) ?? '');
   if (caller === undefined) return await reply.code(401).send({ error: { code: 'unauthorized' } });
@@ -141,7 +166,7 @@ app.post<{ Body: Body }>('/api/items', { schema }, async (request, reply) => {
   if (fresh) {
     const { type, ...rest } = request.body;
     const row = { ...rest, itemType: type, senderDevice: caller.device, version, deletedAt: null };
-    io.to(caller.tenant).except(caller.device).emit('item', row);
+    framesOf(caller.tenant).add(version, () => io.to(caller.tenant).except(caller.device).emit('item', row));
   }
   return { id: request.body.id, version };
 });

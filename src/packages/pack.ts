@@ -11,7 +11,7 @@ import { basename, dirname, join, relative, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { PROJECT_ROOT } from '../root.js';
 import { reachedFrom } from './modules.js';
-import { partsOfTypia, withoutTypia } from './typia.js';
+import { partsOfTypia, PLACE, withoutTypia } from './typia.js';
 
 const PACKAGES = resolve(process.argv[2] ?? join(PROJECT_ROOT, 'build', 'packages'));
 const MODULES = 'build/src';
@@ -67,13 +67,14 @@ async function stage(workspace: string, { version, license, engines }: Project):
   }
   for (const [path, text] of typia) await put(join(target, path), text.replace(MAP_COMMENT, ''));
   for (const path of own.files)
-    if (![MODULES, 'build/typia'].includes(path)) {
+    if (path !== MODULES) {
       const filter = (file: string): boolean => !file.endsWith('.ts');
       await cp(join(PROJECT_ROOT, path), join(target, path), { recursive: true, filter });
     }
   for (const name of ['LICENSE', 'CHANGELOG.md']) await cp(join(PROJECT_ROOT, name), join(target, name));
   await cp(join(source, 'README.md'), join(target, 'README.md'));
-  const files = [...own.files, 'CHANGELOG.md'];
+  // Which packages have parts of typia follows from the code: npm would leave out a folder that `files` does not name.
+  const files = [...own.files, ...(typia.size > 0 ? [PLACE] : []), 'CHANGELOG.md'];
   await put(join(target, 'package.json'), `${JSON.stringify({ ...own, version, license, engines, files }, null, 2)}\n`);
   return target;
 }

@@ -9,7 +9,7 @@ import { reachedFrom } from './modules.js';
 
 const LIBRARY = join(PROJECT_ROOT, 'node_modules', 'typia');
 /** Folder of the functions in a package. */
-const PLACE = join('build', 'typia');
+export const PLACE = 'build/typia';
 const IMPORTED = /(?<=from ")typia\/(lib\/internal\/\w+)(?=")/g;
 /** Types for generating validators, which users of a package do not have and do not need. */
 const TAGS = / & tags\.\w+<(?:'[^']*'|"[^"]*"|[^<>'"])*>|^import (?:type )?\{ (?:type )?tags \} from 'typia';\n/gm;
