@@ -67,7 +67,7 @@ t.test(
     await world.outbox.acknowledged(delivered, 5);
     await world.outbox.acknowledged(undelivered, 6);
     // As by a program that was killed when it had stored the acknowledgement of a change whose frame came before.
-    const row = { ...sealedRow(world.me, { version: 5 }), id: delivered.id };
+    const row = { ...(made[0]?.row ?? sealedRow(world.me, { version: 0 })), version: 5 };
     await world.store.apply({ entries: [{ id: row.id, version: 5, state: 'live', row }] });
     const outbox = await Outbox.load(world.store, new TestClock());
     const again = new Replica({ ...world.options, outbox });
@@ -93,6 +93,31 @@ t.test(
     await world.outbox.rebase();
     t.match(world.outbox.unsent(), [{ id: row.id, base: 21, version: null }]);
     t.match(await world.store.pending(), [{ id: row.id, base: 21, version: null }]);
+  },
+);
+
+t.test(
+  'LIAR-122: an older state that is stored while the reply to a change is read does not make it vanish',
+  async (t) => {
+    const world = await replica();
+    const before = sealedRow(world.me, { version: 3, ts: 1_000 });
+    await world.replica.apply([arrives(before)]);
+    const row = { ...sealedRow(world.me, { version: 0, ts: 2_000 }), id: before.id };
+    const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 3, row, rewrap: false });
+    await stored;
+    const { store } = world;
+    const apply = store.apply.bind(store);
+    // The frame was judged before the reply is known, and its state is readable after that.
+    store.apply = async (batch) => {
+      store.apply = apply;
+      await world.outbox.acknowledged(pending, 4);
+      return apply(batch);
+    };
+    await world.replica.apply([arrives({ ...before, version: 5 })]);
+    await world.replica.settle(summary(5, 1, 5));
+    t.match(await store.pending(), [{ id: row.id, version: 4 }], 'the change stays');
+    t.same(await world.outbox.resend(world.outbox.unconfirmed()), [row.id], 'and is sent again');
+    t.match(world.outbox.unsent(), [{ id: row.id, base: 5, version: null }]);
   },
 );
 

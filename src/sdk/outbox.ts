@@ -178,16 +178,7 @@ export class Outbox {
    */
   async mayBecome(pending: Pending, version: number): Promise<boolean> {
     const entry = await this.store.get(pending.id);
-    if (entry === undefined || entry.version < version || entry.state === 'deleted') return true;
-    if (pending.kind === 'delete') return false;
-    if (pending.kind === 'write' && pending.rewrap) return true;
-    const { row } = entry;
-    if (row === null) return false;
-    // A state that does not verify may have any `ts`.
-    const passed = entry.state === 'live' && entry.version > version;
-    const isSame = sameContent(row, pending.row);
-    if (pending.kind === 'move') return passed || (isSame && row.binId === pending.row.binId);
-    return isSame || (passed && row.ts > pending.row.ts);
+    return entry === undefined || entry.version < version || mayFollow(entry, pending, version);
   }
 
   /**
@@ -198,14 +189,19 @@ export class Outbox {
     for (const id of ids) {
       if (this.ofItem(id).every(({ version }) => version === null)) continue;
       const entry = await this.store.get(id);
-      const covered = entry === undefined ? [] : this.covered(id, entry.version);
+      const covered = entry === undefined ? [] : this.covered(entry);
       if (covered.length > 0) await this.drop(covered);
     }
   }
 
-  /** Acknowledged changes of an item that the stream has reached or passed at `version`. */
-  covered(id: string, version: number): readonly Pending[] {
-    return this.ofItem(id).filter((pending) => pending.version !== null && pending.version <= version);
+  /**
+   * Acknowledged changes that the stream has reached or passed with this state of the item. One that the state contradicts
+   * stays, and is sent again when the stream has caught up (`resend`): a reply and a frame may come at the same moment.
+   */
+  covered(entry: Entry): readonly Pending[] {
+    return this.ofItem(entry.id).filter(
+      (own) => own.version !== null && own.version <= entry.version && mayFollow(entry, own, own.version),
+    );
   }
 
   /** The newest acknowledged change of an item above a version, up to another. */
@@ -330,6 +326,21 @@ export class Outbox {
     this.lastSeq = Math.max(this.lastSeq, pending.seq);
     this.dirty.mark([pending.id]);
   }
+}
+
+/**
+ * Whether the stream may have this state of an item at or after the version that a change got: the same content, a later
+ * `ts`, or a delete. `kept`: of a state that does not verify, what counts as the item's last good state.
+ */
+function mayFollow(entry: Entry, own: Pending, version: number): boolean {
+  if (entry.state === 'deleted' || (own.kind === 'write' && own.rewrap)) return true;
+  if (own.kind === 'delete') return false;
+  const states = entry.state === 'live' ? [entry.row] : [entry.row, entry.kept];
+  const same = states.find((row) => row !== null && sameContent(row, own.row));
+  // A state that does not verify may have any `ts`.
+  const passed = entry.state === 'live' && entry.version > version;
+  if (own.kind === 'move') return passed || same?.binId === own.row.binId;
+  return same !== undefined || (passed && entry.row.ts > own.row.ts);
 }
 
 /** The pending change that the user sees; undefined where the stream is newer. */

@@ -182,7 +182,7 @@ export class Replica {
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
     await this.bounds.expectRoom(draft.quarantined, () => this.quarantinedCount());
-    for (const { id, version } of draft.entries.values()) draft.done.push(...this.options.outbox.covered(id, version));
+    for (const entry of draft.entries.values()) draft.done.push(...this.options.outbox.covered(entry));
     const done = draft.done.map((pending) => pending.seq);
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
     this.bounds.changed(draft.quarantined);
