@@ -81,7 +81,7 @@ const UNTOUCHED_BYTES = 64 * 1024 * 1024;
 let discarded = 0;
 
 /**
- * Counts bytes that the platform has copied or taken over (the body of a `fetch`, chunks of a stream), and suggests
+ * Counts bytes that the platform has copied or taken over (chunks of a stream, the body of a `fetch`), and suggests
  * collections to V8: it does not count such memory, so that dead copies of a large file pile up to hundreds of MiB. A
  * buffer of its own is counted, and takes no memory until it is touched.
  */

@@ -11,12 +11,68 @@ import type { OpenSocket, Platform, SocketPort } from './platform.js';
  */
 export const browserPlatform = async (): Promise<Platform> => ({
   sodium: await loadBrowserSodium(),
-  // `fetch` throws when it is called as a method of anything but the window.
-  fetch: (url, init) => globalThis.fetch(url, init),
+  fetch: fetchFromDisk,
   sockets: browserSockets(systemClock),
   clock: systemClock,
   random: Math.random,
 });
+
+/** Folder, in the origin's private file system, of the bodies that are being sent. */
+const BODIES = 'service-bodies';
+/** Larger bodies are sent from a file, bytes. */
+const BODY_IN_MEMORY_MAX = 1024 * 1024;
+
+/** A file as dedicated workers have it: pages and other workers lack the method. */
+interface WritableHandle extends FileSystemFileHandle {
+  createSyncAccessHandle?(): Promise<{ write(bytes: Uint8Array): number; close(): void }>;
+}
+
+/**
+ * `fetch`, which sends a large body from a file: browsers copy a body in memory, in two processes, and keep the copies
+ * until a collection that no one can ask for, so that a large file takes hundreds of MiB as its parts are sent.
+ */
+async function fetchFromDisk(url: string, init: RequestInit): Promise<Response> {
+  const { body } = init;
+  if (!(body instanceof Uint8Array) || body.length <= BODY_IN_MEMORY_MAX) return globalThis.fetch(url, init);
+  const folder = await bodiesFolder();
+  const name = crypto.randomUUID();
+  try {
+    const file = folder && (await writtenFile(folder, name, body));
+    return await globalThis.fetch(url, { ...init, body: file ?? body });
+  } finally {
+    // What stays after a crash is removed by the next run.
+    await folder?.removeEntry(name).catch(() => undefined);
+  }
+}
+
+let bodies: Promise<FileSystemDirectoryHandle | undefined> | undefined;
+
+/** The folder, without what earlier runs left; undefined where the browser has no such file system (private windows). */
+const bodiesFolder = (): Promise<FileSystemDirectoryHandle | undefined> => (bodies ??= emptied().catch(() => undefined));
+
+async function emptied(): Promise<FileSystemDirectoryHandle> {
+  const root = await navigator.storage.getDirectory();
+  await root.removeEntry(BODIES, { recursive: true }).catch(() => undefined);
+  return await root.getDirectoryHandle(BODIES, { create: true });
+}
+
+/** A file of these bytes; undefined where this thread cannot write files, or the disk is full. */
+async function writtenFile(
+  folder: FileSystemDirectoryHandle,
+  name: string,
+  bytes: Uint8Array,
+): Promise<File | undefined> {
+  try {
+    const handle: WritableHandle = await folder.getFileHandle(name, { create: true });
+    const access = await handle.createSyncAccessHandle?.();
+    if (access === undefined) return undefined;
+    const written = access.write(bytes);
+    access.close();
+    return written === bytes.length ? await handle.getFile() : undefined;
+  } catch {
+    return undefined;
+  }
+}
 
 /** The code of a connection that ended without a close frame (RFC 6455, 7.1.5). */
 const ABNORMAL = 1006;
