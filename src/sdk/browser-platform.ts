@@ -48,7 +48,8 @@ async function fetchFromDisk(url: string, init: RequestInit): Promise<Response> 
 let bodies: Promise<FileSystemDirectoryHandle | undefined> | undefined;
 
 /** The folder, without what earlier runs left; undefined where the browser has no such file system (private windows). */
-const bodiesFolder = (): Promise<FileSystemDirectoryHandle | undefined> => (bodies ??= emptied().catch(() => undefined));
+const bodiesFolder = (): Promise<FileSystemDirectoryHandle | undefined> =>
+  (bodies ??= emptied().catch(() => undefined));
 
 async function emptied(): Promise<FileSystemDirectoryHandle> {
   const root = await navigator.storage.getDirectory();

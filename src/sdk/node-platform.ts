@@ -1,4 +1,5 @@
 /** The platform of Node. */
+import { ReadableStream } from 'node:stream/web';
 import { WebSocket, type RawData } from 'ws';
 import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
@@ -26,11 +27,30 @@ async function loadSodium(): Promise<Sodium> {
  */
 export const nodePlatform = async (): Promise<Platform> => ({
   sodium: await loadSodium(),
-  fetch: withCertificateErrors((url, init) => fetch(url, init)),
+  fetch: withCertificateErrors((url, init) => fetch(url, inPieces(init))),
   sockets: nodeSockets,
   clock: systemClock,
   random: Math.random,
 });
+
+/** Larger bodies are sent piece by piece, bytes. */
+const PIECE_BYTES = 64 * 1024;
+
+/**
+ * A request whose large body is not copied: `fetch` copies the bytes that it is given, and the copies of a file's parts
+ * wait for a collection, up to a hundred MiB of them. The length is named, since stores refuse a body without one.
+ */
+function inPieces(init: RequestInit): RequestInit {
+  const { body } = init;
+  if (!(body instanceof Uint8Array) || body.length <= PIECE_BYTES) return init;
+  const headers = { ...(init.headers as Record<string, string>), 'content-length': String(body.length) };
+  const pieces = ReadableStream.from(piecesOf(body)) as unknown as BodyInit;
+  return { ...init, ...{ headers, duplex: 'half' }, body: pieces };
+}
+
+function* piecesOf(bytes: Uint8Array): Generator<Uint8Array, void, undefined> {
+  for (let at = 0; at < bytes.length; at += PIECE_BYTES) yield bytes.subarray(at, at + PIECE_BYTES);
+}
 
 const textOf = (data: RawData): string =>
   Array.isArray(data) ? Buffer.concat(data).toString('utf8') : Buffer.from(data as ArrayBuffer).toString('utf8');

@@ -4,17 +4,13 @@ import { join } from 'node:path';
 import type { Test } from 'tap';
 import { spawnCli } from './cli.js';
 import { peakUntil } from './memory.js';
-import { NODE_MAJOR } from './node-version.js';
 import { temporaryFolder } from './postgres.js';
 import { spawnServer } from './server.js';
 
 const MIB = 1024 * 1024;
 
-/**
- * What the program may use more for a large file than for a small one, bytes: the bound of CBLOB-32. `fetch` copies each
- * part of 5 MiB, and newer V8s let more of these copies wait for collection, most on a busy machine.
- */
-const MORE_MAX = (NODE_MAJOR < 24 ? 48 : 128) * MIB;
+/** What the program may use more for a large file than for a small one, bytes: the bound of CBLOB-32. */
+const MORE_MAX = 48 * MIB;
 
 /** Puts a small file and a sparse one of `size` bytes, and compares the program's peak memory. */
 export async function largePut(t: Test, size: number): Promise<void> {
