@@ -1,7 +1,7 @@
 /**
  * Runs the service's own embedded PostgreSQL in a separate process: a preloaded library can simulate a slow disk, and
- * killing the server under test does not affect it. Prints {"event":"up","url":...}; answers "pid". On SIGTERM, and
- * when its parent is gone, it stops the database and removes the folder.
+ * killing the server under test does not affect it. Prints {"event":"up","url":...}; answers "pid". On SIGTERM or
+ * SIGINT, and when its parent is gone, it stops the database and removes the folder.
  *
  *   cluster folder=PATH connections=N
  */
@@ -30,7 +30,8 @@ const stop = (): void => {
     process.exit(0);
   });
 };
-process.on('SIGTERM', stop);
+// Ctrl-C reaches every process of a terminal's group.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, stop);
 createInterface({ input: process.stdin })
   .on('line', (line) => {
     if (line === 'pid') say({ event: 'pid', pid: postgres.pid });

@@ -12,13 +12,18 @@ export function option(name: string, otherwise?: string): string {
   return found;
 }
 
-/** Runs the parent's commands, one a line: a word and the rest. Each returns its answer. */
+/**
+ * Runs the parent's commands, one a line: a word and the rest. Each returns its answer. Ends this process when its stdin
+ * closes: a parent that was killed cannot end its children.
+ */
 export function obey(commands: Readonly<Record<string, (rest: string) => Parameters<typeof say>[0]>>): void {
-  createInterface({ input: process.stdin }).on('line', (line) => {
-    const [word = '', rest = ''] = line.split(' ');
-    const answer = commands[word]?.(rest);
-    if (answer !== undefined) say(answer);
-  });
+  createInterface({ input: process.stdin })
+    .on('line', (line) => {
+      const [word = '', rest = ''] = line.split(' ');
+      const answer = commands[word]?.(rest);
+      if (answer !== undefined) say(answer);
+    })
+    .on('close', () => process.exit(0));
 }
 
 /** Collects garbage, so that memory can be compared. */
