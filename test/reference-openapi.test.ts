@@ -1,5 +1,6 @@
 /** The OpenAPI documents, checked against the route table and against the replies of a running server. */
 import { createHmac, randomBytes } from 'node:crypto';
+import { connect } from 'node:net';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import t, { type Test } from 'tap';
 import { certifyDevice } from '../src/crypto/device.js';
@@ -23,6 +24,7 @@ import { Documented } from './support/documented.js';
 import { billed, hosted, tenantOf } from './support/hosted.js';
 import { Scene } from './support/scene.js';
 import { ADMIN_TOKEN, databaseDown } from './support/server.js';
+import { until } from './support/events.js';
 import { checkoutDone, deliver } from './support/stripe.js';
 import { camel, SHAPES, spelled, type Ask, type Reply, type Shape } from './support/wire.js';
 
@@ -73,6 +75,7 @@ async function items(driver: Driver): Promise<void> {
   await driver.mine('POST', '/items', 400, writeBody(shape, scene.item({ ct: randomBytes(65_537) })));
   await driver.mine('POST', '/items', 400, writeBody(shape, { ...scene.item(), id: 'x' }));
   await driver.mine('POST', '/items', 404, writeBody(shape, scene.item({ binId: 'nowhere' })));
+  await driver.mine('POST', '/items', 400, writeBody(shape, scene.item({ ts: Date.now() + 172_800_000 })));
   await driver.mine('POST', '/items', conflict, writeBody(shape, { ...item, ifVersion: 99, ct: randomBytes(20) }));
   const blob = { blobRef: `${newId()}.bin`, blobNonce: randomBytes(24) };
   const keys = shape === 'a' ? item.keys : Object.entries(item.keys).map(([deviceId, key]) => ({ deviceId, key }));
@@ -367,6 +370,28 @@ for (const shape of SHAPES) {
       [],
       'and every body that it takes',
     );
+  });
+
+  t.test(`REF-09 FAIR-13: a refusal for a caller's share is documented where no rate is, in ${shape}`, async (t) => {
+    const scene = await Scene.start(t);
+    const driver = new Driver(t, scene, shape, new Documented(openApi(shape, ALL_ROWS, '1')));
+    const half =
+      'POST /api/devices/reauth HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{';
+    const hold = (): void => {
+      const socket = connect(scene.server.port, '127.0.0.1', () => void socket.write(half));
+      socket.on('error', () => undefined);
+      t.teardown(() => socket.destroy());
+    };
+    for (let n = 0; n < 125; n++) hold();
+    await until('the share is used up', async () => {
+      const { status } = await scene.wire.ask('GET', '/password/exists', { shape });
+      // One of those above may have been refused while this call had its place.
+      hold();
+      return status === 429;
+    });
+    for (const path of ['/devices/pair-fetch-npk', '/devices/reauth', '/devices/recover'])
+      await driver.ask('POST', path, 429, { body: {} });
+    await driver.ask('GET', '/password/exists', 429);
   });
 
   t.test(`REF-09: refusals by rate match their documented schema, in ${shape}`, async (t) => {

@@ -198,7 +198,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
       text: 'Of any number of concurrent calls exactly one wins.',
       body: 'BootstrapBody',
       replies: done('Claimed', 'The tenant is claimed.'),
-      errors: ['bootstrap_already_done', 'forbidden', 'rate_limited', 'device_exists', 'device_limit'],
+      errors: ['bootstrap_already_done', 'forbidden', 'device_exists', 'device_limit'],
     },
     'POST /api/devices/bootstrap/restart': {
       summary: 'Make a tenant unclaimed again',

@@ -4,7 +4,7 @@ import type { ErrorName } from '../protocol/errors.js';
 /** Markdown by the catalogue's names: what a client, its user or the operator does. */
 export const ERROR_NOTES: Readonly<Record<ErrorName, string>> = {
   validation:
-    'Fix the request; repeated unchanged, it fails again. If `missingDevices` is present, read the device list and seal the item key for those too.',
+    'Fix the request; repeated unchanged, it fails again. If `missingDevices` is present, read the device list and seal the item key for those too; if `serverTime` is, correct the clock by it and write again.',
   item_too_large: 'Upload the content as a blob.',
   unknown_type: 'Use one of the ten types of [Content types](content-types.md).',
   pair_expired: 'Start the pairing again with a new code.',
@@ -24,7 +24,8 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string>> = {
     'Do not repeat it. For a challenge: request a new one. For recovery also: dial the server by its public host name, and check the words. For bootstrap: send the right claim token. For an admin call: send the operator’s token.',
   password_required: 'Send the password to `POST /api/password/verify` and send its ticket as `passwordTicket`.',
   password_invalid: 'Ask the user again. Attempts are limited by address.',
-  url_invalid: 'Request a new URL from the endpoint that returned this one.',
+  url_invalid:
+    'Request a new URL from the endpoint that returned this one; for a part of an upload, the state of the upload.',
   not_found: 'Check the path. Endpoints of a mode that the server does not run in do not exist either.',
   item_not_found: 'Drop the change: the item never existed, or was deleted more than 30 days ago.',
   bin_not_found: 'Read the bins again and choose another one.',
@@ -34,10 +35,10 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string>> = {
   bootstrap_already_done:
     'Join by pairing, or by recovery. If the claim was your own and its reply was lost: re-authenticate.',
   version_conflict:
-    'Read the item as it is stored, decide, and write again with that version as `ifVersion` and a later `ts`. A deleted item does not come back: write a new one.',
+    'Read the item as it is stored ([Reading items](http.md#reading-items)), decide, and write again with that version as `ifVersion` and a later `ts`. A deleted item does not come back: write a new one.',
   slug_taken: 'Choose another name.',
   conflict:
-    'The message gives the reason: for a pairing code, generate another; for a bin with items, delete them or use `force`; for a bin id in use, choose another.',
+    'The message gives the reason: for a pairing code, generate another; for a bin with items, delete these first, each with its tag; for a bin id in use, choose another.',
   upload_offset: 'Query the offset of the upload, and continue from there.',
   device_exists: 'Generate a new id. If the device is your own and the reply was lost: re-authenticate.',
   last_device: 'Pair another device first.',
@@ -111,7 +112,7 @@ export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
   bootstrap_already_done:
     'Nothing if the server is yours already. If you never claimed it: somebody else did. Take it offline, run `service-admin bootstrap-restart`, set `BOOTSTRAP_TOKEN`, and only then open it again.',
   version_conflict: 'Nothing: two devices changed one item, and both know.',
-  slug_taken: 'Nothing: the name is in use. `service-admin tenants list` shows by whom.',
+  slug_taken: 'Nothing: the name is in use; that of a tenant, as `service-admin tenants list` shows.',
   conflict: 'Nothing: the message tells the client the reason.',
   upload_offset: 'Nothing: a client was cut off, and continues.',
   device_exists: 'Nothing: the reply of an earlier attempt was lost.',

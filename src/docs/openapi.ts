@@ -36,15 +36,15 @@ const LIMITS: Readonly<Record<string, string>> = {
 const OWN_SCHEMAS: Readonly<Record<string, Json>> = { PageName: { type: 'string' } };
 
 /** Errors that follow from the columns of a route (reference, HTTP, order of checks). */
-function errorsOfRow({ auth, limit, state, body, tenantless }: RouteFacts): ErrorName[] {
+function errorsOfRow({ auth, state, body, tenantless }: RouteFacts): ErrorName[] {
   const errors: ErrorName[] = ['validation', 'internal'];
   if (tenantless && auth !== 'admin') return errors;
   if (!tenantless) errors.push('tenant_not_found');
-  errors.push('unavailable');
+  // Of each budget a caller has a share (reference, Limits).
+  errors.push('unavailable', 'rate_limited');
   if (auth === 'device') errors.push('no_token', 'bad_token', 'expired_token', 'device_revoked');
-  if (auth === 'url') errors.push('url_invalid', 'rate_limited');
-  if (auth === 'admin') errors.push('no_token', 'forbidden', 'rate_limited');
-  if (limit !== 'none') errors.push('rate_limited');
+  if (auth === 'url') errors.push('url_invalid');
+  if (auth === 'admin') errors.push('no_token', 'forbidden');
   if (state !== 'any') errors.push('payment_required');
   if (state === 'write') errors.push('tenant_suspended');
   if (body > 0) errors.push('payload_too_large');
@@ -107,7 +107,7 @@ function pageParameters(shape: Shape): Json[] {
   ];
 }
 
-function parametersOf(shape: Shape, { path, auth }: RouteFacts, endpoint: Endpoint): Json[] {
+function parametersOf(shape: Shape, { method, path, auth }: RouteFacts, endpoint: Endpoint): Json[] {
   const names = [...path.matchAll(PARAMETER)].map(([, name = '']) => name);
   const inPath = names.flatMap((name) => {
     const parameter = name === 'tenant' ? TENANT : endpoint.id;
@@ -115,11 +115,19 @@ function parametersOf(shape: Shape, { path, auth }: RouteFacts, endpoint: Endpoi
     const { schema, what } = parameter;
     return [{ name, in: 'path', required: true, description: what, schema: refTo(schema) }];
   });
-  return [...inPath, ...(auth === 'url' ? SIGNED : []), ...(endpoint.paged ? pageParameters(shape) : [])];
+  const signed = [...(method === 'PUT' ? [FROM] : []), ...SIGNED];
+  return [...inPath, ...(auth === 'url' ? signed : []), ...(endpoint.paged ? pageParameters(shape) : [])];
 }
 
 const PARAMETER = /:([a-z]+)/g;
 const TENANT = { schema: 'Ulid', what: "The tenant's id." };
+
+const FROM = {
+  name: 'from',
+  in: 'query',
+  description: 'Of a part of an upload: its position.',
+  schema: refTo('Count'),
+};
 
 /** The parameters of a signed URL, which clients use unchanged. */
 const SIGNED: readonly Json[] = [

@@ -4,6 +4,7 @@
  */
 
 import { errorCode } from './error-code.js';
+import type { ErrorDetailsReply } from './replies.js';
 
 interface Entry {
   readonly status: number;
@@ -75,8 +76,8 @@ const IN_B: Readonly<Partial<Record<ErrorName, Partial<Pick<Entry, 'status' | 'c
   slug_taken: { code: 'slug_taken' },
 };
 
-/** For programs: field path and rule, missing device ids, current version. Bytes are encoded by shape. */
-type ErrorDetails = Readonly<Record<string, unknown>>;
+/** For programs; only documented fields. Bytes are encoded by shape. */
+type ErrorDetails = Readonly<Partial<Record<keyof ErrorDetailsReply, unknown>>>;
 
 /** A refusal. Only the HTTP and socket layers turn it into a reply. */
 export class ServiceError extends Error {

@@ -87,7 +87,9 @@ export interface ErrorDetailsReply {
   readonly ts?: Count | null;
   /** The bin that does not exist. */
   readonly binId?: string;
-  /** The largest body that the endpoint accepts, bytes. */
+  /** The server's clock, if the `ts` of an item is too far ahead of it. */
+  readonly serverTime?: Millis;
+  /** The largest body or blob that the endpoint accepts, bytes. */
   readonly maxBytes?: Count;
 }
 

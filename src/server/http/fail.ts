@@ -14,7 +14,7 @@ const snakePath = (path: string): string =>
 /** A refusal with its field path respelled, in its message too. Any other error is returned unchanged. */
 export function renamed(error: unknown, spell: (path: string) => string): unknown {
   if (!(error instanceof ServiceError)) return error;
-  const path = error.details?.['path'];
+  const path = error.details?.path;
   if (typeof path !== 'string' || spell(path) === path) return error;
   const name = spell(path);
   const message = error.message.startsWith(path) ? name + error.message.slice(path.length) : error.message;
