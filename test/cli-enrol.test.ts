@@ -345,7 +345,11 @@ t.test(
     writeFileSync(file, 'x'.repeat(5_000));
     t.match(await script.call(['recover', url, '--json', '--phrase-file', file]), {
       code: EXIT.usage,
-      error: { code: 'usage', message: 'secrets is larger than any secret' },
+      error: { code: 'usage', message: `the first line of ${file} is longer than 4096 bytes` },
+    });
+    t.match(await script.call(['recover', url, '--json', '--phrase-file', '/dev/zero']), {
+      code: EXIT.usage,
+      error: { code: 'usage', message: 'the first line of /dev/zero is longer than 4096 bytes' },
     });
     t.equal(script.tap.calls.length, 0, 'the phrase is checked before anything is sent');
     writeFileSync(file, `${phrase}\n`);

@@ -320,8 +320,8 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
     [new ProtocolError('not JSON'), EXIT.failure, 'bad_answer'],
     [new ClientError('revoked', 'x'), EXIT.refused, 'revoked'],
     [new ClientError('fingerprint', 'x'), EXIT.untrusted, 'fingerprint'],
-    [new PairingError('unknown_code', 'x'), EXIT.notFound, 'pairing_unknown_code'],
-    [new PairingError('bad_request', 'x'), EXIT.untrusted, 'pairing_bad_request'],
+    [new PairingError('unknown_code'), EXIT.notFound, 'pairing_unknown_code'],
+    [new PairingError('bad_request'), EXIT.untrusted, 'pairing_bad_request'],
     [new CryptoRefusal('bad_words', 'x'), EXIT.usage, 'bad_words'],
     [new CryptoRefusal('bad_challenge', 'x'), EXIT.untrusted, 'bad_challenge'],
     [Object.assign(new Error('x'), { code: 'ENOSPC', path: '/a' }), EXIT.failure, 'enospc'],
@@ -335,7 +335,7 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
     t.match(failure, { exitCode, code }, code);
     t.notMatch(failure.message, /\n|at .*:\d+/, `${code}: the message is one line`);
   }
-  const elsewhere = new PairingError('bad_request', 'x', { cause: new CryptoRefusal('wrong_host', 'x') });
+  const elsewhere = new PairingError('bad_request', { cause: new CryptoRefusal('wrong_host', 'x') });
   t.match(failureOf(elsewhere), {
     ...{ exitCode: EXIT.untrusted, code: 'pairing_bad_request', message: /another server address/ },
     hint: /address that `pair` shows.*somebody may be in between: never type the twelve words there/,

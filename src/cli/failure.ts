@@ -49,22 +49,16 @@ const API: Readonly<Record<string, Partial<Failure>>> = {
   missing_token: {},
 };
 
-const PAIRING: Readonly<Record<errors.PairingFailure, Partial<Failure> & Pick<Failure, 'message'>>> = {
-  rejected: { message: 'the pairing was refused' },
-  cancelled: { exitCode: EXIT.interrupted, message: 'the pairing was cancelled' },
+const PAIRING: Readonly<Partial<Record<errors.PairingFailure, Partial<Failure>>>> = {
+  cancelled: { exitCode: EXIT.interrupted },
   unknown_code: {
     exitCode: EXIT.notFound,
-    message: 'no device shows these words',
     hint: 'Compare them with the other screen. Words work once and for five minutes: `service-device pair` shows new ones.',
   },
-  expired: {
-    message: 'the five minutes of the words are over',
-    hint: 'Start again with `service-device pair` on the other device.',
-  },
-  no_code: { exitCode: EXIT.unavailable, message: 'the server found every code in use', hint: 'Try again.' },
+  expired: { hint: 'Start again with `service-device pair` on the other device.' },
+  no_code: { exitCode: EXIT.unavailable, hint: 'Try again.' },
   bad_request: {
     exitCode: EXIT.untrusted,
-    message: 'the device that answered does not prove that it knows the words',
     hint: 'Nothing was given to it. Start again; if it happens again, somebody may be in between.',
   },
   password_required: PASSWORD_REQUIRED,
@@ -111,9 +105,9 @@ function ofClient(error: Error): Failure | undefined {
   if (error instanceof errors.ApiError) return ofApi(error);
   if (error instanceof errors.NetworkError) return ofNetwork(error);
   if (error instanceof errors.PairingError) {
-    const { code, cause } = error;
+    const { code, message, cause } = error;
     const known = cause instanceof CryptoRefusal && cause.reason === 'wrong_host' ? WRONG_HOST : PAIRING[code];
-    return { exitCode: EXIT.refused, ...known, code: `pairing_${code}` };
+    return { exitCode: EXIT.refused, message, ...known, code: `pairing_${code}` };
   }
   if (error instanceof errors.UncertifiedDeviceError)
     return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };

@@ -78,7 +78,6 @@ const raw: Sodium = {
     opened(sealed.length - SEAL_OVERHEAD, () => library.crypto_box_seal_open(sealed, publicKey, secretKey)),
   boxKeyPair: () => pairOf(library.crypto_box_keypair()),
   scalarmult: (secretKey, publicKey) => onCurve(() => library.crypto_scalarmult(secretKey, publicKey)),
-  scalarmultBase: (secretKey) => library.crypto_scalarmult_base(secretKey),
   signKeyPair: (seed) => pairOf(library.crypto_sign_seed_keypair(seed)),
   sign: (message, secretKey) => library.crypto_sign_detached(message, secretKey),
   signVerify: (signature, message, publicKey) =>

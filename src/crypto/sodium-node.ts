@@ -97,7 +97,6 @@ const raw: Sodium = {
   boxKeyPair: () => keyPair(KEY_BYTES, (publicKey, secretKey) => native.crypto_box_keypair(publicKey, secretKey)),
   scalarmult: (secretKey, publicKey) =>
     onCurve(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult(out, view(secretKey), view(publicKey))),
-  scalarmultBase: (secretKey) => filled(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult_base(out, view(secretKey))),
   signKeyPair: (seed) =>
     keyPair(SIGN_SECRET_BYTES, (publicKey, secretKey) =>
       native.crypto_sign_seed_keypair(publicKey, secretKey, view(seed)),

@@ -80,7 +80,6 @@ export interface Sodium {
   argon2id13(input: Argon2Input): Promise<Uint8Array>;
   /** X25519. Throws `low_order` if the result would be zero. */
   scalarmult(secretKey: Uint8Array, publicKey: Uint8Array): Uint8Array;
-  scalarmultBase(secretKey: Uint8Array): Uint8Array;
   /** An Ed25519 pair from its 32-byte seed; the secret key is libsodium's 64 bytes. */
   signKeyPair(seed: Uint8Array): KeyPair;
   sign(message: Uint8Array, secretKey: Uint8Array): Uint8Array;
@@ -141,7 +140,6 @@ const CHECKS: { readonly [Name in keyof Sodium]?: (...args: Parameters<Sodium[Na
     expectKey(secretKey);
     expectPublicKey(publicKey);
   },
-  scalarmultBase: (secretKey) => expectKey(secretKey),
   signKeyPair: (seed) => expectLength('seed', seed, KEY_BYTES),
   sign: (_message, secretKey) => expectLength('signing key', secretKey, SIGN_SECRET_BYTES),
   signVerify: (_signature, _message, publicKey) => expectPublicKey(publicKey),

@@ -1,7 +1,10 @@
 /** The questions before a machine becomes a device: server, words and password; and its default name. */
+import { createReadStream } from 'node:fs';
 import { hostname } from 'node:os';
+import { errorCode } from '../protocol/error-code.js';
 import { isLocalHost } from '../protocol/local-host.js';
 import { serverAddress } from '../sdk/address.js';
+import type { AskPassword } from '../sdk/enrol.js';
 import { ApiError } from '../sdk/errors.js';
 import type { Platform } from '../sdk/platform.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
@@ -9,12 +12,15 @@ import { decodeWords } from '../crypto/words.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
-import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../terminal/terminal.js';
 
 type Prompts = Pick<Terminal, 'interactive' | 'note' | 'ask'>;
 
 /** Attempts at words and passwords. */
 const TRIES = 3;
+/** Longest line that is read as a secret, bytes. */
+const SECRET_MAX = 4_096;
+const LINE_BREAK = 0x0a;
 
 /** This machine's name with `suffix`, as the other devices will show it; `otherwise` where it has no valid one. */
 export function ownName(suffix: string, otherwise: string): string {
@@ -59,6 +65,41 @@ export function askedWords(
     error instanceof CryptoRefusal ? `${error.message}. Try again.` : undefined,
   );
 }
+
+/**
+ * The first line of a file with a secret, or of standard input (`-`). Throws `CommandError` `usage` where it cannot be
+ * read, is blank or too long.
+ */
+export async function secretFrom(terminal: Pick<Terminal, 'openInput'>, path: string): Promise<string> {
+  const name = path === '-' ? 'standard input' : path;
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  try {
+    // May be a pipe, as in `<(pass show account)`. One byte more than a line may have shows one that is longer.
+    const input: AsyncIterable<Uint8Array> =
+      path === '-' ? terminal.openInput() : createReadStream(path, { end: SECRET_MAX });
+    for await (const chunk of input) {
+      chunks.push(chunk);
+      size += chunk.length;
+      if (size > SECRET_MAX || chunk.includes(LINE_BREAK)) break;
+    }
+  } catch (cause) {
+    throw usageError(`${name} cannot be read (${errorCode(cause)})`);
+  }
+  const line = Buffer.concat(chunks).toString('utf8').split(/\r?\n/, 1)[0] ?? '';
+  if (Buffer.byteLength(line) > SECRET_MAX)
+    throw usageError(`the first line of ${name} is longer than ${SECRET_MAX} bytes`);
+  if (line.trim() === '') throw usageError(`the first line of ${name} is empty`);
+  return line;
+}
+
+/** Reads the account password from `file`, or asks for it without echo; null without a terminal. */
+export const passwordFrom =
+  (terminal: Prompts & Pick<Terminal, 'openInput'>, file: string | undefined): AskPassword =>
+  async () => {
+    if (file !== undefined) return secretFrom(terminal, file);
+    return terminal.interactive ? terminal.ask('Account password: ', { hidden: true }) : null;
+  };
 
 /** The six digits of a pairing as they are shown: two groups are easier to compare. */
 export const digitsText = (digits: string): string => `${digits.slice(0, 3)} ${digits.slice(3)}`;

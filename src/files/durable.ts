@@ -67,15 +67,13 @@ export async function placeFile(temporary: string, path: string, existing: 'repl
 
 /**
  * Writes a file atomically: mode 0600, durable when the call returns. A crash leaves the old file or the new one.
- * @param existing `replace` replaces an existing file. `keep` throws `EEXIST` if there is one: a link never replaces,
- * so that of two concurrent creators one wins.
+ * @param existing see `placeFile`.
  */
 export async function writeWhole(path: string, bytes: Uint8Array, existing: 'replace' | 'keep'): Promise<void> {
   const temporary = tempSibling(path, '.tmp');
   try {
     await writeFile(temporary, bytes, { flag: 'wx', mode: FILE_MODE, flush: true });
-    if (existing === 'replace') await rename(temporary, path);
-    else await link(temporary, path);
+    await placeFile(temporary, path, existing);
   } finally {
     // After a rename there is nothing to remove.
     await rm(temporary, { force: true });

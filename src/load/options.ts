@@ -37,7 +37,7 @@ export function mixOf(text: string): Partial<Record<Kind, number>> {
 export function stormOf(text: string): Storm {
   const [at = '', share = '', ...more] = text.split(',');
   const storm = { at: Number(at), share: Number(share) };
-  const good = /^\d+(\.\d+)?$/.test(at) && /^(0?\.\d+|0\.\d+|1)$/.test(share) && more.length === 0;
+  const good = /^\d+(\.\d+)?$/.test(at) && /^(0?\.\d+|1)$/.test(share) && more.length === 0;
   if (!good || storm.at > BOUNDS.seconds[1]) throw usage('--storm takes seconds and a share: 10,0.5');
   return storm;
 }

@@ -3,8 +3,9 @@ import { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterOf, retryAfterSeconds } from '../protocol/retry-after.js';
-import { backoffMs, SERVER_FRAME_MAX, RECONNECT } from '../sdk/platform.js';
+import { backoffMs, OPEN_WITHIN_MS, RECONNECT, SERVER_FRAME_MAX } from '../sdk/platform.js';
 import { record } from '../sdk/reader.js';
+import { OVERLOADED_ATTEMPTS, RESTART_SPREAD_MS } from '../sdk/reconnecting-socket.js';
 import type { FleetDevice, FleetTenant } from './fleet.js';
 import { nowUs, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
@@ -23,12 +24,8 @@ interface ReceiverOptions {
   readonly pushes: () => boolean;
 }
 
-const OPEN_WITHIN_MS = 20_000;
 /** A connection without a frame for this long is dead, regardless of TCP, us (reference, Sockets). */
 const SILENT_US = 90_000_000;
-/** A restarting server loses all its devices at once; they reconnect spread over this time, ms. */
-const RESTART_SPREAD_MS = 3_000;
-const OVERLOADED_ATTEMPTS = 3;
 
 /** One socket, for the whole run. */
 export class Receiver {

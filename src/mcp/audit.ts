@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { FILE_MODE, isOpenToOthers, POSIX } from '../files/durable.js';
 import { privateFolder } from '../files/private.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
-import { asError, errorCode } from '../protocol/error-code.js';
+import { errorCode } from '../protocol/error-code.js';
 import type { Context } from './context.js';
 import { McpError, type McpCode } from './errors.js';
 
@@ -61,7 +61,7 @@ export class Audit {
     try {
       this.append(`${JSON.stringify(line)}\n`);
     } catch (error) {
-      this.context.note(`The record of tool calls could not be written (${errorCode(asError(error))}): ${this.path}`);
+      this.context.note(`The record of tool calls could not be written (${errorCode(error)}): ${this.path}`);
     }
   }
 

@@ -170,14 +170,14 @@ const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: str
   storage_cap_exceeded: { code: 'storage_full', says: 'the storage of this account is full' },
 };
 
-const PAIRING: Readonly<Record<sdk.PairingFailure, { readonly code: McpCode; readonly says: string }>> = {
-  rejected: { code: 'pairing_rejected', says: 'the other device refused the pairing' },
-  cancelled: { code: 'interrupted', says: 'the pairing was cancelled' },
-  unknown_code: { code: 'unknown_code', says: 'no device shows these words' },
-  expired: { code: 'pairing_expired', says: 'the words have expired after five minutes' },
-  no_code: { code: 'server_trouble', says: 'the server found every code in use' },
-  bad_request: { code: 'untrusted', says: 'the device that answered does not prove that it knows the words' },
-  password_required: { code: 'password_required', says: 'an account password is set, and none was given' },
+const PAIRING: Readonly<Record<sdk.PairingFailure, McpCode>> = {
+  rejected: 'pairing_rejected',
+  cancelled: 'interrupted',
+  unknown_code: 'unknown_code',
+  expired: 'pairing_expired',
+  no_code: 'server_trouble',
+  bad_request: 'untrusted',
+  password_required: 'password_required',
 };
 
 /** The SDK's failures that the companion can run into. Without `says` the SDK's message is used. */
@@ -228,7 +228,7 @@ function knownFailure(error: Error, quoted: boolean): McpError | undefined {
     const why = networkReason(error, { quoted });
     return as('unreachable', `the server cannot be reached${why === '' ? '' : ` (${why})`}`);
   }
-  if (error instanceof sdk.PairingError) return as(PAIRING[error.code].code, PAIRING[error.code].says);
+  if (error instanceof sdk.PairingError) return as(PAIRING[error.code], error.message);
   if (error instanceof sdk.UncertifiedDeviceError) return as('uncertified_device', sanitizeText(error.message));
   if (error instanceof sdk.ClientError) {
     const { code, says = sanitizeText(error.message) } = CLIENT[error.code] ?? { code: 'internal' };

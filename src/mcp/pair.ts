@@ -1,5 +1,4 @@
 /** `service-mcp pair`: makes this machine a device by the six words that another one shows (reference, Pairing). */
-import { createReadStream } from 'node:fs';
 import { readOfferText } from '../sdk/address.js';
 import { Device, type DeviceOptions } from '../sdk/device.js';
 import type { AskPassword } from '../sdk/enrol.js';
@@ -7,9 +6,9 @@ import type { Identity } from '../sdk/identity.js';
 import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
 import { isYes } from '../terminal/ask.js';
-import { askedWords, COMPARE_DIGITS, digitsText, forgiving, ownName, serverFrom } from '../device/newcomer.js';
+import { askedWords, COMPARE_DIGITS, digitsText, forgiving } from '../device/newcomer.js';
+import { ownName, passwordFrom, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
-import { errorCode } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX, PAIR_SESSION_MS, PAIR_WORDS } from '../protocol/limits.js';
@@ -31,8 +30,6 @@ interface PairOptions {
 const QUESTION = 'The six words that the other device shows: ';
 const NO_SERVER = 'the address of the server is missing';
 const GIVE_SERVER = 'Give its address with --host, or set SERVICE_HOST.';
-const LINE_MAX = 4_096;
-const LINE_BREAK = 0x0a;
 const TICK_MS = 1_000;
 
 /** Whether agents may read the secrets of passwords, as a sentence. */
@@ -108,38 +105,6 @@ async function wordsFrom(context: CommandContext, given: string | undefined): Pr
   throw new McpError('usage', 'the six words are missing', { hint });
 }
 
-/** Reads the account password: the first line of the file, else a hidden prompt. */
-const passwordFrom =
-  ({ terminal }: CommandContext, file: string | undefined): AskPassword =>
-  async () => {
-    if (file === '-') return firstLine(terminal.openInput());
-    // May be a pipe, as in `<(pass show account)`. One byte more than a line may have shows one that is longer.
-    if (file !== undefined) return firstLine(createReadStream(file, { end: LINE_MAX }), file);
-    return terminal.interactive ? terminal.ask('Account password: ', { hidden: true }) : null;
-  };
-
-/** The text before the first line break, which must not be blank. `file`: named in errors; absent: standard input. */
-async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  try {
-    for await (const chunk of input) {
-      chunks.push(chunk);
-      size += chunk.length;
-      if (size > LINE_MAX || chunk.includes(LINE_BREAK)) break;
-    }
-  } catch (cause) {
-    if (file === undefined) throw cause;
-    throw new McpError('usage', `${file} cannot be read (${errorCode(cause)})`, { cause });
-  }
-  const line = Buffer.concat(chunks).toString('utf8').split(/\r?\n/, 1)[0] ?? '';
-  const name = file ?? 'standard input';
-  if (Buffer.byteLength(line) > LINE_MAX)
-    throw new McpError('usage', `the first line of ${name} is longer than ${LINE_MAX} bytes`);
-  if (line.trim() === '') throw new McpError('usage', `the first line of ${name} is empty`);
-  return line;
-}
-
 /** Joins. Prompts again for a mistyped password, which does not use up the code. */
 async function joined(
   context: CommandContext,
@@ -148,7 +113,7 @@ async function joined(
 ): Promise<Identity> {
   const waiting = new Waiting(context);
   const onDigits = (digits: string): void => waiting.shown(digits);
-  const password = waiting.around(passwordFrom(context, passwordFile));
+  const password = waiting.around(passwordFrom(context.terminal, passwordFile));
   const attempt = (): Promise<Identity> => join({ ...request, onDigits, password });
   const mistyped = 'That is not the account password. Try again; the digits will change.';
   try {

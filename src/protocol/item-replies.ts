@@ -1,4 +1,5 @@
 /** Items in replies, in both shapes (reference, HTTP). For keys and bytes see replies.ts. */
+import type { CONTENT_TYPES } from './item.js';
 import type { Bytes, ErrorFields } from './replies.js';
 import type { BinId, Count, Millis, Ulid } from './requests.js';
 
@@ -52,17 +53,7 @@ export interface EnvelopeReply<B = Bytes> {
 }
 
 /** The ten content types. */
-export type ContentTypeName =
-  | 'password'
-  | 'link'
-  | 'text'
-  | 'code'
-  | 'image'
-  | 'file'
-  | 'audio'
-  | 'video'
-  | 'contact'
-  | 'location';
+export type ContentTypeName = (typeof CONTENT_TYPES)[number];
 
 /** A live item in shape A. */
 export interface LiveRowA<B = Bytes> {

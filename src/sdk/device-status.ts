@@ -1,4 +1,4 @@
-/** The status of a device as one value, for a status line and for the command line's `doctor`. */
+/** The status of a device as one value, for a status line. */
 import { fingerprintOfMaster } from '../crypto/fingerprint.js';
 import type { Cursor, Held } from './store/store.js';
 import type { ProtocolFault, Uncertified } from './errors.js';

@@ -183,7 +183,7 @@ export async function ticketFor(
 ): Promise<string | null> {
   if (!(await own.api.passwordExists())) return null;
   const password = (await device.password?.()) ?? null;
-  if (password === null) throw new PairingError('password_required', 'an account password is set, and none was given');
+  if (password === null) throw new PairingError('password_required');
   const stretched = await stretchPassword(device.platform.sodium, { password, tenantId });
   return own.api.passwordTicket(stretched, own.keys.publicKey);
 }

@@ -141,9 +141,23 @@ export type PairingFailure =
   /** An account password is set and none was given. */
   | 'password_required';
 
-/** A pairing that ended without a device. No key was released. */
+const PAIRING: Readonly<Record<PairingFailure, string>> = {
+  rejected: 'the pairing was refused',
+  cancelled: 'the pairing was cancelled',
+  unknown_code: 'no device shows these words',
+  expired: 'the five minutes of the words are over',
+  no_code: 'the server found every code in use',
+  bad_request: 'the device that answered does not prove that it knows the words',
+  password_required: 'an account password is set, and none was given',
+};
+
+/** A pairing that ended without a device. No key was released. The message is for the user. */
 export class PairingError extends CodedError<PairingFailure> {
   override readonly name = 'PairingError';
+
+  constructor(code: PairingFailure, options?: ErrorOptions) {
+    super(code, PAIRING[code], options);
+  }
 }
 
 /** The message shown to the user of a revoked device. */

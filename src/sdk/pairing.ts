@@ -21,7 +21,7 @@ import { isGlyph } from './api.js';
 import type { Core } from './core.js';
 import { abortable, backoffMs, RETRY } from './platform.js';
 import { candidate, registeredIdentity, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
-import { ApiError, isConflict, isTransient, isUndecided, NetworkError, PairingError } from './errors.js';
+import { ApiError, isConflict, isTransient, isUndecided, NetworkError, PairingError, ProtocolError } from './errors.js';
 import type { SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
 import type { DeviceList } from './device-list.js';
@@ -83,7 +83,7 @@ export async function offerPairing(host: OfferHost, approve: Approve): Promise<P
     words: session.code.visibleCode,
     expiresAt: session.expiresAt,
     joined,
-    cancel: () => stop.abort(new PairingError('cancelled', 'the pairing was cancelled')),
+    cancel: () => stop.abort(new PairingError('cancelled')),
   };
 }
 
@@ -97,7 +97,7 @@ async function openSession({ api, sodium, clock }: OfferHost) {
       return { code, keys, expiresAt };
     } catch (error) {
       if (!isConflict(error)) throw error;
-      if (draw >= DRAWS_MAX) throw new PairingError('no_code', 'every code drawn is in use', { cause: error });
+      if (draw >= DRAWS_MAX) throw new PairingError('no_code', { cause: error });
     }
   }
 }
@@ -116,7 +116,7 @@ async function decide(
       // A user who does not answer must not keep a cancelled pairing open.
       const approved = await abortable(answer, [cancelled], () => cancelled.throwIfAborted());
       expectTime(host, session);
-      if (!approved) throw new PairingError('rejected', 'the user of this device said no');
+      if (!approved) throw new PairingError('rejected');
       await release(host, session, link);
       return deviceId;
     } finally {
@@ -125,9 +125,7 @@ async function decide(
   } catch (error) {
     // After any failure the code must not be used again.
     await reject(host, session);
-    throw error instanceof PairingError
-      ? error
-      : new PairingError('bad_request', asError(error).message, { cause: error });
+    throw error instanceof PairingError ? error : new PairingError('bad_request', { cause: error });
   }
 }
 
@@ -166,17 +164,17 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
 }
 
 function expectTime({ clock }: OfferHost, session: Session): void {
-  if (clock.now() >= session.expiresAt) throw new PairingError('expired', 'the five minutes of the code are over');
+  if (clock.now() >= session.expiresAt) throw new PairingError('expired');
 }
 
-/** The automatic checks before the user's approval. Throws `PairingError` `bad_request` with its cause. */
+/** The automatic checks before the user's approval. What it throws becomes the cause of `PairingError` `bad_request`. */
 async function verifiedLink(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
   const { sodium, identity, deviceList } = host;
   const { deviceId, host: dialled, pubkey: npk, name, glyph, attestation } = request;
   if (!isUlid(deviceId) || dialled === null)
-    throw new PairingError('bad_request', 'the new device does not say which it is and where it dialled');
+    throw new ProtocolError('the new device does not say which it is and where it dialled');
   if (!isDisplayName(name) || !isGlyph(glyph))
-    throw new PairingError('bad_request', 'the new device has a name or glyph that cannot be shown');
+    throw new ProtocolError('the new device has a name or glyph that cannot be shown');
   const knownDevices = new Set([...(await deviceList.refresh()).map((device) => device.id), identity.deviceId]);
   const own = { code: session.code, keys: session.keys, host: hostOf(identity.serverUrl), knownDevices };
   return judgeJoin(sodium, { deviceId, host: dialled, npk, name, glyph, attestation }, own);
@@ -274,7 +272,7 @@ async function pollRelease<T>(request: JoinRequest, call: () => Promise<T | 'pen
       });
     }
   }
-  throw new PairingError('expired', 'no decision of the existing device came in time', { cause: failure });
+  throw new PairingError('expired', { cause: failure });
 }
 
 /** Maps the server's refusals of a pairing to `PairingError`; `invalid`: the meaning of `pair_invalid` here. */
@@ -282,7 +280,7 @@ const inPairingTerms =
   (invalid: 'unknown_code' | 'rejected') =>
   (error: unknown): never => {
     if (!(error instanceof ApiError)) throw error;
-    if (error.code === 'pair_expired') throw new PairingError('expired', 'the code has expired', { cause: error });
-    if (error.code === 'pair_invalid') throw new PairingError(invalid, error.message, { cause: error });
+    if (error.code === 'pair_expired') throw new PairingError('expired', { cause: error });
+    if (error.code === 'pair_invalid') throw new PairingError(invalid, { cause: error });
     throw error;
   };

@@ -23,9 +23,9 @@ const PROBE_MS = 5_000;
 /** `hurry` sends a probe at the earliest this long after the last frame, and begins an attempt so long after the last. */
 const HURRY_EVERY_MS = 2_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
-const OVERLOADED_ATTEMPTS = 3;
+export const OVERLOADED_ATTEMPTS = 3;
 /** After a restart of the server without a named time, its devices spread their reconnects over this time, ms. */
-const RESTART_SPREAD_MS = 3_000;
+export const RESTART_SPREAD_MS = 3_000;
 /**
  * When a connection counts as stable, so that it resets the backoff: this long after it caught up, or after it opened,
  * ms. A server that accepts every connection and closes it immediately must not reset the backoff.

@@ -78,6 +78,9 @@ function both(made: Uint8Array, reopened: Uint8Array | undefined, message: Uint8
   return { out: reopened !== undefined && toHex(reopened) === toHex(message) ? toHex(made) : 'does not open again' };
 }
 
+/** Curve25519's generator, u = 9 (RFC 7748, 4.1). */
+const BASE_POINT = Uint8Array.of(9, ...Array.from({ length: 31 }, () => 0));
+
 const primitives: Record<string, Check> = {
   sha256: (sodium, input) => outOf(sodium.sha256(bytes(input, 'message'))),
   hmacSha256: (sodium, input) => outOf(sodium.hmacSha256(bytes(input, 'message'), bytes(input, 'key'))),
@@ -116,7 +119,7 @@ const primitives: Record<string, Check> = {
   seal: (sodium, input) => outOf(sodium.seal(bytes(input, 'message'), bytes(input, 'publicKey'))),
   sealOpen: (sodium, input) => outOf(sodium.sealOpen(bytes(input, 'sealed'), keyPair(input))),
   scalarmult: (sodium, input) => outOf(sodium.scalarmult(bytes(input, 'secretKey'), bytes(input, 'publicKey'))),
-  scalarmultBase: (sodium, input) => outOf(sodium.scalarmultBase(bytes(input, 'secretKey'))),
+  scalarmultBase: (sodium, input) => outOf(sodium.scalarmult(bytes(input, 'secretKey'), BASE_POINT)),
   sign: (sodium, input) => {
     const pair = sodium.signKeyPair(bytes(input, 'seed'));
     return { ...outOf(sodium.sign(bytes(input, 'message'), pair.secretKey)), publicKey: toHex(pair.publicKey) };

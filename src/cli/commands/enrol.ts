@@ -1,7 +1,7 @@
 /** `claim`, `join`, `recover` and `forget`: how a profile becomes a device, and how it is removed. */
 import { existsSync } from 'node:fs';
 import { readOfferText } from '../../sdk/address.js';
-import { type AskPassword, type NewDevice, prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
+import { type NewDevice, prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
 import { isUndecided } from '../../sdk/errors.js';
 import type { Identity } from '../../sdk/identity.js';
 import { join as joinBy } from '../../sdk/pairing.js';
@@ -9,12 +9,12 @@ import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { askedWords, COMPARE_DIGITS, digitsText, forgiving } from '../../device/newcomer.js';
-import { ownName, retried, serverFrom } from '../../device/newcomer.js';
+import { ownName, passwordFrom, retried, secretFrom, serverFrom } from '../../device/newcomer.js';
 import { delay } from '../../protocol/clock.js';
 import { PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import { backoffMs, RECONNECT } from '../../sdk/platform.js';
 import { failureOf } from '../failure.js';
-import { checkedName, newcomerOptions, type NewcomerOptions, passwordOption, secretFrom } from '../newcomer.js';
+import { checkedName, newcomerOptions, type NewcomerOptions, passwordOption } from '../newcomer.js';
 import { noDevice } from '../open-device.js';
 import { withLock } from '../profile.js';
 import { paletteOf, show } from '../../terminal/output.js';
@@ -70,15 +70,6 @@ async function registerWithRetries({ terminal, platform }: Context, register: ()
     }
   }
 }
-
-/** Asks for the account password, or reads it from `file`. */
-const passwordFrom =
-  ({ terminal }: Pick<Context, 'terminal'>, file: string | undefined): AskPassword =>
-  async () => {
-    if (file !== undefined) return secretFrom(terminal, file);
-    if (!terminal.interactive) return null;
-    return terminal.ask('Account password: ', { hidden: true });
-  };
 
 /** Stores the new identity and prints it. */
 async function saveIdentity(
@@ -204,7 +195,7 @@ export async function joinCommand(
     const request = {
       ...device,
       words: offer?.words ?? (words.length > 0 ? words.join(' ') : await wordsOf(context)),
-      password: passwordFrom(context, options.passwordFile),
+      password: passwordFrom(terminal, options.passwordFile),
       signal: terminal.interrupted,
       onDigits: (digits: string) => showDigits(terminal, digits),
     };
@@ -247,7 +238,7 @@ async function recover(context: Context, url: string | undefined, options: Recov
     const phrase = await phraseOf(context, options.phraseFile);
     decodeWords(platform.sodium, phrase, PHRASE_WORDS);
     terminal.progress('Making the keys of your words ...');
-    const password = passwordFrom(context, options.passwordFile);
+    const password = passwordFrom(terminal, options.passwordFile);
     const recovery = await prepareRecovery({ ...device, phrase, password });
     try {
       const hint = 'It may have gone through: look at the device list later, and revoke devices that nobody holds.';

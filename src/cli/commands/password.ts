@@ -1,7 +1,7 @@
 /** `password`: the account password, which pairing and recovery require once it is set. */
 import { ApiError } from '../../sdk/errors.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { secretFrom } from '../newcomer.js';
+import { secretFrom } from '../../device/newcomer.js';
 import { show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 

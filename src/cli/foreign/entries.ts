@@ -6,13 +6,12 @@
 import { readFile, stat } from 'node:fs/promises';
 import { isVisible } from '../../protocol/ids.js';
 import { bytesSource, type BlobSource } from '../../sdk/blobs/source.js';
-import { retried } from '../../device/newcomer.js';
+import { retried, secretFrom } from '../../device/newcomer.js';
 import { text as utf8 } from '../../protocol/bytes.js';
 import { type Detected, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { counted } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import { describeFile, mediaType } from '../detect.js';
-import { secretFrom } from '../newcomer.js';
 
 /** The other programs, as `--from` names them. */
 export const PROGRAMS = ['bitwarden', 'chrome', 'firefox', 'keepass', 'vcard', 'markdown'] as const;
