@@ -40,8 +40,9 @@ async function lasting({ over }: Answer): Promise<void> {
 /** The response; undefined: the browser sends the request to the server, as without a service worker. */
 function answered(event: FetchEvent): Promise<Response> | undefined {
   const { request } = event;
-  // Chromium keeps the body of each request of a fetch event until this worker's garbage is collected.
-  if (request.method === 'PUT') discard(UPLOAD_PART_BYTES);
+  // Chromium keeps the body of each request of a fetch event until this worker's garbage is collected. Twice the size of
+  // a part, so that each part suggests a collection: with one after every second part up to 128 MiB piled up.
+  if (request.method === 'PUT') discard(2 * UPLOAD_PART_BYTES);
   const { origin, pathname } = new URL(request.url);
   if (origin !== scope.location.origin) return undefined;
   if (request.method === 'POST') return pathname === SHARE ? takeShare(request, origin) : undefined;
