@@ -1,82 +1,16 @@
 /** The two wire shapes: how the shape of a request is decided, and how it affects every reply and frame. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import {
-  newCode,
-  newId,
-  npkBody,
-  publicKeyOf,
-  sealedFor,
-  waitForRequest,
-  wrapBody,
-  writeBody,
-} from './support/devices.js';
+import { newCode, newId, npkBody, sealedFor, waitForRequest, wrapBody, writeBody } from './support/devices.js';
 import { Scene } from './support/scene.js';
 import { ADMIN_TOKEN } from './support/server.js';
-import { camel, keysNotSnake, SHAPES, spelled, type Ask, type Json, type Reply, type Shape } from './support/wire.js';
+import { camel, keysNotSnake, spelled, type Ask, type Json, type Reply, type Shape } from './support/wire.js';
 
 const scene = await Scene.start(t);
-const { wire, first, second } = scene;
+const { wire, first } = scene;
 const token = { token: first.token };
 
-/** The shape a reply is in: a write that is refused shows it by its code, an accepted one by `server_ts`. */
-function shapeOf(reply: Reply): Shape {
-  const code = reply.at('error.code');
-  if (code === 'invalid_payload' || reply.at('error.hint') !== undefined || reply.at('server_ts') !== undefined)
-    return 'b';
-  return 'a';
-}
-
 const bodyOf = (shape: Shape): string => JSON.stringify(spelled(shape, writeBody(shape, scene.item())));
-
-t.test('SHAPE-01 SHAPE-02 SHAPE-08 SHAPE-09: a named shape decides, whatever the body shows', async (t) => {
-  for (const named of SHAPES) {
-    const ways: readonly (readonly [string, Ask])[] = [
-      [`/items?shape=${named}`, token],
-      ['/items', { ...token, headers: { 'x-wire-shape': named } }],
-    ];
-    for (const [path, ask] of ways) {
-      const right = await wire.post(path, bodyOf(named), ask);
-      t.equal(right.status, 200);
-      t.equal(shapeOf(right), named);
-      const wrong = await wire.post(path, bodyOf(named === 'a' ? 'b' : 'a'), ask);
-      t.equal(
-        wrong.outcome,
-        named === 'a' ? '400 validation' : '400 invalid_payload',
-        'the body is invalid in the named shape',
-      );
-      t.equal(shapeOf(wrong), named);
-    }
-    const refused = await wire.post('/items', { id: 'x' }, { ...token, headers: { 'x-wire-shape': named } });
-    t.equal(refused.at('error.hint'), named === 'b' ? '/docs/errors#invalid_payload' : undefined);
-  }
-  const bad = await wire.post('/items', bodyOf('a'), { ...token, headers: { 'x-wire-shape': 'c' } });
-  t.equal(bad.outcome, '400 validation', 'no such shape');
-});
-
-t.test('SHAPE-03 SHAPE-04 SHAPE-05 SHAPE-06: where no shape is named, typical fields decide', async (t) => {
-  for (const [shape, marks] of [
-    ['b', ['bin_id', 'ct', 'wrapped', 'size', 'content_type']],
-    ['a', ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType']],
-  ] as const) {
-    t.equal(shapeOf(await wire.post('/items', bodyOf(shape), token)), shape, `a write in ${shape}`);
-    for (const mark of marks) {
-      const other = shape === 'a' ? 'b' : 'a';
-      const reply = await wire.post('/items', JSON.stringify({ id: 7, [mark]: 'x' }), token);
-      t.equal(shapeOf(reply), shape, mark);
-      const named = await wire.post('/items', JSON.stringify({ id: 7, [mark]: 'x' }), {
-        token: first.token,
-        shape: other,
-      });
-      t.equal(shapeOf(named), other, `${mark}, but ${other} is named`);
-    }
-  }
-  const mixed = { ...(JSON.parse(bodyOf('a')) as Json), bin_id: 'inbox' };
-  const reply = await wire.post('/items', JSON.stringify(mixed), token);
-  t.equal(reply.outcome, '400 invalid_payload', 'a mixture is refused');
-  t.equal((await wire.get('/items?since=0&bin_id=inbox', token)).at('has_more'), false, 'bin_id in the query is B');
-  t.equal((await wire.get('/items?since=0&bin_id=inbox&shape=a', token)).at('hasMore'), false, 'unless A is named');
-});
 
 t.test('SHAPE-09 SHAPE-26: a refusal before the body has the shape that header or query name', async (t) => {
   const long = 'x'.repeat(300_000);
@@ -158,89 +92,6 @@ t.test('SHAPE-27: a refusal in B names fields as B spells them', async (t) => {
   t.match(batch.list('results')[0], { error: { details: { path: 'wrapped' }, message: /^wrapped: / } }, 'in a batch');
   const mixed = await wire.post('/items', '{"binId":"inbox","ct":""}', token);
   t.equal(mixed.at('error.details.path'), 'ct', 'a mixture');
-});
-
-t.test('SHAPE-07 SHAPE-10: WIRE_SHAPE decides where a request neither names nor shows a shape', async (t) => {
-  for (const configured of SHAPES) {
-    const other = await Scene.start(t, { env: { WIRE_SHAPE: configured } });
-    const me = await other.wire.get('/me', { token: other.first.token });
-    t.equal(me.at('device.paired_at') === undefined, configured === 'a');
-    t.equal((await other.wire.get('/nothing')).at('error.hint') === undefined, configured === 'a', 'an error');
-    const token = { token: other.first.token };
-    const named = await other.wire.patch(`/devices/${other.first.id}`, '{"name":"desk"}', token);
-    t.equal(named.at('device.paired_at') === undefined, configured === 'a', 'a body without a mark of either shape');
-    const batch = await other.wire.post('/items/batch', '{"items":[{}]}', token);
-    t.match(batch.list('results'), [{ error: { code: configured === 'a' ? 'validation' : 'invalid_payload' } }]);
-    const sockets = { none: undefined, a: 'a', b: 'b' } as const;
-    for (const shape of Object.values(sockets)) {
-      const socket = await other.wire.connect({ token: other.second.token, ...(shape ? { shape } : {}) });
-      await socket.hello();
-      await other.written();
-      const frame = await socket.next('item');
-      t.equal('item' in frame, (shape ?? configured) === 'b', `a socket with ${shape ?? 'no shape'}`);
-      await socket.close();
-    }
-    await other.server.stop();
-  }
-});
-
-t.test('SHAPE-13: a B request may spell its keys in snake_case or in camelCase', async (t) => {
-  const code = newCode();
-  const started = await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('b'));
-  t.equal(started.status, 200);
-  const asked = spelled('a', npkBody(code)) as Json;
-  const held = wire.post('/devices/pair-fetch-npk', JSON.stringify(asked), { shape: 'b' });
-  await waitForRequest(wire, first);
-  const wrong = spelled('b', { ...wrapBody(code), wrappedMasterKey: undefined }) as Json;
-  const mixed = { ...wrong, wrappedMasterKey: randomBytes(80).toString('base64'), reject: false };
-  t.equal((await wire.post('/devices/pair-wrap', JSON.stringify(mixed), scene.as('b'))).outcome, '200');
-  const paired = await held;
-  t.equal(paired.at('device.id'), asked['deviceId']);
-  t.equal((await wire.post(`/devices/${paired.text('device.id')}/revoke`, {}, scene.as('b'))).status, 200);
-  const item = scene.item();
-  const camelWrite = spelled('a', {
-    ...writeBody('b', item),
-    wrapped: Object.entries(item.keys).map(([deviceId, key]) => ({ deviceId, key })),
-  });
-  t.equal((await wire.post('/items', JSON.stringify(camelWrite), scene.as('b'))).outcome, '200', 'a write');
-  const twice = { ...(spelled('b', writeBody('b', scene.item())) as Json), binId: 'inbox' };
-  t.equal(
-    (await wire.post('/items', JSON.stringify(twice), scene.as('b'))).outcome,
-    '400 invalid_payload',
-    'one key in both spellings',
-  );
-});
-
-t.test('SHAPE-21 SHAPE-23 SHAPE-24: base64 and base64url are accepted, with and without padding', async (t) => {
-  const bytes = Buffer.from('fbefbefbefbeffffff3ffbefbefbefbeffffff3ffbefbefbefbeffffff3ffb3f', 'hex');
-  const spellings = [
-    bytes.toString('base64'),
-    bytes.toString('base64').replaceAll('=', ''),
-    bytes.toString('base64url'),
-  ];
-  const padded = bytes.toString('base64url').padEnd(Math.ceil(bytes.length / 3) * 4, '=');
-  for (const shape of SHAPES) {
-    for (const text of [...spellings, padded]) {
-      const item = scene.item();
-      const body = spelled(shape, writeBody(shape, item)) as Record<string, unknown>;
-      const holder = shape === 'a' ? (body['payloadEnc'] as Record<string, unknown>) : body;
-      holder['sig'] = text;
-      holder['ct'] = text;
-      t.equal((await wire.post('/items', JSON.stringify(body), scene.as(shape))).outcome, '200', text);
-      const a = (await scene.row(item.id, 'a'))?.['payloadEnc'] as Json;
-      const b = await scene.row(item.id, 'b');
-      t.same([a['sig'], a['ct']], [bytes.toString('base64url'), bytes.toString('base64url')]);
-      t.same([b?.['sig'], b?.['ct']], [bytes.toString('base64'), bytes.toString('base64')]);
-    }
-  }
-  const bin = await wire.post('/bins', { id: newId(), meta: bytes }, scene.as('a'));
-  t.equal(bin.at('bin.meta'), bytes.toString('base64url'));
-  const inB = (await wire.get('/bins', scene.as('b'))).list('bins').find((entry) => entry['id'] === bin.at('bin.id'));
-  t.equal(inB?.['meta'], bytes.toString('base64'));
-  const devices = async (shape: Shape): Promise<unknown> =>
-    (await wire.get('/devices', scene.as(shape))).list('devices')[0]?.['pubkey'];
-  t.same(await devices('a'), publicKeyOf(first).toString('base64url'));
-  t.same(await devices('b'), publicKeyOf(first).toString('base64'));
 });
 
 /** Every endpoint once, in a shape, with successes and refusals. */
@@ -338,46 +189,4 @@ t.test('SHAPE-11 SHAPE-08 SHAPE-13: every endpoint has the same fields in both s
     [...a.values()].every((reply) => !/"[a-z]+_[a-z_]+":/.test(reply.raw)),
     'A has no such key',
   );
-});
-
-t.test('SHAPE-12: every frame in B is snake_case', async (t) => {
-  const socket = await wire.connect({ token: first.token, shape: 'b' });
-  await socket.hello(0, { acks: true });
-  const code = newCode();
-  await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('a'));
-  const held = wire.post('/devices/pair-fetch-npk', npkBody(code), { shape: 'a' });
-  await socket.next('pair_request');
-  await wire.post('/devices/pair-wrap', wrapBody(code), scene.as('a'));
-  const joined = (await held).text('device.id');
-  await socket.next('device_joined');
-  await wire.post(`/devices/${joined}/revoke`, {}, scene.as('a'));
-  await socket.next('device_revoked');
-  await wire.post('/bins', { id: 'framed' }, scene.as('a'));
-  await socket.next('bin');
-  const item = scene.item();
-  await wire.post('/items', writeBody('a', item), scene.as('a', second));
-  await socket.next('item');
-  await wire.delete(`/items/${item.id}`, scene.as('a', second));
-  await socket.next('delete');
-  await scene.written();
-  await socket.next('ack');
-  socket.send({ type: 'ping' });
-  await socket.next('pong');
-  for (const frame of socket.frames) t.same(keysNotSnake(frame), [], String(frame['type']));
-  const seen = new Set(socket.frames.map((frame) => frame['type']));
-  for (const type of [
-    'caught_up',
-    'pair_request',
-    'device_joined',
-    'device_revoked',
-    'bin',
-    'item',
-    'delete',
-    'ack',
-    'pong',
-  ]) {
-    t.ok(seen.has(type), `a ${type} frame was seen`);
-  }
-  t.match(socket.of('caught_up')[0], { version: Number, epoch: String, item_count: Number, version_sum: Number });
-  await socket.close();
 });

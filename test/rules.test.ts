@@ -12,11 +12,16 @@ const idsIn = (text: string): string[] =>
 const rules = idsIn(catalogue);
 const prefixes = new Set(rules.map((id) => id.split('-')[0]));
 
-/** The ids before the colon of each title, and those that a table of cases gives as separate strings. */
+/**
+ * The ids before the colon of each title, and those that a table of cases gives as separate strings. A case of the
+ * conformance kit is a test: test/conformance.test.ts fails unless our server passes it.
+ */
 function quotedIds(): Map<string, string[]> {
   const found = new Map<string, string[]>();
   const folder = join(PROJECT_ROOT, 'test');
-  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.test.ts'));
+  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) =>
+    /\.test\.ts$|^conformance\/cases\//.test(name),
+  );
   for (const name of names) {
     const source = readFileSync(join(folder, name), 'utf8');
     for (const [, text] of source.matchAll(/['"`]((?:[A-Z]+-\d{2,3}[ ,]*)+)(?::|['"`])/g)) {

@@ -229,7 +229,6 @@ function uploading(
   begun: readonly Pick<BegunUpload, 'id' | 'sent'>[] = [],
   giveUp: (id: string) => Promise<void> = () => Promise.resolve(),
 ) {
-  let ids = 0;
   const requests: PutRequest[] = [];
   const givenUp: string[] = [];
   const problems: unknown[] = [];
@@ -248,20 +247,20 @@ function uploading(
       },
     },
     clock,
-    newId: () => `id-${++ids}`,
     onProblem: (error) => problems.push(error),
   });
   return { made, requests, problems, clock, givenUp };
 }
 
 const file = (name: string, type: string): File => new File([new Uint8Array(10)], name, { type });
+const waiting = (...files: readonly File[]) => files.map((file, at) => ({ id: `id-${at + 1}`, binId: 'inbox', file }));
 
 t.test(
   'WEB-53: a file waits in the browser until its item is written, and resumes after a crash under the same id',
   async (t) => {
     const records = new Records();
     const first = uploading(records, () => new Promise(() => undefined));
-    await first.made.add('inbox', [file('a.pdf', 'application/pdf'), file('b.svg', 'image/svg+xml')]);
+    await first.made.add(waiting(file('a.pdf', 'application/pdf'), file('b.svg', 'image/svg+xml')));
     await until('the first is being sent', () => first.requests.length === 1);
     t.equal(records.kept.size, 2);
     const next = uploading(records, () => Promise.resolve());
@@ -285,7 +284,7 @@ t.test(
   async (t) => {
     const records = new Records();
     const first = uploading(records, () => new Promise(() => undefined));
-    await first.made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+    await first.made.add(waiting(file('a.bin', ''), file('b.bin', '')));
     first.made.close();
     const next = uploading(records, () => new Promise(() => undefined), [{ id: 'id-1', sent: 4 }]);
     await next.made.load();
@@ -305,7 +304,7 @@ t.test('WEB-93: an upload that was cancelled without a server is given up when t
   const giveUp = (): Promise<void> =>
     away ? Promise.reject(new NetworkError('network', 'no server')) : Promise.resolve();
   const first = uploading(records, () => new Promise(() => undefined), [], giveUp);
-  await first.made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+  await first.made.add(waiting(file('a.bin', ''), file('b.bin', '')));
   await first.made.cancel('id-1');
   t.same(first.givenUp, ['id-1']);
   first.clock.advance(60_000);
@@ -337,7 +336,7 @@ t.test(
     const { made, requests, clock } = uploading(records, () =>
       away ? Promise.reject(new NetworkError('network', 'no server')) : Promise.resolve(),
     );
-    await made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+    await made.add(waiting(file('a.bin', ''), file('b.bin', '')));
     await until('both have failed', () => made.list.value.every(({ state }) => state === 'failed'));
     t.match(made.list.value[0], { name: 'a.bin', size: 10, problem: null }, 'nobody has to do anything');
     t.equal(records.kept.size, 2, 'both files are kept');
@@ -359,7 +358,7 @@ t.test('WEB-53: an upload that got 502 from a proxy is tried again, one that was
   const { made, requests, clock } = uploading(new Records(), ({ id }) =>
     Promise.reject(id === 'id-1' ? proxy : refusal),
   );
-  await made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+  await made.add(waiting(file('a.bin', ''), file('b.bin', '')));
   await until('both have failed', () => made.list.value.every(({ state }) => state === 'failed'));
   t.match(made.list.value, [{ problem: null }, { problem: { code: 'blob_too_large' } }]);
   clock.advance(60_000);
@@ -378,7 +377,7 @@ t.test(
     const { made, requests } = uploading(records, () =>
       Promise.reject(new QueuedError('id-1', new Error('no server'))),
     );
-    await made.add('inbox', [file('a.bin', '')]);
+    await made.add(waiting(file('a.bin', '')));
     await until('its item waits', () => made.list.value[0]?.state === 'waiting' && requests.length === 1);
     t.equal(made.refused('another'), false);
     t.equal(made.refused('id-1'), true);
@@ -453,7 +452,7 @@ t.test('WEB-53: where the browser has no room, none of the files is accepted', a
   records.put = (key, value) =>
     records.kept.size > 0 ? Promise.reject(new DOMException('full', 'QuotaExceededError')) : put(key, value);
   const { made, requests } = uploading(records, () => Promise.resolve());
-  await t.rejects(made.add('inbox', [file('a', ''), file('b', '')]), { name: 'QuotaExceededError' });
+  await t.rejects(made.add(waiting(file('a', ''), file('b', ''))), { name: 'QuotaExceededError' });
   await setImmediate();
   t.same([requests.length, records.kept.size, made.list.value.length], [0, 0, 0]);
 });
@@ -468,8 +467,8 @@ t.test('WEB-53 WEB-58: where the device is closed meanwhile, no further file is 
     if (stored.length === 2) made.close();
     return put(key, value);
   };
-  const files = [file('a', ''), file('b', ''), file('c', '')];
-  await t.rejects(made.add('inbox', files), { code: 'closed' });
+  const files = waiting(file('a', ''), file('b', ''), file('c', ''));
+  await t.rejects(made.add(files), { code: 'closed' });
   t.same([stored, records.kept.size, requests.length], [['upload:id-1', 'upload:id-2'], 0, 0]);
 });
 

@@ -178,7 +178,7 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   await app.call('offer');
   const offer = await app.shows('offer', ({ step }) => step === 'words');
   await other.shows('phase', ({ phase }) => phase === 'empty');
-  await other.call('join', { name: 'Other', words: offer.step === 'words' ? offer.link : '' });
+  await other.call('join', { name: 'Other', words: offer.step === 'words' ? offer.words : '' });
   const digits = await other.shows('enrolment', ({ step }) => step === 'compare');
   t.match(await app.shows('offer', ({ step }) => step === 'compare'), { name: 'Other', digits: /^\d{6}$/ });
   t.equal((await app.value('offer'))?.step === 'compare' && digits.step === 'compare', true);

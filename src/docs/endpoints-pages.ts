@@ -1,8 +1,9 @@
-/** The pages on the endpoints, one per subject, made from the OpenAPI documents of both shapes and the examples. */
+/** The pages on the endpoints, one per subject, made from the operations of the OpenAPI documents and the examples. */
 import { isObject } from '../protocol/bytes.js';
+import type { Shape } from '../protocol/shape.js';
 import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
 import { slugOf } from './markdown.js';
-import { documented, openApi, templateOf, type RouteFacts } from './openapi.js';
+import { allSchemas, documented, operationOf, templateOf, type Response, type RouteFacts } from './openapi.js';
 import { REF, schemasNamedBy, type Json } from './schemas.js';
 import type { Source } from './site.js';
 
@@ -66,8 +67,7 @@ function fieldTable(schema: Json): string {
   return rows.length === 0 ? '' : `| Field | Type | Meaning |\n| --- | --- | --- |\n${rows.join('\n')}\n`;
 }
 
-function schemaSection([name, value]: readonly [string, unknown]): string {
-  const schema = objectOf(value);
+function schemaSection([name, schema]: readonly [string, Json]): string {
   const description = textOf(schema['description']);
   const table = fieldTable(schema);
   const pattern = textOf(schema['pattern']);
@@ -75,27 +75,29 @@ function schemaSection([name, value]: readonly [string, unknown]): string {
   return `### ${name}\n\n${[description, kind].filter((part) => part !== '').join('\n\n')}`;
 }
 
-function parameterTable(operation: Json): string {
-  const rows = listOf(operation['parameters'])
-    .map(objectOf)
-    .filter((parameter) => parameter['in'] !== 'header')
-    .map((parameter) => {
-      const schema = objectOf(parameter['schema']);
+function parameterTable({ parameters }: ShapeOperation): string {
+  const rows = parameters
+    .filter((parameter) => parameter.in !== 'header')
+    .map(({ name, in: place, required, description, schema }) => {
       const fallback = schema['default'] === undefined ? '' : ` Default ${textOf(schema['default'])}.`;
-      const optional = parameter['required'] === true ? '' : ' (optional)';
-      const name = parameter['in'] === 'path' ? `{${textOf(parameter['name'])}}` : `?${textOf(parameter['name'])}=`;
-      return `| \`${name}\`${optional} | ${cell(typeInWords(schema))} | ${cell(textOf(parameter['description']))}${fallback} |`;
+      const optional = required ? '' : ' (optional)';
+      const shown = place === 'path' ? `{${name}}` : `?${name}=`;
+      return `| \`${shown}\`${optional} | ${cell(typeInWords(schema))} | ${cell(description)}${fallback} |`;
     });
   return rows.length === 0 ? '' : `\n\n| Parameter | Type | Meaning |\n| --- | --- | --- |\n${rows.join('\n')}`;
 }
 
-const STATES: Readonly<Record<string, string>> = {
+const STATES: Readonly<Record<RouteFacts['state'], string>> = {
   any: 'any',
   read: 'active, past due or suspended',
   write: 'active or past due',
 };
 
-const schemaOf = (content: unknown): Json => objectOf(objectOf(objectOf(content)['application/json'])['schema']);
+/** The schema of a body or reply in JSON; undefined for any other. */
+const schemaOf = (message: Pick<Response, 'content'> | undefined): Json | undefined =>
+  message?.content['application/json']?.schema;
+
+type ShapeOperation = ReturnType<typeof operationOf>;
 
 /** One operation in both shapes. */
 interface Operation {
@@ -103,9 +105,8 @@ interface Operation {
   readonly key: string;
   /** `GET /api/bins/{id}`. */
   readonly title: string;
-  readonly group: string;
-  readonly a: Json;
-  readonly b: Json;
+  readonly a: ShapeOperation;
+  readonly b: ShapeOperation;
 }
 
 /** The texts for both shapes, or one if they are the same. */
@@ -113,46 +114,41 @@ const forShapes = (a: string, b: string): string => (a === b ? a : `${a}, in sha
 
 /** Token, limit, tenant state and body in one line. */
 function summaryLine({ a, b }: Operation): string {
-  const [security] = listOf(a['security']).map((entry) => Object.keys(objectOf(entry)));
-  const [inA = '', inB = ''] = [a, b].map((operation) => {
-    const schema = schemaOf(objectOf(operation['requestBody'])['content']);
-    return Object.keys(schema).length === 0 ? 'none' : typeInWords(schema);
+  const [security = {}] = a.security;
+  const [inA = '', inB = ''] = [a, b].map(({ requestBody }) => {
+    const schema = schemaOf(requestBody);
+    return schema === undefined ? 'none' : typeInWords(schema);
   });
-  const max = inA === 'none' ? '' : `, at most ${Number(a['x-body-max']) / 1024} KiB`;
+  const max = inA === 'none' ? '' : `, at most ${a['x-body-max'] / 1024} KiB`;
   return [
-    `**Token** ${security?.[0] ?? 'none'}`,
-    `**Limit** ${textOf(a['x-limit'])}`,
-    `**Tenant state** ${STATES[textOf(a['x-tenant-state'])] ?? ''}`,
+    `**Token** ${Object.keys(security)[0] ?? 'none'}`,
+    `**Limit** ${a['x-limit']}`,
+    `**Tenant state** ${STATES[a['x-tenant-state']]}`,
     `**Body** ${forShapes(inA, inB)}${max}`,
   ].join(' · ');
 }
 
 /** The error codes of a response, with links to their pages. */
-const codesOf = (response: Json): string =>
-  textOf(response['description']).replace(/`([a-z_]+)`/g, '[`$1`](error-$1.md)');
+const codesOf = (response: Response): string => response.description.replace(/`([a-z_]+)`/g, '[`$1`](error-$1.md)');
 
-/** The endpoint's own reply with the status of a refusal, if there is one. */
-const ownReply = (response: Json): string => {
-  const own = listOf(schemaOf(response['content'])['anyOf']).map(objectOf);
-  const named = own.find((one) => one['$ref'] !== undefined);
-  return named === undefined ? '' : `${typeInWords(named)}, or `;
-};
+/** The endpoint's own reply with the status of a refusal, of which `refusals` (openapi.ts) makes the first of two. */
+const ownReply = (response: Response): unknown => listOf(schemaOf(response)?.['anyOf'])[0];
 
 function replies({ a, b }: Operation): string {
-  const [inA, inB] = [objectOf(a['responses']), objectOf(b['responses'])];
-  const statuses = [...new Set([...Object.keys(inA), ...Object.keys(inB)])].sort();
+  const statuses = [...new Set([a, b].flatMap(({ responses }) => Object.keys(responses)))].sort();
   const lines = statuses.map((status) => {
-    const [one, other] = [objectOf(inA[status]), objectOf(inB[status])];
+    const [one, other] = [a.responses[status], b.responses[status]];
+    if (one === undefined) return other && `- **${status}** in shape B only: ${codesOf(other)}`;
+    if (other === undefined) return `- **${status}** in shape A only: ${codesOf(one)}`;
     if (Number(status) < 400) {
-      const [first = '', second = ''] = [one, other].map((response) => {
-        const schema = schemaOf(response['content']);
-        return schema['$ref'] === undefined ? '' : typeInWords(schema);
-      });
-      return `- **${status}** ${first === '' ? '' : `${forShapes(first, second)}. `}${textOf(one['description'])}`;
+      const [first = '', second = ''] = [one, other].map(
+        (response) => schemaOf(response) && typeInWords(schemaOf(response)),
+      );
+      return `- **${status}** ${first === '' ? '' : `${forShapes(first, second)}. `}${one.description}`;
     }
-    if (inA[status] === undefined) return `- **${status}** in shape B only: ${codesOf(other)}`;
-    if (inB[status] === undefined) return `- **${status}** in shape A only: ${codesOf(one)}`;
-    return `- **${status}** ${ownReply(one)}${forShapes(codesOf(one), codesOf(other))}`;
+    const own = ownReply(one);
+    const orOwn = own === undefined ? '' : `${typeInWords(own)}, or `;
+    return `- **${status}** ${orOwn}${forShapes(codesOf(one), codesOf(other))}`;
   });
   return lines.join('\n');
 }
@@ -168,10 +164,10 @@ function example({ key }: Operation): string {
 }
 
 function section(one: Operation): string {
-  const text = textOf(one.a['description']);
+  const { summary, description } = one.a;
   return [
     `## \`${one.title}\``,
-    `${textOf(one.a['summary'])}.${text === '' ? '' : ` ${text}`}`,
+    `${summary}.${description === undefined ? '' : ` ${description}`}`,
     summaryLine(one) + parameterTable(one.a),
     example(one),
     replies(one),
@@ -187,23 +183,17 @@ function examplesIntro(operations: readonly Operation[]): string {
   return sdk ? `${SHELL} ${library}` : SHELL;
 }
 
-interface Documents {
-  readonly a: Json;
-  readonly b: Json;
-}
-
 /** The schemas that the bodies and replies of operations refer to; those of shape B if it has other ones. */
-function schemas(operations: readonly Operation[], documents: Documents): string {
-  const named = (shape: 'a' | 'b'): Record<string, unknown> => {
-    const parts = operations.map(({ [shape]: operation }) => {
-      const replies = Object.entries(objectOf(operation['responses'])).map(([status, response]) =>
+function schemas(operations: readonly Operation[]): string {
+  const named = (shape: Shape): Record<string, Json> => {
+    const parts = operations.map(({ [shape]: { requestBody, parameters, responses } }) => {
+      const replies = Object.entries(responses).map(([status, response]) =>
         // Of an error response, only the endpoint's own reply with that status.
-        Number(status) < 400 ? response : listOf(schemaOf(objectOf(response)['content'])['anyOf'])[0],
+        Number(status) < 400 ? response : ownReply(response),
       );
-      return [operation['requestBody'], operation['parameters'], replies];
+      return [requestBody, parameters, replies];
     });
-    const all = objectOf(objectOf(documents[shape]['components'])['schemas']) as Record<string, Json>;
-    return schemasNamedBy(parts, all);
+    return schemasNamedBy(parts, allSchemas(shape));
   };
   const found = Object.entries({ ...named('b'), ...named('a') }).sort(([one], [other]) => (one < other ? -1 : 1));
   return found.length === 0
@@ -213,15 +203,15 @@ function schemas(operations: readonly Operation[], documents: Documents): string
 
 const pageName = (group: string): string => `endpoints-${group.toLowerCase()}`;
 
-function subjectPage(group: string, operations: readonly Operation[], documents: Documents): string {
+function subjectPage(group: string, operations: readonly Operation[]): string {
   const parts = operations.map(section);
-  return `# ${group}\n\nThe rules that all requests follow are on [HTTP](http.md). Names are those of shape A; shape B spells them in snake_case.\n\n${examplesIntro(operations)}\n\n${parts.join('\n\n')}\n\n${schemas(operations, documents)}\n`;
+  return `# ${group}\n\nThe rules that all requests follow are on [HTTP](http.md). Names are those of shape A; shape B spells them in snake_case.\n\n${examplesIntro(operations)}\n\n${parts.join('\n\n')}\n\n${schemas(operations)}\n`;
 }
 
 function overview(groups: ReadonlyMap<string, readonly Operation[]>): string {
   const rows = [...groups].map(([group, operations]) => {
     const lines = operations.map(({ title, a }) => {
-      return `| [\`${title}\`](${pageName(group)}.md#${slugOf(title)}) | ${cell(textOf(a['summary']))} |`;
+      return `| [\`${title}\`](${pageName(group)}.md#${slugOf(title)}) | ${cell(a.summary)} |`;
     });
     return `## ${group}\n\n[All of ${group.toLowerCase()}](${pageName(group)}.md)\n\n| Endpoint | Does |\n| --- | --- |\n${lines.join('\n')}`;
   });
@@ -249,29 +239,20 @@ ${variables.join('\n')}
 /** Former names of the overview page, under which it is still served. */
 export const ENDPOINT_ALIASES: readonly string[] = ['endpoints-a', 'endpoints-b'];
 
-function operationOf({ a, b }: Documents, { method, path }: RouteFacts): Operation {
-  const template = templateOf(path);
-  const [inA = {}, inB = {}] = [a, b].map((document) =>
-    objectOf(objectOf(objectOf(document['paths'])[template])[method.toLowerCase()]),
-  );
-  const group = textOf(listOf(inA['tags'])[0]);
-  return { key: `${method} ${path}`, title: `${method} ${template}`, group, a: inA, b: inB };
-}
-
 /** The page of all endpoints, and one per subject. */
 export function endpointPages(routes: readonly RouteFacts[]): Source[] {
-  // Without a version, which the footer of every page has.
-  const documents: Documents = { a: openApi('a', routes, ''), b: openApi('b', routes, '') };
   const groups = new Map<string, Operation[]>();
   for (const route of documented(routes)) {
-    const operation = operationOf(documents, route);
-    groups.set(operation.group, [...(groups.get(operation.group) ?? []), operation]);
+    const [a, b] = [operationOf('a', route), operationOf('b', route)];
+    const { method, path } = route;
+    const operation = { key: `${method} ${path}`, title: `${method} ${templateOf(path)}`, a, b };
+    for (const group of a.tags) groups.set(group, [...(groups.get(group) ?? []), operation]);
   }
   const pages = [...groups].map(([group, operations]): Source => ({
     name: pageName(group),
     title: group,
     parent: 'endpoints',
-    markdown: () => subjectPage(group, operations, documents),
+    markdown: () => subjectPage(group, operations),
   }));
   return [{ name: 'endpoints', title: 'Endpoints', markdown: () => overview(groups) }, ...pages];
 }

@@ -32,8 +32,11 @@ const LIMITS: Readonly<Record<string, string>> = {
   none: 'none',
 };
 
-/** Schemas without a type in the protocol. */
-const OWN_SCHEMAS: Readonly<Record<string, Json>> = { PageName: { type: 'string' } };
+/** Every named schema of a shape, with those without a type in the protocol. */
+export const allSchemas = (shape: Shape): Record<string, Json> => ({
+  ...schemasOf(shape),
+  PageName: { type: 'string' },
+});
 
 /** Errors that follow from the columns of a route (reference, HTTP, order of checks). */
 function errorsOfRow({ auth, state, body, tenantless }: RouteFacts): ErrorName[] {
@@ -53,16 +56,26 @@ function errorsOfRow({ auth, state, body, tenantless }: RouteFacts): ErrorName[]
 
 const nameIn = (shape: Shape, name: SchemaName): string => (typeof name === 'string' ? name : name[shape]);
 
-const json = (schema: Json): Json => ({ 'application/json': { schema } });
+/** By media type. */
+type Content = Readonly<Record<string, { readonly schema?: Json }>>;
+
+const json = (schema: Json): Content => ({ 'application/json': { schema } });
+
+/** A response, by its status in `responses`. */
+export interface Response {
+  readonly description: string;
+  readonly content: Content;
+}
+type Responses = Readonly<Record<string, Response>>;
 
 /** One response per error status, with its possible codes. */
-function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly Reply[]): Record<string, Json> {
+function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly Reply[]): Responses {
   const byStatus = new Map<number, Set<string>>();
   for (const name of names) {
     const status = statusOf(name, shape);
     byStatus.set(status, (byStatus.get(status) ?? new Set()).add(codeOf(name, shape)));
   }
-  const out: Record<string, Json> = {};
+  const out: Record<string, Response> = {};
   for (const [status, codes] of [...byStatus].sort(([one], [other]) => one - other)) {
     const list = [...codes];
     const error = { properties: { code: { enum: list } } };
@@ -75,10 +88,10 @@ function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly R
   return out;
 }
 
-const BYTES: Json = { 'application/octet-stream': {} };
+const BYTES: Content = { 'application/octet-stream': {} };
 
-function repliesOf(shape: Shape, endpoint: Endpoint): Record<string, Json> {
-  const out: Record<string, Json> = {};
+function repliesOf(shape: Shape, endpoint: Endpoint): Responses {
+  const out: Record<string, Response> = {};
   for (const { status, when, schema, bytes } of endpoint.replies) {
     const text = status === 304 ? {} : bytes ? BYTES : { 'text/html': { schema: { type: 'string' } } };
     const content = schema === undefined ? text : json(refTo(nameIn(shape, schema)));
@@ -88,7 +101,7 @@ function repliesOf(shape: Shape, endpoint: Endpoint): Record<string, Json> {
 }
 
 /** The query parameters of a page of items (reference, HTTP). */
-function pageParameters(shape: Shape): Json[] {
+function pageParameters(shape: Shape): Parameter[] {
   const inB = shape === 'b';
   const limit = { type: 'integer', minimum: 1, default: inB ? PAGE_DEFAULT_B : PAGE_DEFAULT_A };
   const since = inB ? refTo('Count') : { ...refTo('Count'), default: 0 };
@@ -107,7 +120,15 @@ function pageParameters(shape: Shape): Json[] {
   ];
 }
 
-function parametersOf(shape: Shape, { method, path, auth }: RouteFacts, endpoint: Endpoint): Json[] {
+interface Parameter {
+  readonly name: string;
+  readonly in: string;
+  readonly required?: boolean;
+  readonly description: string;
+  readonly schema: Json;
+}
+
+function parametersOf(shape: Shape, { method, path, auth }: RouteFacts, endpoint: Endpoint): Parameter[] {
   const names = [...path.matchAll(PARAMETER)].map(([, name = '']) => name);
   const inPath = names.flatMap((name) => {
     const parameter = name === 'tenant' ? TENANT : endpoint.id;
@@ -130,20 +151,25 @@ const FROM = {
 };
 
 /** The parameters of a signed URL, which clients use unchanged. */
-const SIGNED: readonly Json[] = [
+const SIGNED: readonly Parameter[] = [
   { name: 'exp', in: 'query', required: true, description: 'So long is the URL good.', schema: refTo('Millis') },
   { name: 'sig', in: 'query', required: true, description: "The server's signature.", schema: { type: 'string' } },
 ];
 
 /** The header that selects the shape. */
-const shapeParameter = (shape: Shape): Json => ({
+const shapeParameter = (shape: Shape): Parameter => ({
   name: 'X-Wire-Shape',
   in: 'header',
   description: `Names the shape of request and reply. \`?shape=${shape}\` does the same.`,
   schema: { const: shape },
 });
 
-function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
+/** Stands in for a route missing in endpoints.ts, which a test reports. */
+const UNKNOWN: Endpoint = { group: 'Others', summary: 'Not described', replies: [{ status: 200, when: 'Done.' }] };
+
+/** What the document of a shape says of a route. */
+export function operationOf(shape: Shape, row: RouteFacts) {
+  const endpoint = ENDPOINTS[`${row.method} ${row.path}`] ?? UNKNOWN;
   const errors = [...errorsOfRow(row), ...(endpoint.errors ?? [])];
   const { body } = endpoint;
   const isApi = row.path.startsWith('/api/');
@@ -157,8 +183,8 @@ function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
     security: row.auth === 'none' ? [] : [{ [row.auth]: [] }],
     parameters: [...parametersOf(shape, row, endpoint), ...(isApi ? [shapeParameter(shape)] : [])],
     ...(body === undefined ? {} : { requestBody: { required, content: json(refTo(nameIn(shape, body))) } }),
-    ...(endpoint.bytes === true ? { requestBody: { required: true, content: BYTES } } : {}),
-    responses: { ...successes, ...failures },
+    ...(endpoint.bytes ? { requestBody: { required: true, content: BYTES } } : {}),
+    responses: { ...successes, ...failures } as Responses,
     'x-limit': LIMITS[row.limit] ?? row.limit,
     'x-body-max': row.body,
     'x-tenant-state': row.state,
@@ -187,9 +213,6 @@ function info(shape: Shape, version: string): Json {
   };
 }
 
-/** Stands in for a route missing in endpoints.ts, which a test reports. */
-const UNKNOWN: Endpoint = { group: 'Others', summary: 'Not described', replies: [{ status: 200, when: 'Done.' }] };
-
 /**
  * The routes that the documents list. Excludes paths that end with a slash: these are aliases, which would give
  * generated code two operations with the same name.
@@ -199,19 +222,16 @@ export const documented = <R extends Pick<RouteFacts, 'path'>>(routes: readonly 
 
 /** The document of a shape. */
 export function openApi(shape: Shape, routes: readonly RouteFacts[], version: string): Json {
-  const paths: Record<string, Record<string, Json>> = {};
-  for (const row of documented(routes)) {
-    const operations = (paths[templateOf(row.path)] ??= {});
-    const endpoint = ENDPOINTS[`${row.method} ${row.path}`] ?? UNKNOWN;
-    operations[row.method.toLowerCase()] = operationOf(shape, row, endpoint);
-  }
+  const paths: Record<string, Record<string, object>> = {};
+  for (const row of documented(routes))
+    (paths[templateOf(row.path)] ??= {})[row.method.toLowerCase()] = operationOf(shape, row);
   return {
     openapi: '3.1.0',
     info: info(shape, version),
     servers: [{ url: '/' }],
     paths,
     components: {
-      schemas: schemasNamedBy(paths, { ...schemasOf(shape), ...OWN_SCHEMAS }),
+      schemas: schemasNamedBy(paths, allSchemas(shape)),
       securitySchemes: SECURITY,
     },
   };

@@ -70,7 +70,7 @@ export async function visitScreens(
   await app.call('claim', { name: 'Laptop', claimToken: null });
   await app.shows('enrolment', ({ step }) => step === 'phrase');
   await look('words');
-  await app.call('claimRegister');
+  await app.call('enrolRetry');
   await app.ready();
   await look('empty');
   for (const one of ITEMS) await app.call('put', one);

@@ -108,7 +108,7 @@ export class App {
     await this.shows('phase', ({ phase }) => phase === 'empty');
     await this.call('claim', { name, claimToken: null });
     const step = await this.shows('enrolment', ({ step }) => step === 'phrase');
-    await this.call('claimRegister');
+    await this.call('enrolRetry');
     await this.ready();
     return step.step === 'phrase' ? step.words : [];
   }

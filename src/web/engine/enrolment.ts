@@ -1,5 +1,5 @@
 /** Becoming a device (claim, join, recover), and pairing another one, as steps that screens show. One at a time. */
-import { readOfferText, offerText } from '../../sdk/address.js';
+import { offerText } from '../../sdk/address.js';
 import { prepareClaim, prepareRecovery, type NewDevice } from '../../sdk/enrol.js';
 import { ApiError, isUndecided } from '../../sdk/errors.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
@@ -54,8 +54,7 @@ export class Enrolment {
     });
   }
 
-  join(name: string, typed: string): void {
-    const words = readOfferText(typed)?.words ?? typed;
+  join(name: string, words: string): void {
     this.begin(({ show, password, signal }) => {
       let digits = '';
       return join({

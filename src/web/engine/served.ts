@@ -78,7 +78,7 @@ const deviceCalls = (engine: Engine) =>
     },
     wholePayload: async (id) => (await engine.device.payload(id)) ?? {},
     contentSize: (id) => engine.device.blobSize(id),
-    upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
+    upload: ({ binId, files }) => engine.current.uploads.add(files.map((file) => ({ id: newItemId(), binId, file }))),
     uploadCancel: (id) => engine.current.uploads.cancel(id),
     uploadRetry: (id) => void engine.current.uploads.retry(id),
     hidden: () => engine.device.hidden(),
@@ -116,7 +116,6 @@ const deviceCalls = (engine: Engine) =>
 const browserCalls = (engine: Engine, shared: SharedInbox) =>
   ({
     claim: ({ name, claimToken }) => engine.enrolment.claim(expectName(name), claimToken),
-    claimRegister: () => engine.enrolment.retry(),
     join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
     recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
     misspelt: (words) => words.filter((word) => !isListed(word)),

@@ -100,8 +100,7 @@ export class Session {
       remove: (id) => this.remove(id),
       changed: () => this.onRemovals.forEach((push) => push()),
     });
-    const { clock } = platform;
-    this.uploads = new Uploads(records, { device, clock, newId: newItemId, onProblem: this.problem });
+    this.uploads = new Uploads(records, { device, clock: platform.clock, onProblem: this.problem });
   }
 
   /** Opens the store without sending anything, then connects. Throws `StoreError`. */

@@ -75,5 +75,5 @@ async function put(session: Session, { id, title, text, url, files }: Share): Pr
     const payload = { ...address.payload, title, desc: url === '' || text === url ? '' : text };
     await session.put({ id, binId, type: 'link', payload });
   } else if (words !== '') await session.put({ id, binId, type: 'text', payload: { text: words } });
-  await session.uploads.addAll(files.map(({ id: item, file }) => ({ id: item, binId, file })));
+  await session.uploads.add(files.map(({ id: item, file }) => ({ id: item, binId, file })));
 }

@@ -90,13 +90,11 @@ export class Uploads {
   /** Begun uploads without a file, e.g. cancelled while the server was unreachable: it still reserves their storage. */
   private readonly unwanted = new Set<string>();
 
-  /** `written`: the item of a file is stored or waits in the outbox. */
   constructor(
     private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
     private readonly ports: {
       readonly device: Pick<Device, 'put' | 'uploads' | 'giveUpUpload'>;
       readonly clock: Clock;
-      readonly newId: () => string;
       readonly onProblem: (error: unknown) => void;
     },
   ) {}
@@ -115,12 +113,7 @@ export class Uploads {
   }
 
   /** Stores the files, then sends them. Rejects if there is no room, or the device is closed meanwhile: none is stored. */
-  async add(binId: string, files: readonly File[]): Promise<void> {
-    await this.addAll(files.map((file) => ({ id: this.ports.newId(), binId, file })));
-  }
-
-  /** As `add`, with ids given by the caller. */
-  async addAll(files: readonly Waiting[]): Promise<void> {
+  async add(files: readonly Waiting[]): Promise<void> {
     if (this.all.size + files.length > UPLOADS_MAX) throw new RangeError(`more than ${UPLOADS_MAX} files at once`);
     const kept: Waiting[] = [];
     try {

@@ -260,13 +260,12 @@ export interface Importing {
 export interface Calls {
   // Becoming a device. The topic `enrolment` reports progress; on success the phase becomes `open`.
   claim(params: { readonly name: string; readonly claimToken: string | null }): void;
-  /** Called after the words were shown and the user has repeated some of them. */
-  claimRegister(): void;
   join(params: { readonly name: string; readonly words: string }): void;
   recover(params: { readonly name: string; readonly phrase: string }): void;
   /** Those of the words that no list of words has: they are misspelt. */
   misspelt(words: readonly string[]): readonly string[];
   enrolPassword(password: string | null): void;
+  /** Registers the keys: after the words of a claim were shown and the user has repeated some, or after a failure. */
   enrolRetry(): void;
   enrolCancel(): void;
   /** Asks the server whether it is claimed; the phase `empty` has the answer. */

@@ -293,7 +293,7 @@ function Chips() {
       : [...filters.value, type];
   };
   return (
-    <div class="chips list-chips" role="group" aria-label={words.kinds}>
+    <div class="chips list-chips" role="group" aria-label={words.kindsLabel}>
       <button type="button" class="chip" aria-pressed={filters.value.length === 0} onClick={() => (filters.value = [])}>
         {words.allKinds}
       </button>
@@ -308,7 +308,7 @@ function Chips() {
             onClick={() => toggle(type)}
           >
             <Sign />
-            {words.kindsOf[type]}
+            {words.kinds(type)}
           </button>
         );
       })}

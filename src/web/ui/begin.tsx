@@ -275,7 +275,7 @@ function AskBack({ words, onAgain }: { words: readonly string[]; onAgain: () => 
   const submit = (): void => {
     const bad = places.filter((place, at) => wordsIn(typed[at] ?? '').join(' ') !== words[place]);
     setWrong(bad);
-    if (bad.length === 0) task.run(() => call('claimRegister'));
+    if (bad.length === 0) task.run(() => call('enrolRetry'));
   };
   return (
     <Screen title={begin.ask.title} onSubmit={submit}>

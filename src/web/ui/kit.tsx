@@ -217,6 +217,15 @@ export const submits =
     act();
   };
 
+/** A handler of a link's click that calls `act` instead; with a modifier key the browser opens a tab or a window. */
+export const follows =
+  (act: () => void) =>
+  (event: MouseEvent): void => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    act();
+  };
+
 /** The properties of what `openDialog` opens. */
 export interface Closable {
   readonly onClose: () => void;

@@ -1,6 +1,6 @@
 /** The page's link to the engine, and the watched topics as signals. */
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { Link, LinkError } from '../link/client.js';
 import {
   failureOf,
@@ -73,9 +73,9 @@ export const enrolment = watched('enrolment');
 export const offer = watched('offer');
 export const shared = watched('shared');
 
-/** An item, watched by one component. Null: there is none; undefined until that is known. */
+/** An item, watched by one component with the item's id as its `key`. Null: there is none; undefined until that is known. */
 export function useItem(id: string): ItemDetail | null | undefined {
-  const value = useMemo(() => signal<ItemDetail | null | undefined>(undefined), [id]);
-  useEffect(() => link().watch('item', { id }, (item) => (value.value = item)), [id]);
-  return value.value;
+  const [item, setItem] = useState<ItemDetail | null>();
+  useEffect(() => link().watch('item', { id }, setItem), []);
+  return item;
 }

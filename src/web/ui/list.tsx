@@ -11,7 +11,18 @@ import { binName, copyItem, edit, move, remove, undoRemove } from './actions.js'
 import { BinDialog } from './bin-dialog.js';
 import { download } from './content.js';
 import { KIND_ICONS } from './fields.js';
-import { BinSign, Button, Dialog, EmptyState, OneLine, openDialog, SecondsTo, When, type Closable } from './kit.js';
+import {
+  BinSign,
+  Button,
+  Dialog,
+  EmptyState,
+  follows,
+  OneLine,
+  openDialog,
+  SecondsTo,
+  When,
+  type Closable,
+} from './kit.js';
 import { bins, link, isRevoked } from './link.js';
 import { Menu, type Entry, type MenuEntry } from './menu.js';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
@@ -373,11 +384,7 @@ function Row({ item, open, reachable }: RowProps) {
         data-id={item.id}
         tabIndex={reachable ? 0 : -1}
         aria-current={open ? 'true' : undefined}
-        onClick={(event) => {
-          if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-          event.preventDefault();
-          openItem(item.id);
-        }}
+        onClick={follows(() => openItem(item.id))}
       >
         <span class="glyph row-kind">
           <Sign />

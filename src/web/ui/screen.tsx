@@ -156,8 +156,8 @@ export function CopyButton(props: { value: string; label: string; kind?: 'icon' 
 
 interface FormDialogProps extends Closable {
   readonly title: string;
-  /** Label of the button. */
-  readonly action: string;
+  /** Label of the button; null: none is shown. */
+  readonly action: string | null;
   readonly danger?: boolean;
   readonly disabled?: boolean;
   readonly form: Form;
@@ -179,7 +179,9 @@ export function FormDialog(props: FormDialogProps) {
       actions={
         <>
           {other}
-          <Button kind={danger ? 'danger' : 'primary'} submit busy={form.busy} disabled={disabled} label={action} />
+          {action !== null && (
+            <Button kind={danger ? 'danger' : 'primary'} submit busy={form.busy} disabled={disabled} label={action} />
+          )}
         </>
       }
     >

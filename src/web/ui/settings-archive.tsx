@@ -1,21 +1,10 @@
 /** Export and import of everything. An export is saved directly to disk, or as a download in browsers without that. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { PHRASE_WORDS } from '../../protocol/limits.js';
-import {
-  Button,
-  Dialog,
-  Field,
-  Labelled,
-  Notice,
-  openDialog,
-  Progress,
-  useTyped,
-  type Closable,
-  type Typed,
-} from './kit.js';
+import { Button, Field, Labelled, Notice, openDialog, Progress, useTyped, type Closable, type Typed } from './kit.js';
 import { attempt } from './actions.js';
 import { call, importing, link } from './link.js';
-import { Problem, useForm } from './screen.js';
+import { FormDialog, useForm } from './screen.js';
 import { Section } from './section.js';
 import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
@@ -58,16 +47,13 @@ export function ExportDialog({ onClose, lead }: Closable & { lead?: string }) {
   const form = useForm(typed.length === PHRASE_WORDS, save);
   const wrong = form.problem?.code === 'wrong_words';
   return (
-    <Dialog
+    <FormDialog
       title={words.exportTitle}
+      action={whole === null ? words.choose : null}
+      form={form}
+      problemInField={wrong}
+      other={<Button onClick={onClose} label={form.busy ? words.stop : text.kit.close} />}
       onClose={onClose}
-      onSubmit={form.submit}
-      actions={
-        <>
-          <Button onClick={onClose} label={form.busy ? words.stop : text.kit.close} />
-          {whole === null && <Button kind="primary" submit busy={form.busy} label={words.choose} />}
-        </>
-      }
     >
       {whole === null ? (
         <>
@@ -81,8 +67,7 @@ export function ExportDialog({ onClose, lead }: Closable & { lead?: string }) {
         </Notice>
       )}
       {form.busy && <Working label={words.written(written)} />}
-      <Problem problem={wrong ? null : form.problem} />
-    </Dialog>
+    </FormDialog>
   );
 }
 
@@ -100,17 +85,17 @@ function ImportDialog({ onClose }: Closable) {
   };
   const form = useForm(file !== null && typed.length === PHRASE_WORDS, take);
   return (
-    <Dialog
+    <FormDialog
       title={words.importTitle}
-      onClose={onClose}
-      onSubmit={form.submit}
-      actions={
+      action={total === 0 && result === null ? words.import : null}
+      form={form}
+      other={
         <>
           <Button onClick={onClose} label={text.kit.close} />
           {total > 0 && <Button onClick={() => void attempt(call('importStop'))} label={words.stop} />}
-          {total === 0 && result === null && <Button kind="primary" submit busy={form.busy} label={words.import} />}
         </>
       }
+      onClose={onClose}
     >
       {result === null ? (
         <>
@@ -133,8 +118,7 @@ function ImportDialog({ onClose }: Closable) {
       )}
       {total > 0 && <Working label={words.importing(done, total)} share={done / total} />}
       {total === 0 && form.busy && <Working label={words.reading} />}
-      <Problem problem={form.problem} />
-    </Dialog>
+    </FormDialog>
   );
 }
 

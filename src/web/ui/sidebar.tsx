@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import type { DeviceInfo } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
 import { BinDialog } from './bin-dialog.js';
-import { BinSign, Button, closeDialogs, openDialog, useModal, type Closable } from './kit.js';
+import { BinSign, Button, closeDialogs, follows, openDialog, useModal, type Closable } from './kit.js';
 import { KeysDialog } from './keys.js';
 import { bins, call, info, isRevoked } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
@@ -107,12 +107,10 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
         class="nav-link"
         href={hashOf(to)}
         aria-current={on ? 'page' : undefined}
-        onClick={(event) => {
-          if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-          event.preventDefault();
+        onClick={follows(() => {
           closeDialogs();
           go(to);
-        }}
+        })}
       >
         {icon}
         <bdi class="grow clip">{label}</bdi>

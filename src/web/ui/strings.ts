@@ -1,4 +1,5 @@
 /** The texts of the web app, grouped by screen; those of the pages beside the list are in `strings-pages.ts`. */
+import type { ContentType } from '../../protocol/item.js';
 import type { Failure } from '../link/messages.js';
 
 export const counted = (count: number, one: string): string =>
@@ -247,7 +248,7 @@ export const list = {
   search: 'Search',
   searchIn: (bin: string): string => `Search ${bin}`,
   clear: 'Clear the search',
-  kinds: 'Kinds',
+  kindsLabel: 'Kinds',
   allKinds: 'All',
   kind: {
     password: 'Password',
@@ -261,18 +262,7 @@ export const list = {
     contact: 'Contact',
     location: 'Location',
   },
-  kindsOf: {
-    password: 'Passwords',
-    link: 'Links',
-    text: 'Texts',
-    code: 'Code',
-    image: 'Pictures',
-    file: 'Files',
-    audio: 'Audio',
-    video: 'Videos',
-    contact: 'Contacts',
-    location: 'Locations',
-  },
+  kinds: (type: ContentType): string => `${list.kind[type]}${type === 'code' || type === 'audio' ? '' : 's'}`,
   found: (count: number): string => counted(count, 'item'),
   noneTitle: 'Nothing here yet',
   none: 'Type or paste something, or drop files anywhere. It appears on all your devices.',

@@ -24,11 +24,7 @@ type File = NonNullable<ItemDetail['file']>;
 const refusal = (status: number, why: string, headers: Record<string, string> = {}): Answer => ({
   response: new Response(`${why}\n`, {
     status,
-    headers: {
-      ...{ 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store', ...headers },
-      ...{ 'content-security-policy': POLICY, 'x-content-type-options': 'nosniff' },
-      'cross-origin-resource-policy': 'same-origin',
-    },
+    headers: { ...GUARDS, 'content-type': 'text/plain; charset=utf-8', ...headers },
   }),
   over: Promise.resolve(),
 });
@@ -210,7 +206,13 @@ export function disposition(how: 'inline' | 'attachment', name: string): string 
 }
 
 /** For content, and for the responses that say why there is none. */
-const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
+const GUARDS = {
+  'content-security-policy': "default-src 'none'; sandbox; frame-ancestors 'self'",
+  'x-content-type-options': 'nosniff',
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'cache-control': 'no-store',
+};
 /** In some browsers the PDF viewer does not start in a sandbox. */
 const PDF_POLICY = "default-src 'none'; frame-ancestors 'self'";
 
@@ -219,12 +221,9 @@ export function contentHeaders({ mime, name, download }: { mime: string; name: s
   const shown = shownAs(mime);
   const inline = shown !== null && !download;
   return {
+    ...GUARDS,
     'content-type': shown === 'text/plain' ? 'text/plain; charset=utf-8' : (shown ?? 'application/octet-stream'),
     'content-disposition': disposition(inline ? 'inline' : 'attachment', name),
-    'content-security-policy': inline && shown === 'application/pdf' ? PDF_POLICY : POLICY,
-    'x-content-type-options': 'nosniff',
-    'cross-origin-resource-policy': 'same-origin',
-    'referrer-policy': 'no-referrer',
-    'cache-control': 'no-store',
+    ...(inline && shown === 'application/pdf' ? { 'content-security-policy': PDF_POLICY } : {}),
   };
 }

@@ -2,6 +2,8 @@
  * The service worker: opens the app without a network, gives the page the content of files as a stream, and takes what
  * other apps share. It holds no keys and no device, and decrypts nothing: content comes from the engine (`link`).
  */
+import { discard } from '../../protocol/bytes.js';
+import { UPLOAD_PART_BYTES } from '../../protocol/limits.js';
 import { Link } from '../link/client.js';
 import { Content, type Answer } from './content.js';
 import { Shared, type NewShare, type ShareRefusal } from '../engine/shared.js';
@@ -11,9 +13,6 @@ const SHARE = '/web/share';
 const CONTENT = '/web/content/';
 /** A browser ends a service worker after half a minute without events, and with it the streams. */
 const STAY_MS = 15_000;
-
-/** Several times an upload part (5 MiB), so that garbage is collected after fewer parts. */
-const COUNTED_BYTES = 32 * 1024 * 1024;
 
 let link: Link | undefined;
 const content = new Content(() => (link ??= new Link()));
@@ -38,19 +37,12 @@ async function lasting({ over }: Answer): Promise<void> {
   asking = undefined;
 }
 
-/**
- * Chromium keeps the body of each request of a fetch event until this worker's garbage is collected. The bodies do not
- * count towards the next collection, so a large file that is uploaded in parts would stay in memory whole. The buffer
- * allocated here counts; as it is never touched, it takes no memory.
- */
-function urgeCollection(): void {
-  new ArrayBuffer(COUNTED_BYTES);
-}
-
 /** The response; undefined: the browser sends the request to the server, as without a service worker. */
 function answered(event: FetchEvent): Promise<Response> | undefined {
   const { request } = event;
-  if (request.method === 'PUT') urgeCollection();
+  // Chromium keeps the body of each request of a fetch event until this worker's garbage is collected. Twice the size of
+  // a part, so that each part suggests a collection: with one after every second part up to 128 MiB piled up.
+  if (request.method === 'PUT') discard(2 * UPLOAD_PART_BYTES);
   const { origin, pathname } = new URL(request.url);
   if (origin !== scope.location.origin) return undefined;
   if (request.method === 'POST') return pathname === SHARE ? takeShare(request, origin) : undefined;

@@ -22,7 +22,7 @@ const inbox: Case = {
       'bins with other fields',
     );
     const mine = all.find(({ id }) => id === 'inbox');
-    check.ok('BIN-01', mine !== undefined, 'a bin `inbox`', all);
+    check.same('BIN-01', mine?.['slug'], 'inbox', 'slug of the bin `inbox`');
     for (const body of [undefined, {}, { force: true }]) {
       const reply = await stage.wire.delete('/bins/inbox', { ...stage.as(), body });
       check.outcome('BIN-02', reply, '409 conflict', 'inbox stays');
@@ -46,9 +46,9 @@ const make: Case = {
     const told = fields((await socket.next('bin'))['bin']);
     check.same(
       'BIN-17',
-      [told['id'], told['slug'], told['meta']],
-      [id, made['slug'], made['meta']],
-      'id, slug and meta of the frame',
+      ['id', 'slug', 'meta', 'createdAt', 'updatedAt', 'itemCount'].map((field) => told[field]),
+      ['id', 'slug', 'meta', 'createdAt', 'updatedAt', 'itemCount'].map((field) => made[field]),
+      'fields of the frame, as in the reply',
     );
     check.outcome('BIN-04', await stage.write(stage.item({ binId: id })), '200', 'an item in it');
     const slug = `s-${newId().toLowerCase()}`;
@@ -56,13 +56,17 @@ const make: Case = {
     const now = fields(changed.at('bin'));
     check.same(
       'BIN-05',
-      [changed.status, now['id'], now['slug'], now['meta']],
-      [200, id, slug, made['meta']],
-      'status, id, slug, meta after a new slug',
+      [changed.status, now['id'], now['slug'], now['meta'], now['itemCount'], now['createdAt']],
+      [200, id, slug, made['meta'], 1, made['createdAt']],
+      'status, id, slug, meta, itemCount and createdAt after a new slug',
     );
     check.same('BIN-17', fields((await socket.next('bin'))['bin'])['slug'], slug, 'slug of the frame');
     const cleared = fields((await wire.patch(`/bins/${id}`, { meta: null }, stage.as())).at('bin'));
     check.same('BIN-05', [cleared['slug'], cleared['meta']], [slug, null], 'slug and meta after meta was set to null');
+    const other = spelled(shape, randomBytes(4_096));
+    const patched = await wire.patch(`/bins/${id}`, { meta: other }, stage.as());
+    check.same('BIN-07', fields(patched.at('bin'))['meta'], other, 'meta that was changed');
+    check.same('BIN-07', (await binOf(stage, id))?.['meta'], other, 'meta in the list');
     const over = randomBytes(4_097);
     check.outcome(
       'BIN-07',
@@ -91,7 +95,7 @@ const make: Case = {
 };
 
 const slugs: Case = {
-  ids: ['BIN-08', 'BIN-09', 'BIN-11'],
+  ids: ['BIN-08', 'BIN-09', 'BIN-11', 'ITEM-04'],
   async run(stage, check) {
     const { wire, shape } = stage;
     const mine = await stage.bin();
@@ -109,6 +113,13 @@ const slugs: Case = {
         JSON.stringify(slug),
       );
     }
+    for (const id of ['', 'a b', 'ä', 'a/b', 'x'.repeat(65), 7, null])
+      check.outcome(
+        'ITEM-04',
+        await wire.post('/bins', { id }, stage.as()),
+        CODES.validation[shape],
+        JSON.stringify(id),
+      );
     check.outcome(
       'BIN-09',
       await wire.post('/bins', { id: newId(), slug: mine }, stage.as()),
@@ -145,10 +156,27 @@ const counts: Case = {
         '409 conflict',
         'it holds items',
       );
-    const socket = await stage.watch();
+    const odd = await wire.delete(`/bins/${id}`, { ...stage.as(), body: { force: 'yes' } });
+    check.outcome('BIN-13', odd, CODES.validation[stage.shape], 'force that is no boolean');
+    const [socket, own] = [await stage.watch(), await stage.watch(stage.first)];
     const head = await stage.head();
     const reply = await wire.delete(`/bins/${id}`, { ...stage.as(), body: { force: true } });
     check.outcome('BIN-15', reply, '200');
+    check.same('BIN-15', await stage.head(), head + 39, 'the head after 39 deletes');
+    for (const one of [socket, own]) {
+      const told = fields(one.of('bin').at(-1) ?? (await one.next('bin')));
+      check.same(
+        'BIN-12',
+        [told['id'], Number.isInteger(told['deletedAt'])],
+        [id, true],
+        'the frame of the deleted bin',
+      );
+    }
+    const left = (await stage.rows()).map(fields).filter(({ binId }) => binId === id);
+    const deleted = left.filter(({ deletedAt }) => deletedAt !== null);
+    check.same('BIN-15', [left.length, deleted.length], [40, 40], 'number of its rows, and of those that are deleted');
+    const view = await wire.get(`/items?bin_id=${id}&since=0`, stage.as());
+    check.outcome('BIN-12', view, '404 bin_not_found', 'a page of it');
     check.outcome(
       'BIN-14',
       await stage.write(stage.item({ binId: id })),
@@ -173,6 +201,9 @@ const counts: Case = {
     );
     const empty = await stage.bin();
     check.outcome('BIN-12', await wire.delete(`/bins/${empty}`, stage.as()), '200', 'a bin without items');
+    check.outcome('BIN-12', await wire.delete(`/bins/${empty}`, stage.as()), '404 bin_not_found', 'it is gone');
+    const next = await wire.post('/bins', { id: stage.ownBin(newId()), slug: empty }, stage.as());
+    check.outcome('BIN-12', next, '200', 'its slug is free again');
     for (const gone of [id, empty])
       check.same('BIN-12', await binOf(stage, gone), undefined, 'entry of the deleted bin in the list');
   },
@@ -192,7 +223,15 @@ const most: Case = {
       made.push(id);
     }
     check.same('BIN-16', (await listed(stage)).length, 1_000, 'number of bins when no more can be made');
-    check.refused('BIN-16', await wire.post('/bins', { id: newId() }, stage.as()), 'one more');
+    check.outcome('BIN-16', await wire.post('/bins', { id: newId() }, stage.as()), '409 conflict', 'one more');
+    await wire.delete(`/bins/${made.pop()}`, stage.as());
+    made.push(newId());
+    check.outcome(
+      'BIN-16',
+      await wire.post('/bins', { id: made.at(-1) }, stage.as()),
+      '200',
+      'a deleted bin makes room',
+    );
     for (const id of made) await wire.delete(`/bins/${id}`, stage.as());
   },
 };

@@ -146,6 +146,7 @@ const noRecovery: (...args: Parameters<Case['run']>) => Promise<void> = async (s
   };
   const refused = await wire.post('/devices/recover', body, { shape });
   check.refused('RECOV-07', refused, 'a recovery without a registered key');
+  check.of('RECOV-07', refused, refused.at('token') === undefined, 'no token');
   await world.wipe();
   await world.claim();
 };

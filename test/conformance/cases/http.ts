@@ -37,16 +37,30 @@ const framing: Case = {
 const UNKNOWN = [
   '/',
   '/item',
+  '/items/',
   '/items/a/b',
   '/items/x/y/z',
   '/devices/x/y',
   '/bins/x/y',
   '/devices/bootstrap/x',
   '/ws',
+  '/blobs/x',
+  '/..',
+  '/%2e%2e/health',
   '/HEALTH',
+];
+const MULTI: readonly (readonly [string, string])[] = [
+  ['POST', '/signup'],
+  ['GET', '/tls-check?domain=x.test'],
+  ['POST', '/billing/webhook'],
+  ['GET', '/billing/portal'],
+  ['POST', '/admin/test-tenants'],
+  ['GET', '/admin/test-tenants'],
+  ['DELETE', '/admin/test-tenants/x'],
 ];
 const METHODS: readonly (readonly [string, string, readonly string[]])[] = [
   ['/items', 'PUT', ['GET', 'POST']],
+  ['/items', 'PATCH', ['GET', 'POST']],
   [`/items/${newId()}`, 'GET', ['DELETE']],
   ['/health', 'POST', ['GET']],
   ['/me', 'DELETE', ['GET']],
@@ -58,8 +72,15 @@ const METHODS: readonly (readonly [string, string, readonly string[]])[] = [
 const routes: Case = {
   ids: ['HTTP-03', 'HTTP-04', 'HTTP-15'],
   async run(stage, check) {
-    const { wire, shape } = stage;
-    for (const path of UNKNOWN) check.outcome('HTTP-03', await wire.get(path, stage.as()), '404 not_found');
+    const { wire, shape, first, world } = stage;
+    const { adminToken } = world.options;
+    const callers = [undefined, 'nonsense', first.token, adminToken].map((token) => ({
+      shape,
+      ...(token && { token }),
+    }));
+    for (const ask of callers)
+      for (const path of [...UNKNOWN, '//nothing'])
+        check.outcome('HTTP-03', await wire.get(path, ask), '404 not_found', path);
     for (const [path, method, allowed] of METHODS) {
       const reply = await wire.ask(method, path, { shape });
       check.outcome('HTTP-04', reply, '405 method_not_allowed');
@@ -73,13 +94,9 @@ const routes: Case = {
     }
     const status = await wire.get('/service/status', { shape });
     if (status.at('mode') !== 'single') return check.skip('HTTP-15', 'the server runs in multi mode');
-    for (const [method, path] of [
-      ['POST', '/signup'],
-      ['GET', '/tls-check?domain=x.test'],
-      ['POST', '/billing/webhook'],
-      ['GET', '/billing/portal'],
-    ] as const)
-      check.outcome('HTTP-15', await wire.ask(method, path, stage.as()), '404 not_found');
+    for (const ask of callers)
+      for (const [method, path] of MULTI)
+        check.outcome('HTTP-15', await wire.ask(method, path, ask), '404 not_found', path);
   },
 };
 
@@ -98,12 +115,21 @@ const sizes: Case = {
       ['HTTP-06', 'POST', '/devices/pair-init', 64 * 1024, token],
       ['HTTP-06', 'POST', '/devices/bootstrap', 64 * 1024, {}],
       ['FAIR-12', 'POST', '/devices/reauth', 8 * 1024, {}],
+      ['FAIR-12', 'POST', '/devices/pair-fetch-npk', 8 * 1024, {}],
+      ['FAIR-12', 'POST', '/password/verify', 8 * 1024, {}],
     ];
+    const host = new URL(stage.world.options.url).host;
     for (const [id, method, path, size, ask] of table) {
       const body = (bytes: number): string => `{"x":"${'x'.repeat(bytes - 8)}"}`;
       const fits = await stage.wire.ask(method, path, { ...ask, body: body(size) });
       check.of(id, fits, fits.status !== 413 && fits.status < 500, `${size} bytes are read`);
-      check.outcome(id, await stage.wire.ask(method, path, { ...ask, body: body(size + 1) }), '413 payload_too_large');
+      for (const over of [size + 1, size * 3])
+        check.outcome(id, await stage.wire.ask(method, path, { ...ask, body: body(over) }), '413 payload_too_large');
+      const head = [`${method} /api${path} HTTP/1.1`, `Host: ${host}`, 'Content-Type: application/json'];
+      if (ask.token !== undefined) head.push(`Authorization: Bearer ${ask.token}`);
+      head.push('Transfer-Encoding: chunked', '', `${(size + 1).toString(16)}\r\n${'x'.repeat(size + 1)}\r\n0\r\n\r\n`);
+      const text = await stage.wire.raw(head.join('\r\n'), (got) => got.includes('\r\n\r\n{'));
+      check.ok(id, /413 [^]*payload_too_large/.test(text), `413 to ${size + 1} bytes in chunks`, text.slice(0, 200));
     }
   },
 };

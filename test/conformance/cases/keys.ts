@@ -5,7 +5,7 @@ import { request as httpsRequest } from 'node:https';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
 import { spelled, type Json, type Reply } from '../../support/wire.js';
-import { NotApplicable } from '../check.js';
+import { NotApplicable, type Check } from '../check.js';
 import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const sealed: Case = {
@@ -35,6 +35,7 @@ const sealed: Case = {
     );
     const stranger = await stage.write(stage.item({ keys: sealedFor(...world.ids, newId()) }));
     check.outcome('ITEM-28', stranger, invalid, 'a key for an unknown device');
+    check.of('ITEM-28', stranger, missing(stranger) === undefined, `no details.${field}`);
   },
 };
 
@@ -95,10 +96,10 @@ const sorted = (entries: unknown): unknown =>
     : entries;
 
 const noBlob: Case = {
-  ids: ['ITEM-19', 'ITEM-17', 'ITEM-18'],
+  ids: ['ITEM-14', 'ITEM-16', 'ITEM-17', 'ITEM-18', 'ITEM-19'],
   async run(stage, check) {
-    const { world, shape } = stage;
-    for (const ref of [`${newId()}.bin`, 'x']) {
+    const { first, world, shape } = stage;
+    for (const ref of [`${newId()}.bin`, 'x', '../../etc/passwd']) {
       const alone = await post(stage, blobOnly(stage, blobFields(ref, world.ids)));
       check.outcome('ITEM-19', alone, '400 blob_not_found', 'a blob that was never uploaded');
       check.outcome('ITEM-18', alone, ['200', '400 blob_not_found'], 'the schema is passed');
@@ -106,10 +107,18 @@ const noBlob: Case = {
     const blob = blobFields(`${newId()}.bin`, world.ids);
     const extra = shape === 'a' ? blob : { ...blob, blobKeys: wrappedOf(blob.blobKeys) };
     const beside = await post(stage, { ...writeBody(shape, stage.item()), ...extra });
+    check.outcome('ITEM-19', beside, '400 blob_not_found', 'a blob that was never uploaded, beside metadata');
     check.outcome('ITEM-17', beside, ['200', '400 blob_not_found'], 'metadata beside a blob passes the schema');
     const signed = { sig: randomBytes(32), master: { nonce: randomBytes(24), ct: randomBytes(48) } };
     const top = await post(stage, blobOnly(stage, blobFields(`${newId()}.bin`, world.ids), signed));
     check.outcome('ITEM-18', top, ['200', '400 blob_not_found'], 'sig and master at top level pass the schema');
+    for (const size of [31, 257]) {
+      const odd = { ...blob, blobKeys: { ...blob.blobKeys, [first.id]: randomBytes(size) } };
+      const reply = await post(stage, blobOnly(stage, odd));
+      check.outcome('ITEM-14', reply, CODES.validation[shape], `a blob's key of ${size} bytes`);
+    }
+    const without = await post(stage, blobOnly(stage, { ...blob, blobRef: null as never }));
+    check.outcome('ITEM-16', without, CODES.validation[shape], 'keys of a blob, but neither blob nor payload');
   },
 };
 
@@ -127,8 +136,8 @@ const emptyBeside: Case = {
       ['keys', { [first.id]: '***' }],
     ];
     // The schema is checked before the blob is looked up, so no blob needs to exist.
-    const bodyOf = (part: { nonce: unknown; keys: unknown }): Json => {
-      const blob = blobFields(`${newId()}.bin`, world.ids);
+    const bodyOf = (part: { nonce: unknown; keys: unknown }, ref = `${newId()}.bin`): Json => {
+      const blob = blobFields(ref, world.ids);
       const head = { id: newId(), binId: world.bin, type: 'file', ts: Date.now() };
       const { nonce, keys } = part;
       if (shape === 'a') return { ...head, ...blob, payloadEnc: { ct: '', nonce, keys, sig: randomBytes(32) } };
@@ -145,6 +154,9 @@ const emptyBeside: Case = {
     }
     const fits = await post(stage, bodyOf(good));
     check.outcome('ITEM-41', fits, ['200', '400 blob_not_found'], 'nonce and keys that fit pass the schema');
+    const body = bodyOf(good, await newBlob(stage));
+    check.outcome('ITEM-41', await post(stage, body), '200', 'the same with a blob');
+    check.same('ITEM-41', (await stage.row(String(body['id']), 'a'))['payloadEnc'], null, 'payloadEnc of that item');
   },
 };
 
@@ -160,6 +172,7 @@ const namedTwice: Case = {
       { token: first.token, shape: 'b' },
     );
     check.outcome('ITEM-42', reply, CODES.validation.b, 'a device twice in wrapped');
+    check.same('ITEM-42', reply.at('error.details.path'), `wrapped.${first.id}`, 'details.path');
     // The schema is checked before the blob is looked up, so no blob needs to exist.
     const blob = { ...blobFields(`${newId()}.bin`, stage.world.ids), blobKeys: twice };
     const beside = await wire.post(
@@ -168,30 +181,40 @@ const namedTwice: Case = {
       { token: first.token, shape: 'b' },
     );
     check.outcome('ITEM-42', beside, CODES.validation.b, 'a device twice in blob_keys');
+    check.same('ITEM-42', beside.at('error.details.path'), `blob_keys.${first.id}`, 'details.path');
   },
 };
 
 const blobAlone: Case = {
-  ids: ['ITEM-18', 'ITEM-27', 'ITEM-31', 'SHAPE-18', 'SHAPE-19', 'SHAPE-20'],
+  ids: ['ITEM-17', 'ITEM-18', 'ITEM-19', 'ITEM-27', 'ITEM-31', 'SHAPE-18', 'SHAPE-19', 'SHAPE-20'],
   async run(stage, check) {
     const { world, first, second, shape } = stage;
     const blob = blobFields(await newBlob(stage), world.ids);
     const more = { sig: randomBytes(32), master: { nonce: randomBytes(24), ct: randomBytes(48) } };
     const body = blobOnly(stage, blob, more);
-    check.outcome('ITEM-18', await post(stage, body), '200', 'a blob alone');
+    const stored = await post(stage, body);
+    check.outcome('ITEM-18', stored, '200', 'a blob alone');
+    check.same(
+      'ITEM-18',
+      (await post(stage, body)).at('version'),
+      stored.at('version'),
+      'version of the same write again',
+    );
+    const other = await post(stage, blobOnly(stage, blob, more));
+    check.outcome('ITEM-19', other, '400 blob_not_found', 'a blob that belongs to another item');
     const [a, b] = [await stage.row(String(body['id']), 'a'), await stage.row(String(body['id']), 'b')];
     check.same(
       'SHAPE-20',
-      [a['payloadEnc'], a['blobNonce']],
-      [null, spelled('a', blob.blobNonce)],
-      'payloadEnc and blobNonce in A',
+      [a['payloadEnc'], a['blobRef'], a['blobNonce'], a['sig'], a['master']],
+      [null, blob.blobRef, ...[blob.blobNonce, more.sig, more.master].map((value) => spelled('a', value))],
+      'payloadEnc, blobRef, blobNonce, sig and master in A',
     );
     check.same('ITEM-31', a['blobKeys'], spelled('a', blob.blobKeys), 'blobKeys as sent');
     check.same(
       'SHAPE-19',
-      [b['ct'], b['nonce'], sorted(b['wrapped'])],
-      ['', spelled('b', blob.blobNonce), sorted(spelled('b', wrappedOf(blob.blobKeys)))],
-      'ct, nonce and wrapped in B',
+      [b['ct'], b['nonce'], b['blob_ref'], sorted(b['wrapped'])],
+      ['', spelled('b', blob.blobNonce), blob.blobRef, sorted(spelled('b', wrappedOf(blob.blobKeys)))],
+      'ct, nonce, blob_ref and wrapped in B',
     );
     check.same(
       'SHAPE-18',
@@ -202,8 +225,38 @@ const blobAlone: Case = {
     const lacking = await post(stage, blobOnly(stage, blobFields(await newBlob(stage), [first.id])));
     check.outcome('ITEM-27', lacking, CODES.validation[shape], 'blobKeys without a device');
     check.same('ITEM-27', fields(lacking.at('error.details'))['missingDevices'], [second.id], 'details.missingDevices');
+    const unknown = await post(stage, blobOnly(stage, blobFields(await newBlob(stage), [...world.ids, newId()])));
+    check.outcome('ITEM-27', unknown, CODES.validation[shape], 'blobKeys with an unknown device');
+    await besidePayload(stage, check);
   },
 };
+
+/** An item with both a blob and a payload reads back with both, in both shapes. */
+async function besidePayload(stage: Stage, check: Check): Promise<void> {
+  const { world, shape } = stage;
+  const item = stage.item({ type: 'image' });
+  const blob = blobFields(await newBlob(stage), world.ids);
+  const extra = shape === 'a' ? blob : { ...blob, blobKeys: wrappedOf(blob.blobKeys) };
+  check.outcome('ITEM-17', await post(stage, { ...writeBody(shape, item), ...extra }), '200', 'a blob and a payload');
+  const { ct, nonce, sig, master, keys } = item;
+  const a = await stage.row(item.id, 'a');
+  check.same(
+    'ITEM-17',
+    [a['blobRef'], a['blobNonce'], a['blobKeys'], a['payloadEnc']],
+    [blob.blobRef, ...[blob.blobNonce, blob.blobKeys, { ct, nonce, keys, master, sig }].map((of) => spelled('a', of))],
+    'blob and payload in A',
+  );
+  const b = await stage.row(item.id, 'b');
+  check.same(
+    'SHAPE-18',
+    [b['ct'], b['nonce'], b['blob_ref'], b['blob_nonce'], sorted(b['blob_keys']), sorted(b['wrapped'])],
+    [
+      ...[ct, nonce, blob.blobRef, blob.blobNonce].map((of) => spelled('b', of)),
+      ...[blob.blobKeys, keys].map((of) => sorted(spelled('b', wrappedOf(of)))),
+    ],
+    'blob and payload in B',
+  );
+}
 
 const revokedInBlob: Case = {
   ids: ['ITEM-30', 'ITEM-31'],
@@ -250,6 +303,10 @@ const purge: Case = {
     const before = new Map(batch.list('results').map((result) => [result['id'], result['version']]));
     const socket = await stage.watch();
     await world.revoke(lost);
+    const mine = new Set(items.map(({ id }) => id));
+    const held = async (): Promise<string[]> =>
+      [...(await keysOfRows(stage))].filter(([id, ids]) => mine.has(id) && ids.includes(lost.id)).map(([id]) => id);
+    check.same('ITEM-32', (await held()).length, items.length, 'number of items with its keys: it alone removes none');
     const named = stage.item({ keys: sealedFor(...all) });
     check.outcome('ITEM-29', await stage.write(named), '200', 'a write whose keys name a revoked device');
     const changed = await Promise.all(
@@ -258,9 +315,6 @@ const purge: Case = {
         return { next, reply: await stage.write(next, second, 'a') };
       }),
     );
-    const mine = new Set(items.map(({ id }) => id));
-    const held = async (): Promise<string[]> =>
-      [...(await keysOfRows(stage))].filter(([id, ids]) => mine.has(id) && ids.includes(lost.id)).map(([id]) => id);
     const gone = await stage.until(async () => (await held()).length === 0);
     check.ok(
       'ITEM-32',

@@ -49,20 +49,18 @@ const pages: Case = {
       shape === 'a' ? 500 : 200,
       'number of rows without a limit',
     );
-    for (const limit of [1_000, 1_001, 1_000_000_000])
+    for (const limit of [1, 1_000, 1_001, 1_000_000_000])
       check.same(
         'LIST-05',
         versions(await list(stage, `?since=${since}&limit=${limit}`)).length,
-        1_000,
+        Math.min(limit, 1_000),
         `number of rows with limit ${limit}`,
       );
-    const end = await list(stage, `?since=${head - 40}&limit=40`);
-    check.of(
-      'LIST-11',
-      end,
-      more(stage, end) === false && cursor(stage, end) === head,
-      `no more, and the head ${head}, for a page that ends there`,
-    );
+    for (const rows of [40, 1]) {
+      const end = await list(stage, `?since=${head - rows}&limit=40`);
+      const whole = versions(end).length === rows && more(stage, end) === false && cursor(stage, end) === head;
+      check.of('LIST-11', end, whole, `${rows} rows, no more, and the head ${head}, for a page that ends there`);
+    }
     const none = await list(stage, `?since=${head}`);
     check.of(
       'LIST-11',
@@ -83,7 +81,7 @@ const pages: Case = {
 };
 
 const parameters: Case = {
-  ids: ['LIST-02', 'LIST-03', 'LIST-06', 'LIST-07', 'LIST-08', 'LIST-09', 'LIST-16', 'LIST-17'],
+  ids: ['LIST-02', 'LIST-03', 'LIST-06', 'LIST-07', 'LIST-08', 'LIST-09', 'LIST-16', 'LIST-17', 'ERR-05'],
   async run(stage, check) {
     const { shape, wire } = stage;
     const invalid = CODES.validation[shape];
@@ -98,6 +96,7 @@ const parameters: Case = {
           'since=%201',
           'since=0x10',
           'since=9007199254740992',
+          'since=99999999999999999999',
           'since=0&limit=0',
           'since=0&limit=-1',
           'since=0&limit=2.5',
@@ -111,10 +110,17 @@ const parameters: Case = {
       ],
     ];
     for (const [id, queries] of bad)
-      for (const query of queries) check.outcome(id, await list(stage, `?${query}`), invalid, query);
+      for (const query of queries) {
+        const reply = await list(stage, `?${query}`);
+        check.outcome(id, reply, invalid, query);
+        const [, name] = /([a-z_]+)=[^=]*$/.exec(query) ?? [];
+        check.of('ERR-05', reply, reply.at('error.details.path') === name, `details.path is ${name}`);
+      }
+    const unshaped = { token: stage.first.token };
+    const configured = (await wire.get('/me', unshaped)).at('device.paired_at') === undefined ? 'a' : 'b';
     for (const query of ['shape=c', 'shape=', 'shape=A', 'shape=a&shape=a', 'shape=a&shape=b']) {
-      const reply = await wire.get(`/items?since=0&${query}`, { token: stage.first.token });
-      check.outcome('LIST-09', reply, Object.values(CODES.validation), query);
+      const reply = await wire.get(`/items?since=0&${query}`, unshaped);
+      check.outcome('LIST-09', reply, CODES.validation[configured], query);
     }
     const without = await list(stage, '?limit=1');
     if (shape === 'a') {
@@ -125,7 +131,10 @@ const parameters: Case = {
         without.status === 200 && without.raw === zero.raw,
         'without since the same as from 0',
       );
-    } else check.outcome('LIST-03', without, invalid, 'B must say since');
+    } else {
+      check.outcome('LIST-03', without, invalid, 'B must say since');
+      check.outcome('LIST-03', await list(stage, ''), invalid, 'B must say since, also without a limit');
+    }
     check.skip(shape === 'a' ? 'LIST-03' : 'LIST-02', 'of the other shape');
     check.outcome('LIST-16', await list(stage, '?since=0&bin_id=nowhere'), '404 bin_not_found');
     const page = await list(stage, '?since=0&limit=1');
@@ -163,6 +172,8 @@ const resets: Case = {
         'reset: true, and the rows from 0',
       );
       check.of(id, reset, reset.at('epoch') === epoch, `the epoch ${epoch}`);
+      const cursors = [whole, reset].map((page) => `${String(more(stage, page))} ${String(cursor(stage, page))}`);
+      check.same(id, cursors[1], cursors[0], 'more and cursor, as from 0');
     }
     const socket = await stage.connect({ token: stage.second.token, shape: stage.shape });
     const frames = await socket.hello(head);
@@ -236,7 +247,10 @@ const beside: Case = {
       for (const row of page.list('items')) held.set(String(row['id']), row);
       const found = versions(page);
       rising &&= found.every((version, index) => version > (found[index - 1] ?? since));
-      since = Number(more(stage, page) === true ? found.at(-1) : cursor(stage, page));
+      if (more(stage, page) === true)
+        check.same('LIST-12', cursor(stage, page), found.at(-1), 'cursor before more rows');
+      else check.ok('LIST-12', Number(cursor(stage, page)) >= (found.at(-1) ?? since), 'a cursor that does not fall');
+      since = Number(cursor(stage, page));
       if (over && more(stage, page) !== true) break;
     }
     await writers;
@@ -247,10 +261,12 @@ const beside: Case = {
       [...mine].sort(),
       'items found by paging concurrently with two writers',
     );
-    const truth = new Map((await stage.rows(stage.shape, since0)).map((row) => [String(row['id']), row['version']]));
+    const truth = new Map(
+      (await stage.rows(stage.shape, since0)).map((row) => [String(row['id']), JSON.stringify(row)]),
+    );
     check.same(
       'LIST-12',
-      [...held].filter(([id, row]) => truth.get(id) !== row['version']).length,
+      [...held].filter(([id, row]) => truth.get(id) !== JSON.stringify(row)).length,
       0,
       'number of items not found in their latest state',
     );
@@ -277,6 +293,7 @@ const big: Case = {
     const seen: number[] = [];
     for (let from = since, page = first; ; page = await list(stage, `?since=${from}&limit=1000`)) {
       seen.push(...versions(page));
+      check.same('LIST-14', cursor(stage, page), seen.at(-1), 'cursor of the page');
       check.ok('LIST-14', page.raw.length < 8 * 1024 * 1024, 'a page of about 4 MiB', `${page.raw.length} characters`);
       if (more(stage, page) !== true || Number(seen.at(-1)) <= from) break;
       from = Number(seen.at(-1));

@@ -4,7 +4,7 @@ import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newCode, newId, waitForRequest, wrapBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
 import { camel, spelled, type Json, type Reply } from '../../support/wire.js';
-import { type Case, type Stage, fields } from '../stage.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const epk = (): Buffer => Buffer.from(nodeSodium.boxKeyPair().publicKey);
 
@@ -33,6 +33,12 @@ const others = (found: Json, wanted: Json): string[] =>
     .filter(([key, value]) => JSON.stringify(found[key]) !== JSON.stringify(value))
     .map(([key, value]) => `${key} is ${JSON.stringify(found[key])}, not ${JSON.stringify(value)}`);
 
+/** The same, and the fields of `found` that `wanted` lacks. */
+const exactly = (found: Json, wanted: Json): string[] => [
+  ...others(found, wanted),
+  ...Object.keys(found).filter((key) => !(key in wanted)),
+];
+
 const steps: Case = {
   ids: ['PAIR-01', 'PAIR-04', 'PAIR-08', 'PAIR-11', 'PAIR-12', 'PAIR-14', 'PAIR-15', 'PAIR-17', 'DEV-12'],
   async run(stage, check) {
@@ -52,7 +58,7 @@ const steps: Case = {
     const fetched = await fetchEpk(stage, code);
     check.same(
       'PAIR-04',
-      others(fields(fetched.body), { epk: spell(ephemeral), expiresAt, tenantId: world.tenantId }),
+      exactly(fields(fetched.body), { epk: spell(ephemeral), expiresAt, tenantId: world.tenantId }),
       [],
       'fields that differ',
     );
@@ -79,7 +85,7 @@ const steps: Case = {
     const open = await requests(stage);
     check.same(
       'PAIR-14',
-      [open.length, others(open[0] ?? {}, request)],
+      [open.length, exactly(open[0] ?? {}, request)],
       [1, []],
       'number of requests, and fields that differ',
     );
@@ -94,7 +100,9 @@ const steps: Case = {
     const { wrappedMasterKey, deviceCert, confirmation } = release;
     check.same(
       'PAIR-08',
-      others(got, {
+      exactly(got, {
+        device: got['device'],
+        token: got['token'],
         wrappedMasterKey: spell(wrappedMasterKey),
         deviceCert: spell(deviceCert),
         confirmation: spell(confirmation),
@@ -134,18 +142,23 @@ const codes: Case = {
     const code = await start(stage);
     const taken = await wire.post('/devices/pair-init', { code, epk: epk() }, stage.as(stage.shape, second));
     check.outcome('PAIR-02', taken, '409 conflict', 'a code in use');
+    const upper = { code: code.toUpperCase(), epk: epk() };
+    const spelt = await wire.post('/devices/pair-init', upper, stage.as(stage.shape, second));
+    check.outcome('PAIR-02', spelt, '409 conflict', 'a code in use, in upper case');
     const next = await start(stage);
     check.outcome('PAIR-03', await fetchEpk(stage, code), '400 pair_invalid', 'the old code after a new session');
-    check.outcome('PAIR-03', await fetchEpk(stage, next), '200', 'the new code');
-    const unknown = newCode();
-    check.outcome('PAIR-05', await fetchEpk(stage, unknown), '400 pair_invalid', 'an unknown code');
-    check.outcome(
-      'PAIR-05',
-      await fetchNpk(stage, await stage.world.npkBody(unknown)),
-      '400 pair_invalid',
-      'an unknown code',
-    );
-    check.outcome('PAIR-05', await wrap(stage, wrapBody(unknown)), '400 pair_invalid', 'an unknown code');
+    for (const one of [next, ` ${next.toUpperCase().replaceAll(' ', '-')}  `])
+      check.outcome('PAIR-03', await fetchEpk(stage, one), '200', 'the new code, in any spelling');
+    for (const unknown of [newCode(), 'one two three', 'x']) {
+      check.outcome('PAIR-05', await fetchEpk(stage, unknown), '400 pair_invalid', 'an unknown code');
+      const asked = await fetchNpk(stage, await stage.world.npkBody(unknown));
+      check.outcome('PAIR-05', asked, '400 pair_invalid', 'an unknown code');
+      check.outcome('PAIR-05', await wrap(stage, wrapBody(unknown)), '400 pair_invalid', 'an unknown code');
+    }
+    for (const bad of [{}, { code: 7 }, { code: '' }, { code: null }, { code: 'x'.repeat(5_000) }]) {
+      const reply = await wire.post('/devices/pair-fetch-epk', bad, { shape: stage.shape });
+      check.outcome('PAIR-05', reply, CODES.validation[stage.shape], 'a body without a code');
+    }
   },
 };
 
@@ -188,13 +201,16 @@ const holding: Case = {
   async run(stage, check) {
     const code = await start(stage);
     const body = await stage.world.npkBody(code);
-    const gone = new AbortController();
-    const lost = fetchNpk(stage, body, gone.signal).catch(() => undefined);
-    await waitForRequest(stage.wire, stage.first);
-    const other = await fetchNpk(stage, { ...body, pubkey: epk() });
-    check.outcome('PAIR-10', other, ['400 pair_invalid', '403 password_required'], 'another pubkey on a taken session');
-    gone.abort();
-    await lost;
+    for (let round = 0; round < 5; round++) {
+      const gone = new AbortController();
+      const lost = fetchNpk(stage, body, gone.signal).catch(() => undefined);
+      await waitForRequest(stage.wire, stage.first);
+      const other = await fetchNpk(stage, { ...body, pubkey: epk() });
+      const refusals = ['400 pair_invalid', '403 password_required'];
+      check.outcome('PAIR-10', other, refusals, 'another pubkey on a taken session');
+      gone.abort();
+      check.ok('PAIR-24', (await lost) === undefined, 'no answer to a call whose client has gone');
+    }
     const older = fetchNpk(stage, body);
     await new Promise((resolve) => setTimeout(resolve, 200));
     const newer = fetchNpk(stage, body);
@@ -253,14 +269,12 @@ const reject: Case = {
   ids: ['PAIR-16', 'PAIR-18', 'PAIR-19'],
   async run(stage, check) {
     const code = await start(stage);
+    check.refused('PAIR-16', await wrap(stage, wrapBody(code)), 'a wrap before a new device has called');
     const body = await stage.world.npkBody(code);
     const held = fetchNpk(stage, body);
     await waitForRequest(stage.wire, stage.first);
-    check.refused(
-      'PAIR-16',
-      await wrap(stage, wrapBody(code), stage.second),
-      'a wrap by a device that did not start it',
-    );
+    const strange = await wrap(stage, wrapBody(code), stage.second);
+    check.outcome('PAIR-16', strange, '400 pair_invalid', 'a wrap by a device that did not start it');
     check.refused('PAIR-16', await wrap(stage, { code, reject: true }, stage.second), 'a reject by that device');
     const answer = await wrap(stage, { code, reject: true });
     check.of('PAIR-18', answer, answer.status === 200 && answer.at('ok') === true, '{ok: true}');
@@ -269,6 +283,15 @@ const reject: Case = {
     check.outcome('PAIR-19', await fetchNpk(stage, body), '400 pair_invalid', 'after the reject');
     check.refused('PAIR-19', await wrap(stage, wrapBody(code)), 'a wrap after the reject');
     check.same('PAIR-19', await isDevice(stage, body['deviceId']), false, 'whether the rejected device is listed');
+    for (const bad of [
+      {},
+      { wrappedMasterKey: 'x' },
+      { wrappedMasterKey: randomBytes(80), deviceCert: randomBytes(31) },
+      { reject: 'yes' },
+    ]) {
+      const reply = await wrap(stage, { code: newCode(), ...bad });
+      check.of('PAIR-18', reply, reply.status === 400, 'a body that neither releases a key nor rejects is refused');
+    }
   },
 };
 

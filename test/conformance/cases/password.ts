@@ -15,7 +15,7 @@ const first: Case = {
     const { before, verified, set, after } = await stage.world.protect();
     check.of('PASS-01', before, before.at('exists') === false, 'exists: false before');
     check.of('PASS-01', after, after.at('exists') === true, 'exists: true after');
-    check.of('PASS-02', set, set.status === 200, '200 without currentPassword');
+    check.of('PASS-02', set, set.status === 200 && set.at('ok') === true, '{ok: true} without currentPassword');
     check.outcome('PASS-05', verified, '403 password_invalid', 'none is set');
   },
 };
@@ -29,8 +29,8 @@ const change: Case = {
     const next = `pw ${newId()}`;
     const set = async (currentPassword: unknown): Promise<Reply> =>
       wire.post('/password/set', { password: next, currentPassword }, stage.as());
-    for (const wrong of [undefined, '', `${old}x`])
-      check.refused('PASS-03', await set(wrong), 'a missing or wrong currentPassword');
+    for (const wrong of [undefined, null, '', `${old}x`, old.toUpperCase()])
+      check.outcome('PASS-03', await set(wrong), '403 password_invalid', 'a missing or wrong currentPassword');
     const changed = await set(old);
     check.outcome('PASS-03', changed, '200', 'the right currentPassword');
     if (changed.status === 200) world.password = next;
@@ -44,7 +44,14 @@ const change: Case = {
       '{ok, ticket, expiresAt}, ten minutes ahead',
     );
     check.outcome('PASS-05', await verify(stage, old), '403 password_invalid', 'the old password');
-    check.outcome('PASS-05', await verify(stage, 7), CODES.validation[shape], 'no text');
+    check.outcome('PASS-05', await verify(stage, 'wrong'), '403 password_invalid', 'a wrong password');
+    for (const password of ['', 7, null, 'x'.repeat(1_025)])
+      check.outcome(
+        'PASS-05',
+        await verify(stage, password),
+        CODES.validation[shape],
+        'no text of 1 to 1,024 characters',
+      );
   },
 };
 

@@ -55,6 +55,9 @@ const right: Case = {
     const reply = await answer(stage, first.id, challenge);
     check.outcome('REAUTH-03', reply, '200');
     check.of('REAUTH-03', reply, Number(fields(reply.body)['expiresAt']) > Date.now(), 'expiresAt ahead');
+    const token = reply.text('token');
+    const written = await stage.write(stage.item(), { ...first, token });
+    check.outcome('REAUTH-03', written, '200', 'a write with the new token');
     const me = await stage.wire.get('/me', { token: reply.text('token') });
     check.of('REAUTH-03', me, at(me.body, 'device.id') === first.id, `/me of ${first.id} with the new token`);
     const again = await answer(stage, first.id, challenge);
@@ -87,11 +90,18 @@ const wrong: Case = {
       ['REAUTH-04', 'a wrong answer', { deviceId: first.id, challengeId: mine.id, answer: randomBytes(32) }],
       ['REAUTH-04', 'an unknown challenge', { deviceId: first.id, challengeId: newId(), answer: ofMine }],
       ['REAUTH-04', 'no answer', { deviceId: first.id, challengeId: mine.id, answer: '' }],
+      [
+        'REAUTH-07',
+        "another device's challenge, and a wrong answer",
+        { deviceId: second.id, challengeId: (await challengeFor(stage, first)).id, answer: randomBytes(32) },
+      ],
     ];
     for (const [id, what, body] of cases) {
       const reply = await post(body);
       check.of(id, reply, noToken(reply), `no token for ${what}`);
     }
+    const unknown = await wire.post('/devices/reauth/challenge', { deviceId: newId() }, { shape });
+    check.outcome('REAUTH-04', unknown, '404 device_not_found', 'a challenge for an unknown device');
   },
 };
 
@@ -115,7 +125,7 @@ const revoked: Case = {
     const reply = await answer(stage, lost.id, before);
     check.of('REAUTH-08', reply, noToken(reply), 'no token for a challenge from before the revocation');
     const asked = await stage.wire.post('/devices/reauth/challenge', { deviceId: lost.id }, { shape: stage.shape });
-    check.of('REAUTH-08', asked, noToken(asked), 'no challenge for a revoked device');
+    check.outcome('REAUTH-08', asked, '403 device_revoked', 'a challenge for a revoked device');
   },
 };
 
@@ -136,6 +146,8 @@ const lostReply: Case = {
     const device = stage.adopt({ id: String(body['deviceId']), keys, token: '', name: 'lost' });
     const reply = await answer(stage, device.id, await challengeFor(stage, device));
     check.outcome('REAUTH-09', reply, '200', 're-authentication after the reply to the pairing was lost');
+    const me = await wire.get('/me', { token: reply.text('token') });
+    check.of('REAUTH-09', me, at(me.body, 'device.id') === device.id, `/me of ${device.id} with the token`);
   },
 };
 

@@ -38,6 +38,8 @@ const named: Case = {
       check.outcome(id, wrong, CODES.validation[shape], 'a body of the other shape, read in the named one');
       check.same('SHAPE-09', shapeOf(wrong), shape, 'shape of the refusal');
     }
+    const none = await wire.post('/items', bodyOf(stage, 'a'), { ...token, headers: { 'x-wire-shape': 'c' } });
+    check.outcome('SHAPE-02', none, Object.values(CODES.validation), 'a shape that does not exist');
   },
 };
 
@@ -47,7 +49,7 @@ const MARKS = {
 } as const;
 
 const shown: Case = {
-  ids: ['SHAPE-03', 'SHAPE-04', 'SHAPE-05', 'SHAPE-06'],
+  ids: ['SHAPE-02', 'SHAPE-03', 'SHAPE-04', 'SHAPE-05', 'SHAPE-06'],
   once: true,
   async run(stage, check) {
     const { wire, first, world } = stage;
@@ -63,6 +65,9 @@ const shown: Case = {
       for (const mark of MARKS[shape]) {
         const reply = await wire.post('/items', JSON.stringify({ id: 7, [mark]: 'x' }), token);
         check.of(id, reply, shapeOf(reply) === shape, `a body with '${mark}' is read as ${shape}`);
+        const other = otherShape(shape);
+        const inOther = await wire.post('/items', JSON.stringify({ id: 7, [mark]: 'x' }), { ...token, shape: other });
+        check.of('SHAPE-02', inOther, shapeOf(inOther) === other, `a body with '${mark}' that is named ${other}`);
       }
     }
     const mixed = { ...(JSON.parse(bodyOf(stage, 'a')) as Json), bin_id: world.bin };
@@ -73,9 +78,14 @@ const shown: Case = {
       'both marks',
     );
     const listed = await wire.get(`/items?since=0&limit=1&bin_id=${world.bin}`, token);
-    check.of('SHAPE-05', listed, listed.at('has_more') !== undefined, 'bin_id in the query makes it B: has_more');
+    check.of(
+      'SHAPE-05',
+      listed,
+      typeof listed.at('has_more') === 'boolean',
+      'bin_id in the query makes it B: has_more',
+    );
     const inA = await wire.get(`/items?since=0&limit=1&bin_id=${world.bin}&shape=a`, token);
-    check.of('SHAPE-01', inA, inA.at('hasMore') !== undefined, 'shape=a decides beside bin_id: hasMore');
+    check.of('SHAPE-01', inA, typeof inA.at('hasMore') === 'boolean', 'shape=a decides beside bin_id: hasMore');
   },
 };
 
@@ -89,6 +99,14 @@ const fallback: Case = {
     const refused = await wire.get('/nothing');
     const hinted = refused.at('error.hint') !== undefined;
     check.of('SHAPE-07', refused, hinted === (configured === 'b'), `the same WIRE_SHAPE (${configured}) as /me shows`);
+    const token = { token: stage.first.token };
+    const named = await wire.patch(`/devices/${stage.first.id}`, '{"name":"desk"}', token);
+    const unmarked = named.at('device.paired_at') === undefined ? 'a' : 'b';
+    check.of('SHAPE-07', named, unmarked === configured, `${configured} for a body without a mark of either shape`);
+    const batch = await wire.post('/items/batch', '{"items":[{}]}', token);
+    const [result] = batch.list('results');
+    const code = `400 ${String(fields(result?.['error'])['code'])}`;
+    check.of('SHAPE-07', batch, code === CODES.validation[configured], `${configured} for a write without a mark`);
     for (const shape of [undefined, 'a', 'b'] as const) {
       const socket = await stage.connect({ token: second.token, ...(shape === undefined ? {} : { shape }) });
       await socket.hello(await stage.head());
@@ -176,6 +194,9 @@ const snake: Case = {
     const item = stage.item();
     const camelWrite = JSON.stringify(spelled('a', writeBody('b', item)));
     check.outcome('SHAPE-13', await wire.post('/items', camelWrite, stage.as('b')), '200', 'a write in camelCase');
+    const twice = { ...(spelled('b', writeBody('b', stage.item())) as Json), binId: stage.world.bin };
+    const both = await wire.post('/items', JSON.stringify(twice), stage.as('b'));
+    check.outcome('SHAPE-13', both, CODES.validation.b, 'one key in both spellings');
   },
 };
 
@@ -321,6 +342,10 @@ const base64: Case = {
       const reply = await wire.post('/items', body(stage.item(), text), stage.as());
       check.outcome('SHAPE-22', reply, CODES.validation[shape], JSON.stringify(text));
     }
+    const bin = stage.ownBin(newId());
+    await wire.post('/bins', { id: bin, meta: bytes }, stage.as('a'));
+    const meta = (await wire.get('/bins', stage.as())).list('bins').find(({ id }) => id === bin)?.['meta'];
+    check.same(shape === 'a' ? 'SHAPE-23' : 'SHAPE-24', meta, spelled(shape, bytes), 'meta in /bins');
     const pubkey = (await wire.get('/devices', stage.as())).list('devices').find(({ id }) => id === stage.first.id)?.[
       'pubkey'
     ];

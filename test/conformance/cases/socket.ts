@@ -169,13 +169,16 @@ const MALFORMED: readonly (string | Buffer)[] = [
   '{"type":["hello"]}',
   '{"type":"item","id":"x"}',
   '{"type":"hello"',
+  '\u0000',
   '{"type":"HELLO","since":0}',
 ];
 const HELLOS: readonly string[] = [
   '{"type":"hello"}',
-  ...['-1', '1.5', '"0"', 'null', 'true', '9007199254740992', '1e300', '[]'].map(
+  ...['-1', '1.5', '"0"', 'null', 'true', '9007199254740992', '1e300', '[]', '{}', '-0.1'].map(
     (since) => `{"type":"hello","since":${since}}`,
   ),
+  '{"type":"hello","since":0,"epoch":5}',
+  '{"type":"hello","since":0,"acks":"yes"}',
 ];
 const BINARY = Buffer.from('{"type":"hello","since":0}');
 const table: readonly (readonly [string, readonly (string | Buffer)[]])[] = [
@@ -199,17 +202,15 @@ const firstFrame: Case = {
         socket.send(frame);
         if (shape === 'a') {
           const { code } = await socket.closed;
-          const [error] = socket.of('error');
-          note(
-            'WS-10',
-            code === 4400 && error?.['code'] === 'validation',
-            'error {code: "validation"} and close 4400',
-            [error ?? null, code],
-          );
+          const [error, ...others] = socket.frames;
+          const told =
+            error?.['type'] === 'error' && error['code'] === 'validation' && typeof error['message'] === 'string';
+          const what = 'error {code: "validation", message} alone, and close 4400';
+          note('WS-10', code === 4400 && told && others.length === 0, what, [error ?? null, code]);
         } else {
           socket.send({ type: 'hello', since: head });
           const next = await socket.next();
-          note('WS-11', next['type'] === 'caught_up', 'caught_up to a hello', next);
+          note('WS-11', next['type'] === 'caught_up', 'nothing, and caught_up to a hello', next);
           socket.terminate();
         }
       }
@@ -230,8 +231,8 @@ const laterFrame: Case = {
         socket.send(frame);
         if (shape === 'b') socket.send({ type: 'ping' });
         const next = await socket.next();
-        const good =
-          shape === 'a' ? next['type'] === 'error' && next['code'] === 'validation' : next['type'] === 'pong';
+        const told = next['type'] === 'error' && next['code'] === 'validation' && typeof next['message'] === 'string';
+        const good = shape === 'a' ? told : next['type'] === 'pong';
         for (const id of ids)
           check.ok(id, good, `${shape === 'a' ? 'error' : 'nothing'} to the frame ${frame.toString()}`, next);
       }
@@ -267,6 +268,8 @@ const pings: Case = {
     const high = await stage.connect({ token: stage.first.token, shape: stage.shape });
     high.send({ type: 'hello', since: Number.MAX_SAFE_INTEGER });
     check.same('WS-15', (await high.next())['type'], 'reset', 'the answer to since 2^53-1');
+    const low = await stage.connect({ token: stage.first.token, shape: stage.shape });
+    check.same('WS-15', (await low.hello(0)).at(-1)?.['type'], 'caught_up', 'the end of the answer to since 0');
   },
 };
 
@@ -274,7 +277,7 @@ const sizes: Case = {
   ids: ['WS-17'],
   async run(stage, check) {
     const padded = (size: number): string => `{"type":"ping","pad":"${'x'.repeat(size - 24)}"}`;
-    for (const size of [16_385, 65_536]) {
+    for (const size of [16_385, 20_000, 65_536]) {
       const socket = await stage.watch();
       socket.send(padded(16_384));
       check.same('WS-17', await socket.next(), { type: 'pong' }, 'the answer to a frame of 16 KiB');
