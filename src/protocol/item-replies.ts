@@ -1,5 +1,4 @@
 /** Items in replies, in both shapes (reference, HTTP). For keys and bytes see replies.ts. */
-import type { CONTENT_TYPES } from './item.js';
 import type { Bytes, ErrorFields } from './replies.js';
 import type { BinId, Count, Millis, Ulid } from './requests.js';
 
@@ -53,7 +52,17 @@ export interface EnvelopeReply<B = Bytes> {
 }
 
 /** The ten content types. */
-export type ContentTypeName = (typeof CONTENT_TYPES)[number];
+export type ContentTypeName =
+  | 'password'
+  | 'link'
+  | 'text'
+  | 'code'
+  | 'image'
+  | 'file'
+  | 'audio'
+  | 'video'
+  | 'contact'
+  | 'location';
 
 /** A live item in shape A. */
 export interface LiveRowA<B = Bytes> {
