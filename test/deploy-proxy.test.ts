@@ -101,6 +101,8 @@ async function believesNoClient(t: Test, proxy: Proxy): Promise<void> {
   // The first of the five was anna's.
   for (let n = 0; n < 5; n++) outcomes.push((await signUp(proxy, `forged-${n}`, `198.51.100.${n}`)).outcome);
   t.same(outcomes, ['200', '200', '200', '200', '429 rate_limited']);
+  const { headers } = await askThrough(proxy, BASE, '/api/health', { headers: { 'x-request-id': 'forged' } });
+  t.match(headers['x-request-id'], /^(?!forged$)[\w.-]+$/, 'an id of the server');
 }
 
 /** Replies without a body leave the proxy's connection to the server fit for the request after them. */

@@ -6,6 +6,7 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { readCsv } from '../src/cli/foreign/csv.js';
+import { jsonOriginal } from '../src/cli/foreign/entries.js';
 import { kdbxLibrary } from '../src/cli/foreign/kdbx.js';
 import { expectPlainXml } from '../src/cli/foreign/kdbx-xml.js';
 import { readVcards } from '../src/cli/foreign/vcard.js';
@@ -427,6 +428,29 @@ t.test('IMPORT-10: a file of very many short lines is refused before they fill t
   t.throws(() => readVcards(`BEGIN:VCARD\n${'A:\n'.repeat(4_000_000)}END:VCARD\n`), { message: /2000000 lines/ });
   t.ok(process.memoryUsage().heapUsed < small);
 });
+
+t.test(
+  'IMPORT-10: an export whose entries each repeat one long name is refused before they fill the memory',
+  async (t) => {
+    const csv = `name,url,username,password,${'x'.repeat(16 * 1024 * 1024)}\n${'a,b,c,d,e\n'.repeat(100)}`;
+    await t.rejects(readCsv(csv), { message: /its entries take too much memory/ });
+    // Longer than any text can be, as 20 MB of deep JSON are with their indentation.
+    const long = Array<string>(6).fill('x'.repeat(100_000_000));
+    t.throws(() => jsonOriginal('bitwarden', long), { message: /an entry is too long/ });
+
+    const at = await desk(t);
+    const { Consts, Credentials, Int64, Kdbx, ProtectedValue } = await kdbxLibrary();
+    const database = Kdbx.create(new Credentials(ProtectedValue.fromString('x')), 'Hostile');
+    database.setKdf(Consts.KdfId.Aes);
+    database.header.kdfParameters?.set('R', 5, Int64.from(100));
+    // A group of 10 MB, with 300 entries in the group below it, took 6 GB, from a file of 20 KB.
+    const group = database.createGroup(database.getDefaultGroup(), 'x'.repeat(5_000));
+    database.createEntry(database.createGroup(group, 'below'));
+    const path = await at.file('names.kdbx', Buffer.from(await database.save()));
+    const { error } = await at.refused(path, ['--password-file', '-'], { input: 'x' });
+    t.match(error, { message: /the names of its groups are too long/ });
+  },
+);
 
 t.test('IMPORT-10: a CSV with very many columns is read in linear time', async (t) => {
   const columns = Array.from({ length: 100_000 }, (_, at) => `c${at}`);

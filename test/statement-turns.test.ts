@@ -4,10 +4,11 @@ import t from 'tap';
 import { AccountStore } from '../src/server/devices/store.js';
 import { openClient, valueOf, type Client } from '../src/server/storage/database.js';
 import { STATEMENTS_OF_TENANT_MAX, takeTurns } from '../src/server/storage/query.js';
-import { newCode } from './support/devices.js';
+import { claim, newCode } from './support/devices.js';
 import { until } from './support/events.js';
 import { hosted, neighbour } from './support/hosted.js';
 import { postgresLogs } from './support/logs.js';
+import { runServer } from './support/server.js';
 
 /** Statements that wait for a lock, in the database of this connection. */
 const lockedBy = (watch: Client): Promise<number> =>
@@ -115,6 +116,32 @@ t.test('FAIR-50: whatever a device calls with its token does not wait behind cal
   t.ok(before <= 50, `${before} of a hundred that came earlier were answered before`);
   t.same(new Set(await Promise.all(strangers)), new Set([200]));
 });
+
+for (const multi of [false, true])
+  t.test(
+    `FAIR-50: calls of any number of addresses leave connections to devices, ${multi ? 'hosted' : 'alone'}`,
+    async (t) => {
+      const env = { RATE_PAIR_PER_MIN: '10' };
+      const server = await (multi ? hosted(t, { env }) : runServer(t, { env }));
+      const { wire, token } = multi
+        ? await neighbour(t, server.port, 'busy').then(({ wire, device: { token } }) => ({ wire, token }))
+        : { wire: server.wire, token: (await claim(server.wire)).token };
+      const holder = await openClient({ url: server.databaseUrl, name: 'holder', onLost: () => undefined });
+      const watch = await openClient({ url: server.databaseUrl, name: 'watch', onLost: () => undefined });
+      t.teardown(async () => Promise.all([holder.end(), watch.end()]));
+      await holder.query('BEGIN');
+      await holder.query('LOCK TABLE rate_limits');
+      const calls = Array.from({ length: 100 }, async (_, n) => {
+        const headers = { 'x-forwarded-for': `198.51.100.${n}` };
+        return (await wire.post('/devices/pair-fetch-epk', { code: newCode() }, { headers })).status;
+      });
+      await until('their calls wait', async () => (await lockedBy(watch)) >= STATEMENTS_OF_TENANT_MAX);
+      t.equal((await wire.get('/bins', { token })).status, 200, 'while they wait');
+      t.equal(await lockedBy(watch), STATEMENTS_OF_TENANT_MAX);
+      await holder.query('COMMIT');
+      t.same(new Set(await Promise.all(calls)), new Set([400]), 'no such code');
+    },
+  );
 
 t.test('FAIR-43: a hosted server answers one tenant while calls of another wait for a lock', async (t) => {
   const server = await hosted(t);

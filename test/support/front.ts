@@ -208,6 +208,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
     passwords: { exists: silent, remove: silent, set: silent, verify: silent },
     bins: { list: silent, create: silent, patch: silent, remove: silent },
     addressLimits: { guess: nothing, take: nothing },
+    deviceLimits: { take: nothing },
     presence: { touched: () => undefined, online: () => Promise.resolve(new Set([DEVICE])) },
     identities: { identity: () => Promise.resolve(identity) },
   };

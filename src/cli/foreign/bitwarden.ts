@@ -99,7 +99,7 @@ function entriesOf(document: JsonObject): readonly foreign.Entry[] {
   })(document, '');
   const names = new Map([...collections, ...folders].map(({ id, name }) => [id, name] as const));
   const numbered = foreign.keyCounter();
-  return items.map((raw, at) => {
+  const drafts = items.map((raw, at) => {
     const where = `items[${at}]`;
     const item = itemFields(raw, where);
     const [first, ...others] = [item.folderId, ...item.collectionIds].filter((id) => names.has(id));
@@ -107,8 +107,9 @@ function entriesOf(document: JsonObject): readonly foreign.Entry[] {
     const key = numbered(item.id === '' ? JSON.stringify([item.type, item.name]) : item.id);
     const created = foreign.timeOf(item.creationDate);
     const changed = foreign.timeOf(item.revisionDate) ?? created;
-    return entryFrom(item, raw, { where, name: item.name, folder, key, created, changed }, others.length);
+    return draftOf(item, raw, { where, name: item.name, folder, key, created, changed }, others.length);
   });
+  return foreign.entriesOf(drafts);
 }
 
 type Place = Pick<foreign.Draft, 'where' | 'name' | 'folder' | 'key' | 'created' | 'changed'>;
@@ -116,13 +117,13 @@ type Place = Pick<foreign.Draft, 'where' | 'name' | 'folder' | 'key' | 'created'
 /** By the number of their type. */
 const KINDS = ['', 'login', 'secure note', 'card', 'identity', 'SSH key'];
 
-function entryFrom(item: Item, raw: JsonObject, place: Place, others: number): foreign.Entry {
+function draftOf(item: Item, raw: JsonObject, place: Place, others: number): foreign.Draft | foreign.Entry {
   const kind = KINDS[item.type] || `type ${item.type}`;
   if (item.deletedDate !== '') return foreign.leftBehind({ ...place, kind, left: 'in the trash' });
   const own = ownItem(raw);
   if (own !== undefined) return { ...place, kind: own.type, made: [{ part: 'main', ...own }], unplaced: [], marks: [] };
   const { main, notes, unplaced } = contentOf(item, raw);
-  return foreign.entryOf({
+  return {
     ...{ ...place, program: 'bitwarden', kind, main, notes },
     unplaced: [
       ...unplaced,
@@ -133,7 +134,7 @@ function entryFrom(item: Item, raw: JsonObject, place: Place, others: number): f
     ],
     marks: [...(item.favorite === true ? ['favourite'] : []), ...((item.reprompt ?? 0) > 0 ? ['ask again'] : [])],
     original: () => foreign.jsonOriginal('bitwarden', raw),
-  });
+  };
 }
 
 type Content = Pick<foreign.Draft, 'main' | 'notes'> & { readonly unplaced: readonly string[] };

@@ -50,19 +50,19 @@ export async function readCsv(text: string): Promise<foreign.ForeignEntries | un
   // Of several columns with one name the first is read.
   const positions = new Map(columns.map((column, at) => [column, at] as const).reverse());
   const numbered = foreign.keyCounter();
-  const entries = rows.map(({ cells, line }) => {
+  const drafts = rows.map(({ cells, line }): foreign.Draft => {
     const row: Row = (column) => cells[positions.get(column) ?? -1] ?? '';
     const { key, ...draft } = form.draft(row);
     const others = columns.filter((column) => !read.has(column) && row(column) !== '');
-    return foreign.entryOf({
+    return {
       ...draft,
       ...{ program: form.program, where: `line ${line}`, key: numbered(key) },
       unplaced: [...(draft.unplaced ?? []), ...others.map((column) => column.slice(0, 40))],
       original: () =>
         foreign.jsonOriginal(form.program, Object.fromEntries(columns.map((column) => [column, row(column)]))),
-    });
+    };
   });
-  return { program: form.program, title: form.title, entries };
+  return { program: form.program, title: form.title, entries: foreign.entriesOf(drafts) };
 }
 
 const REASONS: Readonly<{ [code: string]: string }> = {

@@ -90,8 +90,25 @@ export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' 
   readonly original?: () => { readonly text: string; readonly ending: string };
 }
 
-/** The entry of a draft. Throws `ForeignError` for a text that no item can hold. */
-export function entryOf(draft: Draft): Entry {
+/**
+ * Most bytes of the originals of one source. They are in memory together, and may be far longer than the source: each
+ * repeats the names of the columns or of the group, and deep levels are indented.
+ */
+const ORIGINALS_MAX = 256 * 1024 * 1024;
+
+/** The entries of a source, from their drafts where they have some. Throws `ForeignError`. */
+export function entriesOf(all: readonly (Draft | Entry)[]): Entry[] {
+  let room = ORIGINALS_MAX;
+  const within = (bytes: Uint8Array): Uint8Array => {
+    room -= bytes.length;
+    if (room < 0) throw new ForeignError('', 'its entries take too much memory');
+    return bytes;
+  };
+  return all.map((one) => ('made' in one ? one : entryOf(one, within)));
+}
+
+/** The entry of a draft. `within` bounds its original. Throws `ForeignError` for a text that no item can hold. */
+function entryOf(draft: Draft, within: (bytes: Uint8Array) => Uint8Array): Entry {
   const { program, main, notes, files = [], unplaced = [], marks = [], original: originalOf, ...entry } = draft;
   const { where, kind, name } = entry;
   const made: Made[] = main === undefined ? [] : [{ part: 'main', ...main }];
@@ -104,17 +121,20 @@ export function entryOf(draft: Draft): Entry {
     made.push({ part: 'note', type: 'text', payload: { text: isVisible(text) ? text : `(an empty ${kind})` } });
   }
   made.push(...attached);
-  if (original !== undefined) made.push(fileItem('original', originalName, utf8(original.text)));
+  if (original !== undefined) made.push(fileItem('original', originalName, within(utf8(original.text))));
   for (const one of made)
     if (payloadSize(one.payload) > PAYLOAD_MAX) throw new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
   return { ...entry, made, unplaced, marks };
 }
 
-/** The original entry as a file of JSON. */
-export const jsonOriginal = (program: ForeignProgram, value: unknown) => ({
-  text: `${JSON.stringify(value, null, 2)}\n`,
-  ending: `${program}.json`,
-});
+/** The original entry as a file of JSON. Throws `ForeignError` where that is longer than a text can be. */
+export function jsonOriginal(program: ForeignProgram, value: unknown) {
+  try {
+    return { text: `${JSON.stringify(value, null, 2)}\n`, ending: `${program}.json` };
+  } catch (error) {
+    throw new ForeignError('', 'an entry is too long', undefined, { cause: error });
+  }
+}
 
 /** An entry that is not imported. */
 export const leftBehind = (entry: Omit<Entry, 'made' | 'unplaced' | 'marks'> & { readonly left: string }): Entry => ({

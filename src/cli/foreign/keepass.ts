@@ -26,15 +26,19 @@ export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): 
   if (found.length > foreign.ENTRIES_MAX)
     throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} entries`);
   const byUuid = new Map(found.flatMap(({ entry }) => (entry === undefined ? [] : [[uuidHex(entry), entry] as const])));
-  return found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid)));
+  return foreign.entriesOf(
+    found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid))),
+  );
 }
 
 /** Most levels of groups. */
 const DEPTH_MAX = 64;
+/** Longest path of a group: its entries and the groups below repeat it. */
+const FOLDER_MAX = 4_096;
 
 interface Place {
-  /** The names of the groups above, without the root. */
-  readonly path: readonly string[];
+  /** The names of the groups above, without the root, with slashes between them. */
+  readonly folder: string;
   readonly group: KdbxGroup;
   readonly binned: boolean;
   /** Undefined: the notes of the group itself. */
@@ -43,15 +47,23 @@ interface Place {
 
 function placed(root: KdbxGroup, binId: string | undefined): Place[] {
   const places: Place[] = [];
-  const open: Omit<Place, 'entry'>[] = [{ path: [], group: root, binned: false }];
+  const open: (Omit<Place, 'entry'> & { readonly depth: number })[] = [
+    { folder: '', group: root, binned: false, depth: 0 },
+  ];
   for (let at = open.pop(); at !== undefined; at = open.pop()) {
-    const { group } = at;
+    const { group, folder, depth } = at;
     const binned = at.binned || (binId !== undefined && group.uuid.id === binId);
     if ((group.notes ?? '').trim() !== '') places.push({ ...at, binned, entry: undefined });
     places.push(...group.entries.map((entry) => ({ ...at, binned, entry })));
-    if (at.path.length > DEPTH_MAX)
-      throw new foreign.ForeignError('', `its groups are nested more than ${DEPTH_MAX} deep`);
-    const below = group.groups.map((child) => ({ path: [...at.path, child.name ?? ''], group: child, binned }));
+    if (depth > DEPTH_MAX) throw new foreign.ForeignError('', `its groups are nested more than ${DEPTH_MAX} deep`);
+    if (folder.length > FOLDER_MAX) throw new foreign.ForeignError('', 'the names of its groups are too long');
+    const inside = (name: string): string => (depth === 0 ? name : `${folder}/${name}`);
+    const below = group.groups.map((child) => ({
+      folder: inside(child.name ?? ''),
+      group: child,
+      binned,
+      depth: depth + 1,
+    }));
     open.push(...below.reverse());
   }
   return places;
@@ -60,11 +72,11 @@ function placed(root: KdbxGroup, binId: string | undefined): Place[] {
 const textOf = (field: KdbxEntryField | undefined): string =>
   field === undefined ? '' : typeof field === 'string' ? field : field.getText();
 
-function ofGroup({ path, group, binned }: Place): foreign.Entry {
-  const place = { where: path.join('/'), kind: 'group', name: group.name ?? '', folder: path.join('/') };
+function ofGroup({ folder, group, binned }: Place): foreign.Draft | foreign.Entry {
+  const place = { where: folder, kind: 'group', name: group.name ?? '', folder };
   const entry = { ...place, key: group.uuid.id, ...timesOf(group) };
   if (binned) return foreign.leftBehind({ ...entry, left: 'in the recycle bin' });
-  return foreign.entryOf({ ...entry, program: 'keepass', notes: group.notes ?? '' });
+  return { ...entry, program: 'keepass', notes: group.notes ?? '' };
 }
 
 const timesOf = ({ times }: KdbxEntry | KdbxGroup) => ({
@@ -78,18 +90,20 @@ const STANDARD: ReadonlySet<string> = new Set(['Title', 'UserName', 'Password', 
 /** Fields in which KeePass, its plugins and KeePassXC store the parameters of one-time passwords. */
 const ONE_TIME = /^(?:otp$|TOTP |TimeOtp-|HmacOtp-)/;
 
-function ofEntry({ path, entry, binned }: Place & { readonly entry: KdbxEntry }, byUuid: EntryMap): foreign.Entry {
+function ofEntry(
+  { folder, entry, binned }: Place & { readonly entry: KdbxEntry },
+  byUuid: EntryMap,
+): foreign.Draft | foreign.Entry {
   const value = (field: string): string => resolved(textOf(entry.fields.get(field)), byUuid);
   const [name, url] = [value('Title'), value('URL')];
-  const folder = path.join('/');
-  const where = [...path, name].join('/');
+  const where = folder === '' ? name : `${folder}/${name}`;
   const place = { where, kind: 'entry', name, folder, key: entry.uuid.id, ...timesOf(entry) };
   if (binned) return foreign.leftBehind({ ...place, left: 'in the recycle bin' });
   const main = foreign.loginItem({ name, url, user: value('UserName'), secret: value('Password') });
   const own = [...entry.fields].filter(([field, content]) => !STANDARD.has(field) && textOf(content) !== '');
   const oneTime = own.filter(([field]) => ONE_TIME.test(field));
   const open = ['UserName', 'Password', 'URL'].filter((field) => /\{REF:/i.test(value(field)));
-  return foreign.entryOf({
+  return {
     ...{ ...place, program: 'keepass', main, notes: foreign.notesWith(main, url, value('Notes')) },
     files: [...entry.binaries].map(([file, binary]) => ({ name: file, bytes: bytesOf(binary) })),
     unplaced: [
@@ -108,7 +122,7 @@ function ofEntry({ path, entry, binned }: Place & { readonly entry: KdbxEntry },
       ...((entry.fgColor ?? '') + (entry.bgColor ?? '') === '' ? [] : ['colours']),
     ],
     original: () => foreign.jsonOriginal('keepass', originalOf(entry, folder)),
-  });
+  };
 }
 
 type Binary = KdbxEntry['binaries'] extends Map<string, infer B> ? B : never;
@@ -136,8 +150,8 @@ function originalOf(entry: KdbxEntry, group: string) {
 
 const FIELD_OF: Readonly<Record<string, string>> = { T: 'Title', U: 'UserName', P: 'Password', A: 'URL', N: 'Notes' };
 
-/** Longest value that replaces a reference: many references may name one value. */
-const REFERENCED_MAX = 4_096;
+/** Longest value that replaces a reference: some 400,000 references may name one value, and each entry copies it. */
+const REFERENCED_MAX = 512;
 
 /** Resolves a text that is a reference to a field of another entry, by its UUID; any other text is unchanged. */
 function resolved(text: string, byUuid: EntryMap): string {

@@ -21,7 +21,7 @@ const LINES_MAX = 2_000_000;
 /** The contacts of a file. Throws `ForeignError`. */
 export function readVcards(text: string): readonly foreign.Entry[] {
   const numbered = foreign.keyCounter();
-  return cardsOf(text).map((card, at) => foreign.entryOf(draftOf(card, at + 1, numbered)));
+  return foreign.entriesOf(cardsOf(text).map((card, at) => draftOf(card, at + 1, numbered)));
 }
 
 function cardsOf(text: string): readonly Card[] {

@@ -67,7 +67,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
     onConnect: (client: pg.ClientBase) => history.check(client),
   };
   const pool = createPool({ ...settings, size: POOL_SIZE });
-  if (config.tenantMode === 'multi') takeTurns(pool);
+  takeTurns(pool, config.tenantMode === 'multi');
   // One connection that stays open, for heartbeats and notifications: where the pool has to open another one on a busy
   // machine, they would fail, and every other instance would compare all of its heads with the database.
   const feedPool = createPool({ ...settings, size: 1, idleMs: 0 });

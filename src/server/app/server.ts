@@ -48,6 +48,7 @@ import { clientConfig, CONNECTION_NAMES, valueOf } from '../storage/database.js'
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
+import { UNAUTHENTICATED } from '../storage/query.js';
 import { RateStore } from '../storage/rate-store.js';
 import type { DrainOrder, InstanceStatus } from '../storage/registration.js';
 import { PostgresTenantLoader } from '../storage/tenant-loader.js';
@@ -355,9 +356,6 @@ async function listenConfig({ sessionUrl: url, link }: Database): Promise<Return
   return clientConfig({ url, name: CONNECTION_NAMES.listen, link });
 }
 
-/** The line of statements for callers without a token (storage/query.ts). */
-const UNAUTHENTICATED = 'unauthenticated';
-
 /**
  * The services of a tenant other than its items: devices, bins, password, pairing and recovery. A change of a device, bin
  * or pairing notifies the tenant's actor and `hooks.onChange`.
@@ -383,6 +381,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   stops.push(() => devices.close());
   const bins = new Bins({ store: new BinStore(pool), clock, changed, onFault });
   stops.push(() => bins.close());
+  const rates = { clock, perMinute: config.ratePairPerMin };
   const joins = { store: unauthenticatedStore, clock, issueToken, tickets, maxDevices, changed, onFault };
   const onForeignHost = (mismatch: ForeignHost): void =>
     log.warn(mismatch, 'recovery refused: it was signed for a host that is not this server');
@@ -400,7 +399,8 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
       unauthenticatedStore: new PairingStore(pool, UNAUTHENTICATED),
     }),
     bins,
-    addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
+    addressLimits: new AddressLimits({ ...rates, store: new RateStore(pool, UNAUTHENTICATED) }),
+    deviceLimits: new AddressLimits({ ...rates, store: new RateStore(pool) }),
     identities: store,
   };
 }

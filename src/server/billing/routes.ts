@@ -20,6 +20,7 @@ export interface BillingParts extends WebParts {
   /** Absent where billing is off. */
   readonly billing?: Billing | undefined;
   readonly addressLimits: Pick<AddressLimits, 'take'>;
+  readonly deviceLimits: Pick<AddressLimits, 'take'>;
 }
 
 /**
@@ -40,7 +41,7 @@ export const webhook: Handler<BillingParts> = async (call, app) => {
 /** `GET /api/billing/portal` -> {url}. Each request calls the provider, so it is limited by device. */
 export const portal: Handler<BillingParts> = async (call, app) => {
   const { checkout } = mounted(app.billing);
-  await app.addressLimits.take('payment', call.owner);
+  await app.deviceLimits.take('payment', call.owner);
   return checkout.portal(call.tenantId);
 };
 

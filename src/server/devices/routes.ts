@@ -32,7 +32,9 @@ export interface DeviceParts {
   readonly recovery: Pick<Recovery, 'challenge' | 'recover'>;
   readonly tickets: Pick<Tickets, 'issueSocket'>;
   readonly passwords: Pick<Passwords, 'exists' | 'set' | 'remove' | 'verify'>;
-  readonly addressLimits: Pick<AddressLimits, 'guess' | 'take'>;
+  readonly addressLimits: Pick<AddressLimits, 'guess'>;
+  /** By the device in place of the address: these statements do not wait behind those for clients without a token. */
+  readonly deviceLimits: Pick<AddressLimits, 'take'>;
 }
 
 /** `GET /service/status`. While the database is down, it is a refusal that still reports what is known. */
@@ -113,16 +115,16 @@ export const issueTicket: Handler<DeviceParts> = ({ sender }, { tickets }) => ti
 export const passwordExists: Handler<DeviceParts> = (call, { passwords }) => passwords.exists(call.tenantId);
 
 /** `POST /password/set`. Limited per device, or a stolen token could guess the old password without limit (RATE-14). */
-export const setPassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
+export const setPassword: Handler<DeviceParts> = async (call, { passwords, deviceLimits }) => {
   const body = validators.validatePasswordSetBody(fields(call));
-  await addressLimits.take('password', call.owner);
+  await deviceLimits.take('password', call.owner);
   return passwords.set(call.tenantId, body, call.deviceId);
 };
 
 /** `DELETE /password`. It takes from the limit of `set`: each call is a guess (RATE-14). */
-export const removePassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
+export const removePassword: Handler<DeviceParts> = async (call, { passwords, deviceLimits }) => {
   const body = validators.validatePasswordRemoveBody(fields(call));
-  await addressLimits.take('password', call.owner);
+  await deviceLimits.take('password', call.owner);
   return passwords.remove(call.tenantId, body, call.deviceId);
 };
 

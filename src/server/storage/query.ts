@@ -43,24 +43,37 @@ export const STATEMENTS_OF_TENANT_MAX = 4;
 /** A statement whose turn comes later, ms, is refused; as long as the pool itself makes a caller wait. */
 const TURN_WITHIN_MS = 5_000;
 
-const turns = new WeakMap<Client, TurnQueue>();
+/** The line of statements for clients without a token, which may be any number, at any number of addresses. */
+export const UNAUTHENTICATED = 'unauthenticated';
 
-/** From now on the tenants that share this pool take turns on it. */
-export function takeTurns(pool: pg.Pool): void {
-  turns.set(pool, new TurnQueue(STATEMENTS_MAX, STATEMENTS_OF_TENANT_MAX));
+interface Turns {
+  readonly queue: TurnQueue;
+  /** False: only statements in a line of their own wait for a turn, as one tenant alone needs no others. */
+  readonly all: boolean;
+}
+
+const turns = new WeakMap<Client, Turns>();
+
+/**
+ * From now on statements on this pool take turns: those of its tenants if there are several (`all`), and in any case
+ * those for clients without a token, which else would wait in the pool before those of devices.
+ */
+export function takeTurns(pool: pg.Pool, all = true): void {
+  turns.set(pool, { queue: new TurnQueue(STATEMENTS_MAX, STATEMENTS_OF_TENANT_MAX), all });
 }
 
 /**
  * Runs a statement in its tenant's turn, where `takeTurns` was called. The first parameter of every statement about one
- * tenant is the tenant's id; statements about none or many run at once. Those of one tenant in different lines take turns
- * too. Throws `unavailable` if the turn came too late.
+ * tenant is the tenant's id; statements about none or many run at once, but those in a line take turns together. Those of
+ * one tenant in different lines take turns too. Throws `unavailable` if the turn came too late.
  */
-export function inTurn<T>(pool: Client, tenantId: unknown, statement: () => Promise<T>, line = ''): Promise<T> {
-  const queue = turns.get(pool);
-  if (queue === undefined || !isUlid(tenantId)) return statement();
+export function inTurn<T>(pool: Client, first: unknown, statement: () => Promise<T>, line = ''): Promise<T> {
+  const found = turns.get(pool);
+  const tenantId = isUlid(first) ? first : '';
+  if (found === undefined || (line === '' && !(found.all && tenantId !== ''))) return statement();
   // Machine time, as for the pool's own limit.
   const asked = performance.now();
-  return queue.take({ tenantId, deviceId: line }, () => {
+  return found.queue.take({ tenantId, deviceId: line }, () => {
     if (performance.now() - asked > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
     return statement();
   });
