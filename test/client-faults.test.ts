@@ -255,7 +255,8 @@ t.test('SDK-26: a device that is closed while a frame is being applied reports n
 async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const clock = new TestClock();
   const api = new DeviceApi(call);
-  const { emit } = new Emitter(() => undefined);
+  const emitter = new Emitter(() => undefined);
+  const { emit } = emitter;
   const sodium = nodeSodium;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
@@ -281,7 +282,7 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
     halt: (error) => halts.push(error),
     refresh: () => Promise.resolve(),
   });
-  return { sync: made, store, reconnects, halts, flows };
+  return { sync: made, store, outbox, emitter, reconnects, halts, flows };
 }
 
 /** A row as a listing has it. */
@@ -315,6 +316,52 @@ t.test('CLIENT-45: a listing may start over once, as after a restore of the serv
   await world.sync.pull();
   t.same(await world.store.cursor(), { since: 3, epoch: 'new' });
 });
+
+t.test(
+  'CLIENT-31: the next run of a program ends the replay of a reset that the end of this one cut off',
+  async (t) => {
+    const me = newIdentity();
+    const store = new MemoryStore();
+    const [edited, lost, last] = [7, 8, 3].map((version) => sealedRow(me, { version, ts: version }));
+    if (!edited || !lost || !last) throw new Error('no rows');
+    const row = { ...sealedRow(me, { version: 0, ts: 9 }), id: edited.id };
+    await store.apply({
+      entries: [edited, lost].map((one) => ({ id: one.id, version: one.version, state: 'live', row: one })),
+      pending: [{ kind: 'write', seq: 1, id: row.id, base: 7, version: null, row, rewrap: false }],
+      cursor: { since: 8, epoch: 'old' },
+    });
+    const pages = [
+      { items: [{ ...textOf(edited), version: 2 }], nextSince: 2, hasMore: true, epoch: 'new', reset: true },
+      undefined,
+      { items: [textOf(last)], nextSince: 3, hasMore: false, epoch: 'new' },
+    ];
+    const call: Call = () => {
+      const body = pages.shift();
+      return body === undefined ? Promise.reject(new Error('the end')) : Promise.resolve({ status: 200, body });
+    };
+    await refusal((await sync(call, store, me)).sync.pull());
+    const { fetch, requests } = fakeFetch(() => new Error('no server'));
+    const platform = {
+      sodium: nodeSodium,
+      fetch,
+      sockets: fakeSockets().port,
+      clock: new TestClock(),
+      random: () => 0,
+    };
+    const device = await Device.open({ platform, identity: me, store, onProblem: () => undefined });
+    device.release();
+    await settle();
+    t.same(requests, [], 'nothing is sent on a base of the old history');
+    device.close();
+    const next = await sync(call, store, me);
+    const orphaned: unknown[] = [];
+    next.emitter.on('orphaned', ({ ids }) => orphaned.push(ids));
+    await next.sync.pull();
+    t.same(orphaned, [[lost.id]]);
+    t.match(next.outbox.all(), [{ id: edited.id, base: 2, version: null }]);
+    t.same(await store.cursor(), { since: 3, epoch: 'new' });
+  },
+);
 
 t.test('CLIENT-46: frames that arrive too fast to be stored are dropped, and resent from the cursor', async (t) => {
   const store = new MemoryStore();

@@ -4,11 +4,11 @@ import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
-import type { Seen } from './outbox.js';
+import { keeping, type Seen } from './outbox.js';
 import { newestFirst } from './query.js';
 import { viewOf } from './merge-rules.js';
 import type { HiddenReason } from './reasons.js';
-import { unversioned } from './store/store.js';
+import { unversioned, type Entry } from './store/store.js';
 import type { Core } from './core.js';
 
 /** An item that is not shown, the reason, and whether its last valid state is kept (see `ItemReader.kept`). */
@@ -94,7 +94,7 @@ export class ItemReader {
     for await (const entry of this.options.store.entries()) {
       if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) continue;
       const reason = entry.state === 'deleted' ? 'untagged_delete' : entry.reason;
-      found.push({ id: entry.id, version: entry.version, reason, kept: entry.kept !== null });
+      found.push({ id: entry.id, version: entry.version, reason, kept: this.keeping(entry).kept !== null });
     }
     return found;
   }
@@ -112,8 +112,13 @@ export class ItemReader {
   /** The last valid state of a hidden item. */
   async kept(id: string): Promise<ItemView | undefined> {
     const entry = await this.options.store.get(id);
-    const row = entry === undefined || entry.state === 'live' ? null : entry.kept;
+    const row = entry === undefined || entry.state === 'live' ? null : this.keeping(entry).kept;
     return row === null ? undefined : this.decrypted(row, false);
+  }
+
+  /** The entry with what it keeps once the stream has caught up: until then such a change is in the outbox. */
+  private keeping<E extends Entry>(entry: E): E {
+    return keeping(entry, this.options.outbox.covered(entry));
   }
 
   private async current(id: string): Promise<ReturnType<typeof rowSeen>> {
