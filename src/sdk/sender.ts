@@ -336,16 +336,20 @@ export class Sender {
     return waiter;
   }
 
-  /** Drops a refused change and those based on it. The caller gets the error, or event `rejected` reports it. */
+  /**
+   * Drops a refused change and those based on it. The caller gets the error, or event `rejected` reports it. Told while
+   * the store still has the change: if the program ends in between, it is refused and told again instead of never.
+   */
   private async dropRefused(pending: Pending, error: Error): Promise<void> {
     const gone = [pending, ...this.options.outbox.after(pending)];
-    await this.options.outbox.drop(gone);
+    const dropped = this.options.outbox.drop(gone);
     for (const change of gone) {
       const waiter = this.forget(change.seq);
       waiter?.reject(error);
       if (waiter !== undefined || isRewrap(change)) continue;
       this.options.emit('rejected', { id: change.id, error, row: change.kind === 'delete' ? null : change.row });
     }
+    await dropped;
   }
 
   /**
