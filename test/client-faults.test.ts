@@ -363,6 +363,25 @@ t.test(
   },
 );
 
+t.test('LIAR-35: an item that is not listed any more is reported before the next `caught_up`', async (t) => {
+  const me = newIdentity();
+  const [hidden, shown] = [1, 2].map((version) => sealedRow(me, { version, ts: version }));
+  if (!hidden || !shown) throw new Error('no rows');
+  const store = new MemoryStore();
+  await store.apply({
+    entries: [hidden, shown].map((row) => ({ id: row.id, version: row.version, state: 'live', row })),
+    cursor: { since: 2, epoch: 'e' },
+  });
+  const body = { items: [textOf(shown)], nextSince: 2, hasMore: false, epoch: 'e' };
+  const world = await sync(() => Promise.resolve({ status: 200, body }), store, me);
+  const missing: unknown[] = [];
+  world.emitter.on('missing', ({ unlisted }) => missing.push(unlisted));
+  world.sync.receive({ kind: 'caught_up', at: { version: 2, epoch: 'e', itemCount: 1, versionSum: 2 } });
+  await settle();
+  t.equal(world.reconnects.length, 1);
+  t.same(missing, [[hidden.id]]);
+});
+
 t.test('CLIENT-46: frames that arrive too fast to be stored are dropped, and resent from the cursor', async (t) => {
   const store = new MemoryStore();
   const me = newIdentity();

@@ -147,7 +147,7 @@ export class Sync {
         found = await this.compared();
       }
       if (found === null) return null;
-      if (!found.complete || this.unlisted.length > 0) this.missing(found.at, found.held);
+      if (!found.complete) this.missing(found.at, found.held);
       this.unlisted = [];
       await this.settled(found.at.version, found.complete);
       return found.complete;
@@ -251,7 +251,7 @@ export class Sync {
       return this.options.socket.restart('everything was read again: is it complete now?');
     }
     this.listing = false;
-    if (!complete || this.unlisted.length > 0) this.missing(at, held);
+    if (!complete) this.missing(at, held);
     this.reported = complete ? undefined : lacking;
     this.unlisted = [];
     this.options.socket.settled();
@@ -329,6 +329,9 @@ export class Sync {
       more = page.hasMore;
       if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
     }
+    // Told at once: they do not count from now on, and the next `caught_up` may come in a later run of the program.
+    const held = await this.options.store.held();
+    if (this.unlisted.length > 0) this.missing(held, held);
     this.options.replica.bounds.end();
     if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }
