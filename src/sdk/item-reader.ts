@@ -8,7 +8,7 @@ import { keeping, type Seen } from './outbox.js';
 import { newestFirst } from './query.js';
 import { viewOf } from './merge-rules.js';
 import type { HiddenReason } from './reasons.js';
-import { unversioned, type Entry } from './store/store.js';
+import { unversioned, type Entry, type QuarantinedEntry } from './store/store.js';
 import type { Core } from './core.js';
 
 /** An item that is not shown, the reason, and whether its last valid state is kept (see `ItemReader.kept`). */
@@ -69,11 +69,14 @@ export class ItemReader {
     return found.sort((one, other) => other.seq - one.seq).map(({ view }) => view);
   }
 
-  /** Ids of a bin's items, including those that do not verify: emptying a bin must delete them all. */
+  /**
+   * Ids of a bin's items, for their delete. Those that do not decrypt are among them, and hidden ones whose last good state
+   * is in the bin, but none that only the server puts there: its delete would bear the user's tag, on every device.
+   */
   async idsIn(binId: string): Promise<readonly string[]> {
     const ids: string[] = [];
     for await (const { id, entry, own } of this.options.outbox.everything()) {
-      const row = rowSeen({ entry, own }) ?? (entry?.state === 'quarantined' ? entry.row : null);
+      const row = rowSeen({ entry, own }) ?? (entry?.state === 'quarantined' ? taggedRow(entry) : null);
       if (row?.binId === binId) ids.push(id);
     }
     return ids;
@@ -141,6 +144,10 @@ export function rowSeen({ entry, own }: Seen): (LiveItem & { readonly pending: b
   if (own !== undefined) return { ...own.row, version: own.version ?? 0, pending: own.version === null };
   return entry?.state === 'live' ? { ...entry.row, version: entry.version, pending: false } : undefined;
 }
+
+/** The newest state of a hidden item whose tag holds. */
+const taggedRow = ({ reason, row, kept }: QuarantinedEntry): LiveItem | null =>
+  ['no_key', 'bad_ct', 'bad_payload'].includes(reason) ? row : kept;
 
 /** The error of an item that verified when it was stored and no longer does. */
 export const damagedItem = (id: string, cause: CryptoRefusal): ClientError =>

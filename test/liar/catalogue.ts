@@ -2,12 +2,12 @@
 import type { Family, Told, Undetectable } from './lie.js';
 import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
-import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
+import { BIN_LIES, DEVICE_LIES, MISPLACED } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
 import { DROPPED_LIES } from './lies/dropped.js';
 import { FLOODS } from './lies/floods.js';
 import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
-import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
+import { GONE_LIES, LOST_LIE, STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
 import { BASE_LIE, WRITE_LIES } from './lies/writes.js';
 
@@ -29,6 +29,8 @@ export const CATALOGUE: readonly Told[] = [
   ...GONE_LIES,
   BASE_LIE,
   ...DROPPED_LIES,
+  MISPLACED,
+  LOST_LIE,
 ];
 
 const UNDETECTABLE: readonly Undetectable[] = [
