@@ -76,9 +76,19 @@ const UNDETECTABLE: readonly Undetectable[] = [
     limits: 'The event `reset` reports that the history is a different one; the user wrote the item',
   },
   {
-    does: 'hides an empty bin, or changes slugs, times and counts of bins, or the figures of `/me`',
+    does: 'hides an empty bin, serves an earlier label of a bin or none, or changes slugs, times and counts of bins, or the figures of `/me`',
     why: 'No data on a device contradicts the lie',
     limits: 'The tag of an item covers its bin, so a missing bin that has items is noticed (LIAR-65)',
+  },
+  {
+    does: 'keeps a change that it refused or did not answer, and makes it later, a delete that was taken back among them',
+    why: 'A device of the user made its tag, and a delete names only the item',
+    limits: 'An older write is noticed where a newer one is known (LIAR-24); a delete is reported as event `delete`',
+  },
+  {
+    does: 'acknowledges a change and drops it, for a program that keeps its store in memory and ends before it catches up again, or lets another device write over the state before it',
+    why: 'Only the device that wrote has the change, and a newer write looks the same where it was made knowing it',
+    limits: 'A durable store keeps an acknowledged change until the stream brings it (LIAR-123, LIAR-127)',
   },
   {
     does: 'observes who is online and when, how much is written, which type and which bin',
