@@ -15,6 +15,7 @@ import { Replica } from '../src/sdk/replica.js';
 import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { Sync } from '../src/sdk/sync.js';
+import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { writeBody } from '../src/sdk/wire.js';
 import { toBase64Url } from '../src/protocol/base64.js';
@@ -362,6 +363,34 @@ t.test(
     t.same(await store.cursor(), { since: 3, epoch: 'new' });
   },
 );
+
+t.test('CLIENT-31: a move of a content that the new history lacks is not sent, and reported', async (t) => {
+  const me = newIdentity();
+  const store = new MemoryStore();
+  const [older, other] = [3, 4].map((version) => sealedRow(me, { version, ts: version }));
+  if (!older || !other) throw new Error('no rows');
+  const newer = sealedRow(me, { id: older.id, version: 7, ts: 7 });
+  const moved = (row: LiveItem): LiveItem => ({
+    ...{ ...row, binId: 'elsewhere' },
+    sig: moveTag(nodeSodium, row, { binId: 'elsewhere', masterKey: me.masterKey }),
+  });
+  await store.apply({
+    entries: [newer, other].map((row) => ({ id: row.id, version: row.version, state: 'live', row })),
+    pending: [newer, other].map((row, at) => ({
+      ...{ kind: 'move', seq: at + 1, id: row.id, base: row.version, version: null, row: moved(row) },
+    })),
+    cursor: { since: 7, epoch: 'old' },
+  });
+  const body = { items: [textOf(older), textOf(other)], nextSince: 4, hasMore: false, epoch: 'new', reset: true };
+  const call: Call = ({ path }) =>
+    path === '/items' ? Promise.resolve({ status: 200, body }) : Promise.reject(new Error('not yet'));
+  const world = await sync(call, store, me);
+  const rejected: unknown[] = [];
+  world.emitter.on('rejected', ({ row }) => rejected.push([row?.id, row?.binId]));
+  await world.sync.pull();
+  t.same(rejected, [[newer.id, 'elsewhere']]);
+  t.match(world.outbox.all(), [{ id: other.id, base: 4 }], 'the tag of the other still holds');
+});
 
 t.test('LIAR-35: an item that is not listed any more is reported before the next `caught_up`', async (t) => {
   const me = newIdentity();

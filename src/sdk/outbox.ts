@@ -261,16 +261,30 @@ export class Outbox {
   }
 
   /**
-   * Adapts all changes to another history: acknowledged ones are sent again, and every base is the item's version in
-   * the new history (0 where it has none). Must be called after its replay. Returns the re-wraps, which are dropped,
-   * because missing keys are found again.
+   * Changes that mean nothing in another history, after its replay: re-wraps, because missing keys are found again, and
+   * moves of a content that the item does not have there. Their tag covers that content: with the one that it has, no
+   * device would accept the item.
    */
-  async rebase(): Promise<readonly Pending[]> {
-    const all = this.all();
-    const rewraps = all.filter((pending) => pending.kind === 'write' && pending.rewrap);
-    await this.drop(rewraps);
+  async outdated(): Promise<readonly Pending[]> {
+    const gone: Pending[] = [];
+    for (const id of this.ids()) {
+      const entry = await this.store.get(id);
+      let row = entry?.state === 'live' ? entry.row : null;
+      for (const own of this.ofItem(id)) {
+        const lacks = own.kind === 'move' && (row === null || !sameContent(row, own.row));
+        if (lacks || (own.kind === 'write' && own.rewrap)) gone.push(own);
+        else row = own.kind === 'delete' ? null : own.row;
+      }
+    }
+    return gone;
+  }
+
+  /**
+   * Adapts all changes to another history: acknowledged ones are sent again, and every base is the item's version in
+   * the new history (0 where it has none). Must be called after its replay, without the `outdated` ones.
+   */
+  async rebase(): Promise<void> {
     for (const id of this.ids()) await this.sendAgain(id);
-    return rewraps;
   }
 
   /**

@@ -283,7 +283,8 @@ export class Sync {
     const { store, outbox, sender, emit } = this.options;
     const { reset, ...cursor } = await store.cursor();
     if (reset === true) {
-      sender.abandoned(await outbox.rebase());
+      await sender.abandon(await outbox.outdated());
+      await outbox.rebase();
       const ids = await unversioned(store);
       if (ids.length > 0) emit('orphaned', { ids });
       // Last: a program that ends before this does all of it again.
