@@ -256,6 +256,13 @@ t.test('CLIENT-31: a reset forgets all versions and keeps the items', async (t) 
   await world.replica.apply([arrives({ ...(rows[0] as LiveItem), version: 1 })]);
   t.match(await world.replica.settle({ ...summary(1, 1, 1), epoch: 'f' }), { complete: true });
   t.same(await unversioned(world.store), [rows[1]?.id], 'items that the new history lacks are known');
+  await world.replica.apply([arrives(sealedRow(newIdentity(), { version: 2 }))]);
+  await world.replica.reset('g');
+  t.same(
+    (await unversioned(world.store)).toSorted(),
+    rows.map(({ id }) => id).toSorted(),
+    'none that a server made is among them: it cannot be written again, and would stop the others',
+  );
 });
 
 t.test(

@@ -6,7 +6,7 @@
  * must not overlap; `Sync` serializes them.
  */
 import type { LiveItem } from '../protocol/item.js';
-import { caughtUp, isGone, passed, restarted, sameHeld } from './store/store.js';
+import { caughtUp, isGone, isUnverified, passed, restarted, sameHeld } from './store/store.js';
 import type { Cursor, Entry, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
@@ -346,9 +346,6 @@ function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
 export const QUARANTINED_MAX = 20_000;
 /** Most changes of one replay that bring nothing: not verified, or of an item that was sent already. */
 export const IDLE_MAX = 100_000;
-
-/** True for a quarantined entry without any state that verified. */
-const isUnverified = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
 
 /**
  * Bounds the changes without a valid tag that a server can make a device store or process: rows that do not verify, and

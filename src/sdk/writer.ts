@@ -196,7 +196,7 @@ export class Writer {
     return this.preparing.run(() => this.options.sender.withdraw(id));
   }
 
-  /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` if it does not verify. */
+  /** Moves an item to another bin, under a new tag. Throws as `put`, and `ClientError` `unknown_item` for a hidden one. */
   async move(id: string, binId: string): Promise<Stored> {
     return this.changing(async () => {
       const { sodium, reader, sender } = this.options;

@@ -209,10 +209,18 @@ export interface Store {
   apply(batch: Batch): Promise<void>;
 }
 
-/** Ids of entries without a version: items that the server's history lacks after a completed replay. */
+/** True for a quarantined entry without any state that verified. */
+export const isUnverified = (entry: Entry | undefined): boolean =>
+  entry?.state === 'quarantined' && entry.kept === null;
+
+/**
+ * Ids of entries without a version: items that the server's history lacks after a completed replay. None that never
+ * verified is among them, because it cannot be written again: one that a server made would stop the others.
+ */
 export async function unversioned(store: Store): Promise<readonly string[]> {
   const ids: string[] = [];
-  for await (const { id, state, version } of store.entries()) if (state !== 'deleted' && version === 0) ids.push(id);
+  for await (const entry of store.entries())
+    if (entry.state !== 'deleted' && entry.version === 0 && !isUnverified(entry)) ids.push(entry.id);
   return ids;
 }
 

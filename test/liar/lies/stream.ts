@@ -377,6 +377,9 @@ export const LOST_LIE = lie(130, {
     stage.liar.frame = (frame) => [isItem(frame) ? { ...old, version: frame['version'] } : frame];
     await stage.put('what the liar hides behind');
     await stage.hears(['quarantined rolled_back']);
+    // A move would make the older state one of the user's.
+    await stage.fails(stage.victim.move(id, 'elsewhere'));
+    await stage.hears(['throws ClientError unknown_item']);
     const end = { type: 'caught_up', version: 0, epoch: 'empty', itemCount: 0, versionSum: 0 };
     stage.liar.raw = ({ path, method }) =>
       method === 'POST' && path === '/items' ? { body: JSON.stringify({ id, version: 1 }) } : undefined;
