@@ -113,24 +113,29 @@ t.test('CLI-15: a command that the server refuses for now reports that, and a wr
   t.match(await first.device.get(String(put['id'])), { payload: { text: 'x' } }, 'the write arrives once it may');
 });
 
-t.test("CLI-30: sync compares with the server's count, and reports that items are missing", async (t) => {
-  const tap = wiretap();
-  const { desk, first } = await joinedDesk(t, tap);
-  await first.device.put(note('seen'));
-  t.match(await desk.json(['sync']), { complete: true, items: 1, pending: 0 });
-  t.match(await desk.call(['sync', '--full']), { code: EXIT.ok, out: /Up to date/ });
-  const { id } = await first.device.put(note('hidden by the server'));
-  await first.device.put(note('after it'));
-  tap.lie = ({ path }, answer) =>
-    path.startsWith('/items?')
-      ? { ...answer, items: (answer['items'] as Json[]).filter((row) => row['id'] !== id) }
-      : undefined;
-  tap.bend = (frame) => ((frame['item'] as Json | undefined)?.['id'] === id || frame['id'] === id ? null : frame);
-  t.match(await desk.call(['sync', '--json']), {
-    code: EXIT.untrusted,
-    error: { code: 'incomplete', message: /counts 3 items and 2 can/ },
-  });
-});
+t.test(
+  "CLI-30 ARCHIVE-06: sync and export compare with the server's count, and report that items are missing",
+  async (t) => {
+    const tap = wiretap();
+    const { desk, first } = await joinedDesk(t, tap);
+    await first.device.put(note('seen'));
+    t.match(await desk.json(['sync']), { complete: true, items: 1, pending: 0 });
+    t.match(await desk.call(['sync', '--full']), { code: EXIT.ok, out: /Up to date/ });
+    const { id } = await first.device.put(note('hidden by the server'));
+    await first.device.put(note('after it'));
+    tap.lie = ({ path }, answer) =>
+      path.startsWith('/items?')
+        ? { ...answer, items: (answer['items'] as Json[]).filter((row) => row['id'] !== id) }
+        : undefined;
+    tap.bend = (frame) => ((frame['item'] as Json | undefined)?.['id'] === id || frame['id'] === id ? null : frame);
+    t.match(await desk.call(['sync', '--json']), {
+      code: EXIT.untrusted,
+      error: { code: 'incomplete', message: /counts 3 items and 2 can/ },
+    });
+    const exported = await desk.call(['export', join(desk.home, 'plain.json'), '--plain']);
+    t.match(exported, { code: EXIT.untrusted, notes: /the export is incomplete/ });
+  },
+);
 
 t.test('CLI-27: an uncertified device stops writes until its own fingerprint is given', async (t) => {
   const tap = wiretap();

@@ -197,6 +197,11 @@ t.test('CLI-09: what is typed finds the item, bin or device that is meant, or li
   t.throws(() => findBin(bins, 'OTHER'), { code: 'ambiguous' });
   t.throws(() => findBin(bins, 'none'), { code: 'not_found' });
   t.match(findBin(bins, 'lodz grosse'), { id: 'b4' });
+  const swapped = [
+    { id: 'b1', slug: 'trash', label: { name: 'Work' } },
+    { id: 'b2', slug: 'work', label: { name: 'Trash' } },
+  ] as never;
+  t.throws(() => findBin(swapped, 'trash'), { code: 'ambiguous' }, 'a slug does not take the place of a name');
   const device = (id: string, name: string) => ({ id, name }) as never;
   const devices = [device('01DEVICEAA', 'Téléphone'), device('01DEVICEAB', 'Desk'), device('01DEVICEB', 'desk')];
   for (const typed of ['01DEVICEAA', '01deviceaa', 'telephone', ' TÉLÉPHONE '])

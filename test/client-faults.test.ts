@@ -15,6 +15,7 @@ import { Replica } from '../src/sdk/replica.js';
 import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { Sync } from '../src/sdk/sync.js';
+import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { writeBody } from '../src/sdk/wire.js';
 import { toBase64Url } from '../src/protocol/base64.js';
@@ -255,7 +256,8 @@ t.test('SDK-26: a device that is closed while a frame is being applied reports n
 async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const clock = new TestClock();
   const api = new DeviceApi(call);
-  const { emit } = new Emitter(() => undefined);
+  const emitter = new Emitter(() => undefined);
+  const { emit } = emitter;
   const sodium = nodeSodium;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
@@ -281,7 +283,7 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
     halt: (error) => halts.push(error),
     refresh: () => Promise.resolve(),
   });
-  return { sync: made, store, reconnects, halts, flows };
+  return { sync: made, store, outbox, emitter, reconnects, halts, flows };
 }
 
 /** A row as a listing has it. */
@@ -314,6 +316,99 @@ t.test('CLIENT-45: a listing may start over once, as after a restore of the serv
   });
   await world.sync.pull();
   t.same(await world.store.cursor(), { since: 3, epoch: 'new' });
+});
+
+t.test(
+  'CLIENT-31: the next run of a program ends the replay of a reset that the end of this one cut off',
+  async (t) => {
+    const me = newIdentity();
+    const store = new MemoryStore();
+    const [edited, lost, last] = [7, 8, 3].map((version) => sealedRow(me, { version, ts: version }));
+    if (!edited || !lost || !last) throw new Error('no rows');
+    const row = { ...sealedRow(me, { version: 0, ts: 9 }), id: edited.id };
+    await store.apply({
+      entries: [edited, lost].map((one) => ({ id: one.id, version: one.version, state: 'live', row: one })),
+      pending: [{ kind: 'write', seq: 1, id: row.id, base: 7, version: null, row, rewrap: false }],
+      cursor: { since: 8, epoch: 'old' },
+    });
+    const pages = [
+      { items: [{ ...textOf(edited), version: 2 }], nextSince: 2, hasMore: true, epoch: 'new', reset: true },
+      undefined,
+      { items: [textOf(last)], nextSince: 3, hasMore: false, epoch: 'new' },
+    ];
+    const call: Call = () => {
+      const body = pages.shift();
+      return body === undefined ? Promise.reject(new Error('the end')) : Promise.resolve({ status: 200, body });
+    };
+    await refusal((await sync(call, store, me)).sync.pull());
+    const { fetch, requests } = fakeFetch(() => new Error('no server'));
+    const platform = {
+      sodium: nodeSodium,
+      fetch,
+      sockets: fakeSockets().port,
+      clock: new TestClock(),
+      random: () => 0,
+    };
+    const device = await Device.open({ platform, identity: me, store, onProblem: () => undefined });
+    device.release();
+    await settle();
+    t.same(requests, [], 'nothing is sent on a base of the old history');
+    device.close();
+    const next = await sync(call, store, me);
+    const orphaned: unknown[] = [];
+    next.emitter.on('orphaned', ({ ids }) => orphaned.push(ids));
+    await next.sync.pull();
+    t.same(orphaned, [[lost.id]]);
+    t.match(next.outbox.all(), [{ id: edited.id, base: 2, version: null }]);
+    t.same(await store.cursor(), { since: 3, epoch: 'new' });
+  },
+);
+
+t.test('CLIENT-31: a move of a content that the new history lacks is not sent, and reported', async (t) => {
+  const me = newIdentity();
+  const store = new MemoryStore();
+  const [older, other] = [3, 4].map((version) => sealedRow(me, { version, ts: version }));
+  if (!older || !other) throw new Error('no rows');
+  const newer = sealedRow(me, { id: older.id, version: 7, ts: 7 });
+  const moved = (row: LiveItem): LiveItem => ({
+    ...{ ...row, binId: 'elsewhere' },
+    sig: moveTag(nodeSodium, row, { binId: 'elsewhere', masterKey: me.masterKey }),
+  });
+  await store.apply({
+    entries: [newer, other].map((row) => ({ id: row.id, version: row.version, state: 'live', row })),
+    pending: [newer, other].map((row, at) => ({
+      ...{ kind: 'move', seq: at + 1, id: row.id, base: row.version, version: null, row: moved(row) },
+    })),
+    cursor: { since: 7, epoch: 'old' },
+  });
+  const body = { items: [textOf(older), textOf(other)], nextSince: 4, hasMore: false, epoch: 'new', reset: true };
+  const call: Call = ({ path }) =>
+    path === '/items' ? Promise.resolve({ status: 200, body }) : Promise.reject(new Error('not yet'));
+  const world = await sync(call, store, me);
+  const rejected: unknown[] = [];
+  world.emitter.on('rejected', ({ row }) => rejected.push([row?.id, row?.binId]));
+  await world.sync.pull();
+  t.same(rejected, [[newer.id, 'elsewhere']]);
+  t.match(world.outbox.all(), [{ id: other.id, base: 4 }], 'the tag of the other still holds');
+});
+
+t.test('LIAR-35: an item that is not listed any more is reported before the next `caught_up`', async (t) => {
+  const me = newIdentity();
+  const [hidden, shown] = [1, 2].map((version) => sealedRow(me, { version, ts: version }));
+  if (!hidden || !shown) throw new Error('no rows');
+  const store = new MemoryStore();
+  await store.apply({
+    entries: [hidden, shown].map((row) => ({ id: row.id, version: row.version, state: 'live', row })),
+    cursor: { since: 2, epoch: 'e' },
+  });
+  const body = { items: [textOf(shown)], nextSince: 2, hasMore: false, epoch: 'e' };
+  const world = await sync(() => Promise.resolve({ status: 200, body }), store, me);
+  const missing: unknown[] = [];
+  world.emitter.on('missing', ({ unlisted }) => missing.push(unlisted));
+  world.sync.receive({ kind: 'caught_up', at: { version: 2, epoch: 'e', itemCount: 1, versionSum: 2 } });
+  await settle();
+  t.equal(world.reconnects.length, 1);
+  t.same(missing, [[hidden.id]]);
 });
 
 t.test('CLIENT-46: frames that arrive too fast to be stored are dropped, and resent from the cursor', async (t) => {

@@ -278,6 +278,28 @@ t.test('CLIENT-42: a temporarily refused change waits longer each time, and is r
   t.same(world.rejected, []);
 });
 
+t.test('STORE-15: a refusal is reported before the change leaves the store', async (t) => {
+  const store = new MemoryStore();
+  const me = newIdentity();
+  const refusable = left(me, 1);
+  await store.apply({ pending: [refusable] });
+  const world = await parts(store, me);
+  // A program that ends here must not have removed a change about which nothing was said.
+  const { apply } = store;
+  const told: number[] = [];
+  store.apply = async (batch) => {
+    await Promise.resolve();
+    if (batch.done?.includes(refusable.seq) === true) told.push(world.rejected.length);
+    return apply.call(store, batch);
+  };
+  world.sender.kick();
+  await settle();
+  world.sent[0]?.refuse(refused('conflict', 409));
+  await settle();
+  t.same(told, [1]);
+  t.same(await store.pending(), []);
+});
+
 t.test('CLIENT-43: a temporary refusal drops no write, alone or inside a batch', async (t) => {
   for (const code of ['internal', 'unavailable', 'storage_unavailable', 'rate_limited']) {
     t.ok(isTransient(refused(code, 0)), code);
@@ -532,7 +554,13 @@ const AFTERWARDS: readonly (readonly [string, (row: LiveItem, me: Identity) => E
     },
   ],
   ['deleted', ({ id }) => ({ id, version: 6, state: 'deleted', tagged: true, kept: null })],
-  ['not shown', (row) => ({ id: row.id, version: 6, state: 'quarantined', reason: 'rolled_back', row, kept: null })],
+  [
+    'not shown',
+    (row) => {
+      const kept = { ...row, ts: row.ts + 1 };
+      return { id: row.id, version: 6, state: 'quarantined', reason: 'rolled_back', row, kept };
+    },
+  ],
 ];
 for (const [what, entry] of AFTERWARDS)
   t.test(

@@ -7,6 +7,7 @@ import { ClassicLevel } from 'classic-level';
 import t from 'tap';
 import { FRESH, MemoryStore, unversioned } from '../src/sdk/store/store.js';
 import { Emitter, type DeviceEvents, type EventName } from '../src/sdk/events.js';
+import { ItemReader } from '../src/sdk/item-reader.js';
 import { Outbox } from '../src/sdk/outbox.js';
 import { Replica } from '../src/sdk/replica.js';
 import type { Change } from '../src/sdk/wire.js';
@@ -121,6 +122,28 @@ t.test(
   },
 );
 
+t.test('LIAR-128: what a state that does not verify replaces is the change acknowledged after it', async (t) => {
+  const states: readonly ((row: LiveItem, own: LiveItem) => Change)[] = [
+    ({ id }) => ({ kind: 'delete', id, version: 4, sig: null }),
+    (_, own) => arrives({ ...own, version: 4, master: null, inline: own.inline && { ...own.inline, keys: new Map() } }),
+  ];
+  for (const state of states) {
+    const world = await replica();
+    const before = sealedRow(world.me, { version: 3, ts: 1_000 });
+    await world.replica.apply([arrives(before)]);
+    const row = sealedRow(world.me, { id: before.id, version: 0, ts: 2_000 });
+    const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 3, row, rewrap: false });
+    await stored;
+    await world.replica.apply([state(before, row)]);
+    await world.outbox.acknowledged(pending, 4);
+    const reader = new ItemReader({ ...world.options, onProblem: () => undefined });
+    t.match(await reader.kept(row.id), { ts: 2_000 });
+    await world.replica.settle(summary(4, 0, 0));
+    t.same(await world.store.pending(), []);
+    t.match(await reader.kept(row.id), { ts: 2_000 }, 'also when the change has left the outbox');
+  }
+});
+
 t.test('CLIENT-29: applying the same version twice changes nothing', async (t) => {
   const world = await replica();
   const row = sealedRow(world.me, { version: 5 });
@@ -228,11 +251,18 @@ t.test('CLIENT-31: a reset forgets all versions and keeps the items', async (t) 
   await world.replica.apply(rows.map(arrives));
   await world.replica.settle(summary(2, 2, 3));
   await world.replica.reset('f');
-  t.same(await world.store.cursor(), { since: 0, epoch: 'f' });
+  t.same(await world.store.cursor(), { since: 0, epoch: 'f', reset: true });
   t.same(await world.store.held(), { itemCount: 0, versionSum: 0 });
   await world.replica.apply([arrives({ ...(rows[0] as LiveItem), version: 1 })]);
   t.match(await world.replica.settle({ ...summary(1, 1, 1), epoch: 'f' }), { complete: true });
   t.same(await unversioned(world.store), [rows[1]?.id], 'items that the new history lacks are known');
+  await world.replica.apply([arrives(sealedRow(newIdentity(), { version: 2 }))]);
+  await world.replica.reset('g');
+  t.same(
+    (await unversioned(world.store)).toSorted(),
+    rows.map(({ id }) => id).toSorted(),
+    'none that a server made is among them: it cannot be written again, and would stop the others',
+  );
 });
 
 t.test(

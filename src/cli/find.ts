@@ -88,14 +88,17 @@ export function chosenItem({ items, listed }: ItemsAndList, typed?: string, last
   return newest;
 }
 
-/** A bin by slug, id or name, in this order. Throws `CommandError` `notFound` or `ambiguous`. */
+/**
+ * A bin by id, else by slug or name. A name is the user's, a slug the server's, which could give one bin the name of
+ * another: where they mean two bins, the user has to say which. Throws `CommandError` `notFound` or `ambiguous`.
+ */
 export function findBin(bins: readonly BinView[], typed: string): BinView {
   const wanted = typed.trim();
-  const exact = bins.find(({ slug }) => slug === wanted) ?? bins.find(({ id }) => id === wanted);
+  const exact = bins.find(({ id }) => id === wanted);
   if (exact !== undefined) return exact;
   const folded = fold(wanted);
-  const named = bins.filter((bin) => fold(bin.label?.name ?? bin.slug) === folded);
-  return only(named, 'bin', typed, ({ id, slug, label }) =>
+  const found = bins.filter(({ slug, label }) => slug === wanted || fold(label?.name ?? slug) === folded);
+  return only(found, 'bin', typed, ({ id, slug, label }) =>
     [id, ...(slug === id ? [] : [slug]), label?.name ?? ''].map(sanitizeText).join('  '),
   );
 }

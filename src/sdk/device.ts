@@ -113,7 +113,10 @@ export class Device {
    */
   static async open(options: DeviceOptions): Promise<Device> {
     const store = options.store ?? new MemoryStore();
-    return new Device(options, store, await Outbox.load(store, options.platform.clock));
+    const device = new Device(options, store, await Outbox.load(store, options.platform.clock));
+    // An earlier run ended within the replay of a reset: no base is known before it has ended.
+    if ((await store.cursor()).reset === true) device.parts.sender.hold('reset');
+    return device;
   }
 
   /** This device's ULID. */

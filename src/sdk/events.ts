@@ -115,7 +115,7 @@ export interface DeviceEvents {
   readonly kept: { readonly id: string };
   /** A change that waited in the outbox was acknowledged. */
   readonly sent: { readonly id: string; readonly version: number };
-  /** A change that waited in the outbox was refused permanently and dropped; `row`: its row, null for a delete. */
+  /** A waiting change was refused permanently, or outdated by a reset, and dropped; `row`: its row, null for a delete. */
   readonly rejected: { readonly id: string; readonly error: Error; readonly row: LiveItem | null };
   readonly devices: { readonly devices: readonly DeviceEntry[] };
   /** The server lists uncertified devices: nothing is written until they are certified or revoked. */

@@ -4,11 +4,11 @@ import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
-import type { Seen } from './outbox.js';
+import { keeping, type Seen } from './outbox.js';
 import { newestFirst } from './query.js';
 import { viewOf } from './merge-rules.js';
 import type { HiddenReason } from './reasons.js';
-import { unversioned } from './store/store.js';
+import { unversioned, type Entry, type QuarantinedEntry } from './store/store.js';
 import type { Core } from './core.js';
 
 /** An item that is not shown, the reason, and whether its last valid state is kept (see `ItemReader.kept`). */
@@ -69,11 +69,14 @@ export class ItemReader {
     return found.sort((one, other) => other.seq - one.seq).map(({ view }) => view);
   }
 
-  /** Ids of a bin's items, including those that do not verify: emptying a bin must delete them all. */
+  /**
+   * Ids of a bin's items, for their delete. Those that do not decrypt are among them, and hidden ones whose last good state
+   * is in the bin, but none that only the server puts there: its delete would bear the user's tag, on every device.
+   */
   async idsIn(binId: string): Promise<readonly string[]> {
     const ids: string[] = [];
     for await (const { id, entry, own } of this.options.outbox.everything()) {
-      const row = rowSeen({ entry, own }) ?? (entry?.state === 'quarantined' ? entry.row : null);
+      const row = rowSeen({ entry, own }) ?? (entry?.state === 'quarantined' ? taggedRow(entry) : null);
       if (row?.binId === binId) ids.push(id);
     }
     return ids;
@@ -94,7 +97,7 @@ export class ItemReader {
     for await (const entry of this.options.store.entries()) {
       if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) continue;
       const reason = entry.state === 'deleted' ? 'untagged_delete' : entry.reason;
-      found.push({ id: entry.id, version: entry.version, reason, kept: entry.kept !== null });
+      found.push({ id: entry.id, version: entry.version, reason, kept: this.keeping(entry).kept !== null });
     }
     return found;
   }
@@ -112,8 +115,13 @@ export class ItemReader {
   /** The last valid state of a hidden item. */
   async kept(id: string): Promise<ItemView | undefined> {
     const entry = await this.options.store.get(id);
-    const row = entry === undefined || entry.state === 'live' ? null : entry.kept;
+    const row = entry === undefined || entry.state === 'live' ? null : this.keeping(entry).kept;
     return row === null ? undefined : this.decrypted(row, false);
+  }
+
+  /** The entry with what it keeps once the stream has caught up: until then such a change is in the outbox. */
+  private keeping<E extends Entry>(entry: E): E {
+    return keeping(entry, this.options.outbox.covered(entry));
   }
 
   private async current(id: string): Promise<ReturnType<typeof rowSeen>> {
@@ -136,6 +144,10 @@ export function rowSeen({ entry, own }: Seen): (LiveItem & { readonly pending: b
   if (own !== undefined) return { ...own.row, version: own.version ?? 0, pending: own.version === null };
   return entry?.state === 'live' ? { ...entry.row, version: entry.version, pending: false } : undefined;
 }
+
+/** The newest state of a hidden item whose tag holds. */
+const taggedRow = ({ reason, row, kept }: QuarantinedEntry): LiveItem | null =>
+  ['no_key', 'bad_ct', 'bad_payload'].includes(reason) ? row : kept;
 
 /** The error of an item that verified when it was stored and no longer does. */
 export const damagedItem = (id: string, cause: CryptoRefusal): ClientError =>

@@ -10,7 +10,7 @@ import type { LiveItem } from '../protocol/item.js';
 import type { ItemView } from './events.js';
 import { holdsFile } from './payloads/shapes.js';
 import { sameContent } from './same-state.js';
-import type { Entry, QuarantinedEntry, QuarantineReason } from './store/store.js';
+import { isGone, type Entry, type QuarantinedEntry, type QuarantineReason } from './store/store.js';
 import type { Change } from './wire.js';
 import type { Core } from './core.js';
 
@@ -128,16 +128,6 @@ function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReas
   if (kept === null || kept.ts < row.ts || sameContent(kept, row)) return undefined;
   return before.version === 0 && kept.ts === row.ts ? undefined : 'rolled_back';
 }
-
-/**
- * True where the user deleted the item in this history. Nothing that the server sends later reverts it: it only leaves
- * a `resurrected` entry without kept content, which counts as deleted too.
- */
-export const isGone = (entry: Entry | undefined): boolean => {
-  if (entry === undefined || entry.version === 0) return false;
-  if (entry.state === 'deleted') return entry.tagged;
-  return entry.state === 'quarantined' && entry.reason === 'resurrected' && entry.kept === null;
-};
 
 /** The last entry before a state that did not verify. */
 export const lastGood = (entry: Entry): Entry | undefined => {

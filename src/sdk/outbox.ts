@@ -5,8 +5,8 @@
 import { equalBytes } from '../protocol/bytes.js';
 import { within, type Clock } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
-import { sameContent } from './same-state.js';
-import type { Entry, Pending, Store } from './store/store.js';
+import { sameContent, sameSig } from './same-state.js';
+import { isGone, type Entry, type Pending, type Store } from './store/store.js';
 
 /** `Omit` that distributes over a union. */
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
@@ -168,7 +168,7 @@ export class Outbox {
     const changed = [{ ...pending, version }, ...(next?.base === null ? [{ ...next, base: version }] : [])];
     for (const change of changed) this.remember(change);
     await this.store.apply({ pending: changed });
-    await this.dropCovered([pending.id]);
+    await this.dropCovered([pending.id], false);
   }
 
   /**
@@ -183,14 +183,21 @@ export class Outbox {
 
   /**
    * Removes the acknowledged changes of items that the stream has reached or passed. Called for all items when it has
-   * caught up: a program that was killed within `acknowledged` leaves such changes.
+   * caught up: a program that was killed within `acknowledged` leaves such changes. `inStream`: no change of the stream is
+   * applied meanwhile. Otherwise one that an entry has to keep stays, because writing the entry could undo a newer one.
    */
-  async dropCovered(ids = this.ids()): Promise<void> {
+  async dropCovered(ids = this.ids(), inStream = true): Promise<void> {
     for (const id of ids) {
       if (this.ofItem(id).every(({ version }) => version === null)) continue;
       const entry = await this.store.get(id);
       const covered = entry === undefined ? [] : this.covered(entry);
-      if (covered.length > 0) await this.drop(covered);
+      if (entry === undefined || covered.length === 0) continue;
+      const keeper = keeping(entry, covered);
+      if (keeper === entry) await this.drop(covered);
+      else if (inStream) {
+        this.forget(covered);
+        await this.store.apply({ entries: [keeper], done: covered.map(({ seq }) => seq) });
+      }
     }
   }
 
@@ -254,16 +261,30 @@ export class Outbox {
   }
 
   /**
-   * Adapts all changes to another history: acknowledged ones are sent again, and every base is the item's version in
-   * the new history (0 where it has none). Must be called after its replay. Returns the re-wraps, which are dropped,
-   * because missing keys are found again.
+   * Changes that mean nothing in another history, after its replay: re-wraps, because missing keys are found again, and
+   * moves of a content that the item does not have there. Their tag covers that content: with the one that it has, no
+   * device would accept the item.
    */
-  async rebase(): Promise<readonly Pending[]> {
-    const all = this.all();
-    const rewraps = all.filter((pending) => pending.kind === 'write' && pending.rewrap);
-    await this.drop(rewraps);
+  async outdated(): Promise<readonly Pending[]> {
+    const gone: Pending[] = [];
+    for (const id of this.ids()) {
+      const entry = await this.store.get(id);
+      let row = entry?.state === 'live' ? entry.row : null;
+      for (const own of this.ofItem(id)) {
+        const lacks = own.kind === 'move' && (row === null || !sameContent(row, own.row));
+        if (lacks || (own.kind === 'write' && own.rewrap)) gone.push(own);
+        else row = own.kind === 'delete' ? null : own.row;
+      }
+    }
+    return gone;
+  }
+
+  /**
+   * Adapts all changes to another history: acknowledged ones are sent again, and every base is the item's version in
+   * the new history (0 where it has none). Must be called after its replay, without the `outdated` ones.
+   */
+  async rebase(): Promise<void> {
     for (const id of this.ids()) await this.sendAgain(id);
-    return rewraps;
   }
 
   /**
@@ -341,6 +362,19 @@ function mayFollow(entry: Entry, own: Pending, version: number): boolean {
   const passed = entry.state === 'live' && entry.version > version;
   if (own.kind === 'move') return passed || same?.binId === own.row.binId;
   return same !== undefined || (passed && entry.row.ts > own.row.ts);
+}
+
+/**
+ * The entry above these acknowledged changes: a state that does not verify keeps the newest of them as the item's last
+ * good one. It has an older one where it arrived before the reply.
+ */
+export function keeping<E extends Entry>(entry: E, covered: readonly Pending[]): E {
+  const own = covered.at(-1);
+  if (own === undefined || own.kind === 'delete' || (own.kind === 'write' && own.rewrap)) return entry;
+  if (entry.state === 'live' || isGone(entry) || (entry.state === 'deleted' && entry.tagged)) return entry;
+  const { kept } = entry;
+  if (kept !== null && (kept.ts > own.row.ts || sameSig(kept, own.row))) return entry;
+  return { ...entry, kept: { ...own.row, version: own.version ?? 0 } };
 }
 
 /** The pending change that the user sees; undefined where the stream is newer. */

@@ -6,11 +6,12 @@
  * must not overlap; `Sync` serializes them.
  */
 import type { LiveItem } from '../protocol/item.js';
-import { caughtUp, passed, restarted, sameHeld } from './store/store.js';
+import { caughtUp, isGone, isUnverified, passed, restarted, sameHeld } from './store/store.js';
 import type { Cursor, Entry, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
-import { MergeRules, isGone, lastGood, type Stated } from './merge-rules.js';
+import { MergeRules, lastGood, type Stated } from './merge-rules.js';
+import { keeping } from './outbox.js';
 import { sameContent, sameSig } from './same-state.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
@@ -132,7 +133,7 @@ export class Replica {
     if (caughtUp(before, at) === undefined) return undefined;
     // The cursor stays at the last change. The head is always the version of some item, so it was sent; moving the
     // cursor to another number could skip changes below that number.
-    await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
+    await this.options.store.apply({ cursor: { ...before, epoch: at.epoch } });
     await this.options.outbox.dropCovered();
     this.live = true;
     this.bounds.end();
@@ -182,7 +183,11 @@ export class Replica {
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
     await this.bounds.expectRoom(draft.quarantined, () => this.quarantinedCount());
-    for (const entry of draft.entries.values()) draft.done.push(...this.options.outbox.covered(entry));
+    for (const [id, entry] of draft.entries) {
+      const covered = this.options.outbox.covered(entry);
+      draft.done.push(...covered);
+      draft.entries.set(id, keeping(entry, covered));
+    }
     const done = draft.done.map((pending) => pending.seq);
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
     this.bounds.changed(draft.quarantined);
@@ -341,9 +346,6 @@ function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
 export const QUARANTINED_MAX = 20_000;
 /** Most changes of one replay that bring nothing: not verified, or of an item that was sent already. */
 export const IDLE_MAX = 100_000;
-
-/** True for a quarantined entry without any state that verified. */
-const isUnverified = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
 
 /**
  * Bounds the changes without a valid tag that a server can make a device store or process: rows that do not verify, and

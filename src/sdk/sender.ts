@@ -145,10 +145,9 @@ export class Sender {
     this.kick();
   }
 
-  /** Rejects the callers of changes that were removed from the outbox by a reset. */
-  abandoned(gone: readonly Pending[]): void {
-    const error = new ClientError('reset', "the server's history was replaced");
-    for (const { seq } of gone) this.forget(seq)?.reject(error);
+  /** Drops changes that mean nothing after a reset. */
+  abandon(gone: readonly Pending[]): Promise<void> {
+    return this.drop(gone, new ClientError('reset', "the server's history was replaced"));
   }
 
   /** Withdraws an unacknowledged delete (`Writer.withdraw`); its caller gets `ClientError` `cancelled`. */
@@ -336,16 +335,24 @@ export class Sender {
     return waiter;
   }
 
-  /** Drops a refused change and those based on it. The caller gets the error, or event `rejected` reports it. */
-  private async dropRefused(pending: Pending, error: Error): Promise<void> {
-    const gone = [pending, ...this.options.outbox.after(pending)];
-    await this.options.outbox.drop(gone);
+  /** Drops a refused change and those based on it. */
+  private dropRefused(pending: Pending, error: Error): Promise<void> {
+    return this.drop([pending, ...this.options.outbox.after(pending)], error);
+  }
+
+  /**
+   * Drops changes. The caller gets the error, or event `rejected` reports it. Told while the store still has the change:
+   * if the program ends in between, it is dropped and told again instead of never.
+   */
+  private async drop(gone: readonly Pending[], error: Error): Promise<void> {
+    const dropped = this.options.outbox.drop(gone);
     for (const change of gone) {
       const waiter = this.forget(change.seq);
       waiter?.reject(error);
       if (waiter !== undefined || isRewrap(change)) continue;
       this.options.emit('rejected', { id: change.id, error, row: change.kind === 'delete' ? null : change.row });
     }
+    await dropped;
   }
 
   /**

@@ -41,7 +41,6 @@ export class Sync {
   /** Set by the first failure of a connection: later frames must not be applied after a gap. */
   private broken = false;
   private closed = false;
-  private afterReset = false;
   /** Everything was listed again; the next `caught_up` shows whether the store is complete now. */
   private listing = false;
   /** The difference at the last `missing` event: for the same one, everything is not listed again. */
@@ -105,10 +104,7 @@ export class Sync {
       this.broken = false;
       this.begunAnew = false;
       this.acknowledged = this.options.outbox.unconfirmed();
-      const cursor = await this.options.replica.replaying();
-      // An epoch at version 0: the replay of a reset was interrupted, perhaps by the end of the program.
-      if (cursor.since === 0 && cursor.epoch !== null) this.resetting();
-      return cursor;
+      return this.options.replica.replaying();
     });
   }
 
@@ -120,7 +116,12 @@ export class Sync {
 
   /** Catches up over HTTP, from the cursor to the head. */
   pull(): Promise<void> {
-    return this.exclusive(async () => this.settled(await this.pages(), null));
+    return this.exclusive(async () => {
+      const acknowledged = this.options.outbox.unconfirmed();
+      const version = await this.pages();
+      await this.resendLacking(acknowledged);
+      await this.settled(version, null);
+    });
   }
 
   /**
@@ -146,7 +147,7 @@ export class Sync {
         found = await this.compared();
       }
       if (found === null) return null;
-      if (!found.complete || this.unlisted.length > 0) this.missing(found.at, found.held);
+      if (!found.complete) this.missing(found.at, found.held);
       this.unlisted = [];
       await this.settled(found.at.version, found.complete);
       return found.complete;
@@ -230,13 +231,8 @@ export class Sync {
     // A reset rewrites the whole store. Only its replay may follow, never another reset.
     if (this.begunAnew) throw new ProtocolError('a reset within the replay of another', { code: 'epoch_changed' });
     this.begunAnew = true;
-    this.resetting();
-    await this.options.replica.reset(epoch);
-  }
-
-  private resetting(): void {
-    this.afterReset = true;
     this.options.sender.hold('reset');
+    await this.options.replica.reset(epoch);
   }
 
   private async settle(at: Completeness): Promise<void> {
@@ -255,18 +251,18 @@ export class Sync {
       return this.options.socket.restart('everything was read again: is it complete now?');
     }
     this.listing = false;
-    if (!complete || this.unlisted.length > 0) this.missing(at, held);
+    if (!complete) this.missing(at, held);
     this.reported = complete ? undefined : lacking;
     this.unlisted = [];
     this.options.socket.settled();
-    if (complete && !this.afterReset) await this.resendLacking();
+    if (complete) await this.resendLacking(this.acknowledged);
     await this.settled(at.version, complete);
   }
 
-  /** A complete replay without an acknowledged change: the server dropped it, so it is sent again. */
-  private async resendLacking(): Promise<void> {
+  /** A whole replay without a change that was acknowledged before it: the server dropped it, so it is sent again. */
+  private async resendLacking(acknowledged: ReadonlySet<number>): Promise<void> {
     const { outbox, emit } = this.options;
-    for (const id of await outbox.resend(this.acknowledged)) {
+    for (const id of await outbox.resend(acknowledged)) {
       const message = `the server acknowledged a change of ${id}, which its history does not have`;
       emit('problem', { error: new ProtocolError(message, { code: 'wrong_reply' }) });
     }
@@ -284,15 +280,19 @@ export class Sync {
 
   /** After catching up: sends this device's changes, and reads devices and bins, which are not part of the stream. */
   private async settled(version: number, complete: boolean | null): Promise<void> {
-    if (this.afterReset) {
-      this.afterReset = false;
-      this.options.sender.abandoned(await this.options.outbox.rebase());
-      const ids = await unversioned(this.options.store);
-      if (ids.length > 0) this.options.emit('orphaned', { ids });
+    const { store, outbox, sender, emit } = this.options;
+    const { reset, ...cursor } = await store.cursor();
+    if (reset === true) {
+      await sender.abandon(await outbox.outdated());
+      await outbox.rebase();
+      const ids = await unversioned(store);
+      if (ids.length > 0) emit('orphaned', { ids });
+      // Last: a program that ends before this does all of it again.
+      await store.apply({ cursor });
     }
     this.begunAnew = false;
-    this.options.sender.release('reset');
-    this.options.emit('caught_up', { version, complete });
+    sender.release('reset');
+    emit('caught_up', { version, complete });
     this.wake();
     this.waiting = undefined;
     this.options.refresh().catch((error: unknown) => {
@@ -330,6 +330,9 @@ export class Sync {
       more = page.hasMore;
       if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
     }
+    // Told at once: they do not count from now on, and the next `caught_up` may come in a later run of the program.
+    const held = await this.options.store.held();
+    if (this.unlisted.length > 0) this.missing(held, held);
     this.options.replica.bounds.end();
     if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }

@@ -88,7 +88,9 @@ interface Latest {
   /** The version a change is based on; 0: the item does not exist; null: not acknowledged yet. */
   readonly base: number | null;
   readonly deleted: boolean;
+  /** Of an item that does not verify: its last good state. */
   readonly row: LiveItem | null;
+  readonly hidden?: boolean;
 }
 
 /** Attempts to overwrite an item that another device keeps changing. */
@@ -194,12 +196,13 @@ export class Writer {
     return this.preparing.run(() => this.options.sender.withdraw(id));
   }
 
-  /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` if it does not verify. */
+  /** Moves an item to another bin, under a new tag. Throws as `put`, and `ClientError` `unknown_item` for a hidden one. */
   async move(id: string, binId: string): Promise<Stored> {
     return this.changing(async () => {
       const { sodium, reader, sender } = this.options;
-      const { row, base } = await this.writable(id);
-      if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
+      const { row, base, hidden } = await this.writable(id);
+      // The server would move another state than the one whose tag this makes.
+      if (row === null || hidden === true) throw new ClientError('unknown_item', `there is no item ${id}`);
       const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
       return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
     });
@@ -293,7 +296,9 @@ export class Writer {
     }
     const deleted = entry?.state === 'deleted';
     const { version = 0 } = entry ?? {};
-    return { base: version, deleted: deleted && version > 0, row: entry === undefined || deleted ? null : entry.row };
+    const hidden = entry?.state === 'quarantined';
+    const row = entry === undefined || deleted ? null : hidden ? entry.kept : entry.row;
+    return { base: version, deleted: deleted && version > 0, row, hidden };
   }
 
   private async prepare({ id, request, over, attached }: Put): Promise<Submitted> {

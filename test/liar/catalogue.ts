@@ -2,12 +2,12 @@
 import type { Family, Told, Undetectable } from './lie.js';
 import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
-import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
+import { BIN_LIES, DEVICE_LIES, MISPLACED } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
 import { DROPPED_LIES } from './lies/dropped.js';
 import { FLOODS } from './lies/floods.js';
 import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
-import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
+import { GONE_LIES, LOST_LIE, STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
 import { BASE_LIE, WRITE_LIES } from './lies/writes.js';
 
@@ -29,6 +29,8 @@ export const CATALOGUE: readonly Told[] = [
   ...GONE_LIES,
   BASE_LIE,
   ...DROPPED_LIES,
+  MISPLACED,
+  LOST_LIE,
 ];
 
 const UNDETECTABLE: readonly Undetectable[] = [
@@ -74,9 +76,19 @@ const UNDETECTABLE: readonly Undetectable[] = [
     limits: 'The event `reset` reports that the history is a different one; the user wrote the item',
   },
   {
-    does: 'hides an empty bin, or changes slugs, times and counts of bins, or the figures of `/me`',
+    does: 'hides an empty bin, serves an earlier label of a bin or none, or changes slugs, times and counts of bins, or the figures of `/me`',
     why: 'No data on a device contradicts the lie',
     limits: 'The tag of an item covers its bin, so a missing bin that has items is noticed (LIAR-65)',
+  },
+  {
+    does: 'keeps a change that it refused or did not answer, and makes it later, a delete that was taken back among them',
+    why: 'A device of the user made its tag, and a delete names only the item',
+    limits: 'An older write is noticed where a newer one is known (LIAR-24); a delete is reported as event `delete`',
+  },
+  {
+    does: 'acknowledges a change and drops it, for a program that keeps its store in memory and ends before it catches up again, or lets another device write over the state before it',
+    why: 'Only the device that wrote has the change, and a newer write looks the same where it was made knowing it',
+    limits: 'A durable store keeps an acknowledged change until the stream brings it (LIAR-123, LIAR-127)',
   },
   {
     does: 'observes who is online and when, how much is written, which type and which bin',

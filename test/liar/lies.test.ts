@@ -3,11 +3,11 @@ import t, { type Test } from 'tap';
 import type { Lie } from './lie.js';
 import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
-import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
+import { BIN_LIES, DEVICE_LIES, MISPLACED } from './lies/devices.js';
 import { DROPPED_LIES } from './lies/dropped.js';
 import { FLOODS } from './lies/floods.js';
 import { ITEM_LIES, listed } from './lies/items.js';
-import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
+import { GONE_LIES, LOST_LIE, STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
 import { BASE_LIE, WRITE_LIES } from './lies/writes.js';
 import { play } from './play.js';
@@ -23,18 +23,18 @@ async function playAll(t: Test, stage: Stage, lies: readonly Lie[]): Promise<voi
 const TITLES: readonly (readonly [title: string, lies: readonly Lie[]])[] = [
   ['LIAR-114 LIAR-115 LIAR-116 LIAR-117: a device ends an endless lie at a limit and loses nothing', FLOODS],
   [
-    'CLIENT-30 LIAR-20 LIAR-21 LIAR-22 LIAR-23 LIAR-24 LIAR-25 LIAR-26 LIAR-27 LIAR-28 LIAR-29 LIAR-30 LIAR-31 LIAR-32 LIAR-33 LIAR-34 LIAR-35 LIAR-36 LIAR-37 LIAR-38 LIAR-39 LIAR-40 LIAR-41 LIAR-42 LIAR-43 LIAR-119 LIAR-120: lies about deletes, ages, order and numbers of changes',
-    [...STREAM_LIES, ...GONE_LIES],
+    'CLIENT-30 LIAR-20 LIAR-21 LIAR-22 LIAR-23 LIAR-24 LIAR-25 LIAR-26 LIAR-27 LIAR-28 LIAR-29 LIAR-30 LIAR-31 LIAR-32 LIAR-33 LIAR-34 LIAR-35 LIAR-36 LIAR-37 LIAR-38 LIAR-39 LIAR-40 LIAR-41 LIAR-42 LIAR-43 LIAR-119 LIAR-120 LIAR-130: lies about deletes, ages, order and numbers of changes',
+    [...STREAM_LIES, ...GONE_LIES, LOST_LIE],
   ],
   [
-    'LIAR-44 LIAR-45 LIAR-46 LIAR-47 LIAR-48 LIAR-49 LIAR-50 LIAR-51 LIAR-52 LIAR-53 LIAR-54 LIAR-55 LIAR-121 LIAR-122 LIAR-123 LIAR-124 LIAR-125 LIAR-126: lies about what was written',
+    'LIAR-44 LIAR-45 LIAR-46 LIAR-47 LIAR-48 LIAR-49 LIAR-50 LIAR-51 LIAR-52 LIAR-53 LIAR-54 LIAR-55 LIAR-121 LIAR-122 LIAR-123 LIAR-124 LIAR-125 LIAR-126 LIAR-127 LIAR-128: lies about what was written',
     [...WRITE_LIES, BASE_LIE, ...DROPPED_LIES],
   ],
   [
     'CLIENT-05 CLIENT-06 LIAR-56 LIAR-57 LIAR-58 LIAR-59 LIAR-60 LIAR-61 LIAR-62: devices that the server slipped in',
     DEVICE_LIES,
   ],
-  ['LIAR-63 LIAR-64 LIAR-65: lies about bins', BIN_LIES],
+  ['LIAR-63 LIAR-64 LIAR-65 LIAR-129: lies about bins', [...BIN_LIES, MISPLACED]],
   [
     'CLIENT-32 CLIENT-46 LIAR-89 LIAR-90 LIAR-91 LIAR-92 LIAR-93 LIAR-94 LIAR-95 LIAR-96 LIAR-97 LIAR-98 LIAR-99: lies below the contract: redirects, floods, times, shapes',
     TRANSPORT_LIES,

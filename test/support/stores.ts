@@ -157,7 +157,10 @@ const change: fc.Arbitrary<Pending> = id.chain((own) => {
 export const anyBatch: fc.Arbitrary<Batch> = fc.record(
   {
     entries: fc.array(entry, { maxLength: 4 }),
-    cursor: fc.record({ since: count, epoch: orNull(word) }),
+    cursor: fc.oneof(
+      fc.record({ since: count, epoch: orNull(word) }),
+      fc.record({ since: count, epoch: word, reset: fc.constant(true) }),
+    ),
     pending: fc.array(change, { maxLength: 3 }),
     done: fc.array(seq, { maxLength: 3 }),
     forgetVersions: fc.boolean(),

@@ -62,7 +62,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
   if (options.to === 'folder') await expectNoFolder(options.file);
   else if (options.file !== '-') await NewFile.expectFree(options.file, options.force === true);
   return context.withDevice(async (open) => {
-    if (!open.current) terminal.note('The server could not be reached: only what is here is exported.');
+    const isWhole = await comparedWith(context, open);
     const output = await outputOf(context, options, open);
     try {
       const exporter = new Exporter(context, open, { output, files: options.files !== false });
@@ -72,12 +72,26 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
       for (const note of output.notes?.() ?? []) terminal.note(note);
       report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
       // Scripts must see that the export is incomplete.
-      return counts.lacking + counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
+      return counts.lacking + counts.damaged > 0 || !isWhole ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
       await output.abandon();
       throw error;
     }
   });
+}
+
+/** False where the server counts items that it does not list: an export without them must not look like a whole one. */
+async function comparedWith({ terminal }: Context, { device, current }: OpenDevice): Promise<boolean> {
+  if (!current) {
+    terminal.note('The server could not be reached: only what is here is exported.');
+    return true;
+  }
+  const isWhole = (await device.check()) !== false;
+  if (!isWhole)
+    terminal.note(
+      'Warning: the server counts other items than are here: the export is incomplete. `doctor` says more.',
+    );
+  return isWhole;
 }
 
 /** True where the output is not an encrypted archive. */

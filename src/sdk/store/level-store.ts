@@ -233,7 +233,8 @@ export class LevelStore implements Store {
     const records = keys.length === 0 ? [] : await this.level.getMany(keys);
     const old: Plan = new Map(keys.map((key, at) => [key, records[at]]));
     const cursor = batch.cursor ?? this.state.cursor;
-    const same = cursor.since === this.state.cursor.since && cursor.epoch === this.state.cursor.epoch;
+    const was = this.state.cursor;
+    const same = cursor.since === was.since && cursor.epoch === was.epoch && cursor.reset === was.reset;
     if (keys.length === 0 && same && generation === this.state.generation)
       return { next: this.state, operations: [], undo: [] };
     let sums: StoreSums = batch.forgetVersions === true ? { ...this.state, itemCount: 0, versionSum: 0 } : this.state;

@@ -224,7 +224,8 @@ export function encodeState(state: StoreState): Uint8Array {
   const tallies = format === 1 ? [entries, changes] : [entries, changes, uploads];
   const out = new RecordWriter();
   out.int(format).text(owner.tenantId).text(owner.deviceId).int(state.batches).int(state.generation);
-  out.int(cursor.since).byte(cursor.epoch === null ? 0 : 1);
+  // 2: in the replay of a reset. Older programs take it for 1, and read the rest all the same.
+  out.int(cursor.since).byte(cursor.epoch === null ? 0 : cursor.reset === true ? 2 : 1);
   if (cursor.epoch !== null) out.text(cursor.epoch);
   out.int(state.itemCount).int(state.versionSum);
   for (const { count, sum } of tallies) out.int(count).int(sum);
@@ -240,14 +241,16 @@ export function decodeState(record: Uint8Array): StoreState {
   const batches = read.int();
   const generation = read.int();
   const since = read.int();
-  const epoch = read.byte() === 0 ? null : read.text();
+  const kind = read.byte();
+  const epoch = kind === 0 ? null : read.text();
+  const cursor = { since, epoch, ...(kind === 2 ? { reset: true } : {}) };
   const itemCount = read.int();
   const versionSum = read.int();
   const entries = { count: read.int(), sum: read.int() };
   const changes = { count: read.int(), sum: read.int() };
   const uploads = format < 2 ? NO_SUMS.uploads : { count: read.int(), sum: read.int() };
   read.done();
-  return { owner, batches, generation, cursor: { since, epoch }, itemCount, versionSum, entries, changes, uploads };
+  return { owner, batches, generation, cursor, itemCount, versionSum, entries, changes, uploads };
 }
 
 /** The tally of a record, by the first letter of its key. */

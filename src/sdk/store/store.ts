@@ -32,6 +32,11 @@ export interface Cursor {
   readonly since: number;
   /** The name of the history of `since`; null before the first answer. */
   readonly epoch: string | null;
+  /**
+   * True from a reset until its replay has ended and the own changes were adapted to the new history. Stored, because the
+   * bases of these changes say nothing before that, also where the program ends meanwhile.
+   */
+  readonly reset?: boolean;
 }
 
 /** The cursor of a client that has received nothing. */
@@ -51,11 +56,11 @@ export const passed = (cursor: Cursor, version: number): Cursor | undefined =>
  */
 export function caughtUp(cursor: Cursor, at: { readonly version: number; readonly epoch: string }): Cursor | undefined {
   if (cursor.epoch !== null && cursor.epoch !== at.epoch) return undefined;
-  return { since: Math.max(cursor.since, at.version), epoch: at.epoch };
+  return { ...cursor, since: Math.max(cursor.since, at.version), epoch: at.epoch };
 }
 
 /** The cursor after `reset`: the start of a new history. */
-export const restarted = (epoch: string): Cursor => ({ since: 0, epoch });
+export const restarted = (epoch: string): Cursor => ({ since: 0, epoch, reset: true });
 
 interface EntryBase {
   readonly id: string;
@@ -86,6 +91,16 @@ interface DeletedEntry extends EntryBase {
 
 /** The state of an item according to the stream. */
 export type Entry = LiveEntry | QuarantinedEntry | DeletedEntry;
+
+/**
+ * True where the user deleted the item in this history. Nothing that the server sends later reverts it: it only leaves
+ * a `resurrected` entry without kept content, which counts as deleted too.
+ */
+export const isGone = (entry: Entry | undefined): boolean => {
+  if (entry === undefined || entry.version === 0) return false;
+  if (entry.state === 'deleted') return entry.tagged;
+  return entry.state === 'quarantined' && entry.reason === 'resurrected' && entry.kept === null;
+};
 
 /**
  * The fields of an item that lists need, without its content, so that the heads of all items fit in memory.
@@ -194,10 +209,18 @@ export interface Store {
   apply(batch: Batch): Promise<void>;
 }
 
-/** Ids of entries without a version: items that the server's history lacks after a completed replay. */
+/** True for a quarantined entry without any state that verified. */
+export const isUnverified = (entry: Entry | undefined): boolean =>
+  entry?.state === 'quarantined' && entry.kept === null;
+
+/**
+ * Ids of entries without a version: items that the server's history lacks after a completed replay. None that never
+ * verified is among them, because it cannot be written again: one that a server made would stop the others.
+ */
 export async function unversioned(store: Store): Promise<readonly string[]> {
   const ids: string[] = [];
-  for await (const { id, state, version } of store.entries()) if (state !== 'deleted' && version === 0) ids.push(id);
+  for await (const entry of store.entries())
+    if (entry.state !== 'deleted' && entry.version === 0 && !isUnverified(entry)) ids.push(entry.id);
   return ids;
 }
 

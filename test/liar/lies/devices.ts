@@ -139,3 +139,21 @@ export const BIN_LIES: readonly Lie[] = [
     play: (stage) => bins(stage, (all) => all.filter((bin) => bin['id'] !== 'inbox')),
   },
 ];
+
+export const MISPLACED: Lie = {
+  id: 'LIAR-129',
+  family: 'bins',
+  does: 'puts an item into a bin that the user removes',
+  notices: 'Every device that gets the item',
+  named: ['quarantined bad_sig'],
+  costs: 'The item is hidden until it is read again, and not deleted: no tag puts it into that bin',
+  play: async (stage) => {
+    const [target] = await stage.victim.list();
+    const bin = newId();
+    await stage.victim.bins.create(bin, { name: 'to be removed' });
+    stage.liar.frame = (frame) => [frame['id'] === target?.id ? { ...frame, binId: bin } : frame];
+    await stage.put('in its own bin', target?.id);
+    await stage.hears(['quarantined bad_sig']);
+    await stage.victim.bins.remove(bin);
+  },
+};

@@ -133,4 +133,47 @@ export const DROPPED_LIES: readonly Lie[] = [
       await expectEdit(stage, item.id);
     },
   }),
+  lie(127, {
+    does: 'acknowledges a change and drops it, for a device that reads without a socket',
+    named: ['problem ProtocolError wrong_reply'],
+    costs: 'Nothing: the change is sent again',
+    play: async (stage) => {
+      const item = await target(stage);
+      await dropped(stage, item);
+      stage.victim.disconnect();
+      const sent = next({ device: stage.victim }, 'sent', ({ id }) => id === item.id);
+      await stage.victim.pull();
+      await sent;
+      await expectEdit(stage, item.id);
+    },
+  }),
+  lie(128, {
+    does: 'deletes an item without a tag before it acknowledges a change of it',
+    named: ['untagged_delete no_sig'],
+    costs: 'The item leaves the list; its last content, the change, is kept',
+    play: async (stage) => {
+      const item = await target(stage);
+      const text = 'acknowledged and dropped';
+      stage.note(item.id, text);
+      stage.liar.raw = ({ path, method }) => {
+        if (method === 'GET' || !path.startsWith('/items')) return undefined;
+        return stage.told.includes('untagged_delete no_sig')
+          ? stored(item.id, item.version + 1)
+          : { status: 503, body: '{"error":{"code":"unavailable","message":"no"}}' };
+      };
+      await stage.fails(stage.victim.put({ ...note(text), id: item.id }));
+      const sent = next({ device: stage.victim }, 'sent', ({ id }) => id === item.id);
+      stage.liar.frame = (frame) =>
+        isItem(frame) ? [{ type: 'delete', id: item.id, version: frame['version'] }] : [frame];
+      await stage.put('what comes under the version of the delete');
+      await sent;
+      await expectEdit(stage, item.id);
+      const settled = next({ device: stage.victim }, 'caught_up');
+      stage.liar.honest();
+      stage.liar.cut();
+      await settled;
+      await expectEdit(stage, item.id);
+      await stage.remove(item.id);
+    },
+  }),
 ];

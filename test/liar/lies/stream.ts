@@ -366,6 +366,31 @@ const LISTINGS: readonly Lie[] = [
 
 export const STREAM_LIES: readonly Lie[] = [...DELETES, ...AGES, ...ORDER, ...COUNTS, ...LISTINGS];
 
+export const LOST_LIE = lie(130, {
+  does: 'serves an older state of an item, then presents an empty history as a restored one, for the user to write it again',
+  notices: HOLDERS,
+  named: ['quarantined rolled_back', 'reset', 'orphaned'],
+  costs: 'Nothing: the newest content is written again',
+  play: async (stage) => {
+    const id = await target(stage);
+    const old = await outdated(stage, id);
+    stage.liar.frame = (frame) => [isItem(frame) ? { ...old, version: frame['version'] } : frame];
+    await stage.put('what the liar hides behind');
+    await stage.hears(['quarantined rolled_back']);
+    // A move would make the older state one of the user's.
+    await stage.fails(stage.victim.move(id, 'elsewhere'));
+    await stage.hears(['throws ClientError unknown_item']);
+    const end = { type: 'caught_up', version: 0, epoch: 'empty', itemCount: 0, versionSum: 0 };
+    stage.liar.raw = ({ path, method }) =>
+      method === 'POST' && path === '/items' ? { body: JSON.stringify({ id, version: 1 }) } : undefined;
+    stage.liar.say({ type: 'reset', epoch: 'empty' }, end);
+    await stage.hears(['orphaned']);
+    await stage.victim.republish(id);
+    if ((await stage.victim.get(id))?.payload?.['text'] !== 'the newer content')
+      throw new Error('it wrote the older one');
+  },
+});
+
 export const GONE_LIES: readonly Lie[] = [
   lie(119, {
     does: 'restores a deleted item repeatedly, in the stream and in listings',
