@@ -43,8 +43,7 @@ import { descriptorRoom } from '../realtime/descriptors.js';
 import { startListening, type Listener } from '../realtime/server.js';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
-import { hostsOf } from '../storage/database-hosts.js';
-import { clientConfig, CONNECTION_NAMES, valueOf } from '../storage/database.js';
+import { CONNECTION_NAMES, valueOf } from '../storage/database.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
@@ -311,7 +310,7 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
   const feed: ChangeFeed = new ChangeFeed({
     ...{ instanceId, pool: feedPool, prepares, noticeKey, linkFolder, clock, onFault, meter },
     epoch: () => history.epoch,
-    connection: () => listenConfig(database),
+    connection: { url: database.sessionUrl, name: CONNECTION_NAMES.listen },
     onHint: (tenant, head, generation) => {
       registry.headHint(tenant, head, generation);
       notify(tenant);
@@ -344,15 +343,6 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
   });
   stops.push(() => presence.close());
   return { registry, items, lanes, feed, presence, hooks };
-}
-
-/** Settings of the LISTEN connection, to the server that takes writes now. */
-async function listenConfig({ sessionUrl: url, link }: Database): Promise<ReturnType<typeof clientConfig>> {
-  // If no server takes writes, the connection fails, and its retry calls this again.
-  await hostsOf(url)
-    .choose()
-    .catch(() => undefined);
-  return clientConfig({ url, name: CONNECTION_NAMES.listen, link });
 }
 
 /** The line of statements for callers without a token (storage/query.ts). */
