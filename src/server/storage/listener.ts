@@ -5,7 +5,7 @@ import { delay, systemClock } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import { openClient, type ConnectionSettings } from './database.js';
 
-/** Pause after the first failed attempt to connect, which doubles with each, and the longest one, ms. */
+/** Pause after a loss and after the first failed attempt to connect, which doubles with each; and the longest one, ms. */
 const RETRY_MS = 100;
 const RETRY_MAX_MS = 3_000;
 
@@ -91,6 +91,7 @@ export class Listener {
   private lost(): void {
     if (!this.listening) return;
     this.listening = false;
-    void this.connecting.fresh();
+    // Not at once: a server that ends every connection would be asked without a pause.
+    void this.pause(RETRY_MS).then(() => this.connecting.fresh());
   }
 }
