@@ -185,7 +185,7 @@ t.test('BACKUP-06: a backup that fails leaves no file', async (t) => {
   const { url } = await testDatabase(t);
   const folder = await temporaryFolder(t);
   const path = join(folder, 'never.tar.gz');
-  const failing = (existing: 'keep' | 'replace'): Promise<unknown> =>
+  const failing = (force: boolean): Promise<unknown> =>
     dumpDatabase(url, async ({ about, bytes, read }) =>
       writeArchive(
         path,
@@ -201,13 +201,13 @@ t.test('BACKUP-06: a backup that fails leaves no file', async (t) => {
           },
         },
         nothing,
-        existing,
+        force,
       ),
     );
-  await t.rejects(failing('keep'), /the connection broke/);
+  await t.rejects(failing(false), /the connection broke/);
   t.same(await readdir(folder), []);
   await writeFile(path, 'the one before');
-  await t.rejects(failing('replace'), /the connection broke/);
+  await t.rejects(failing(true), /the connection broke/);
   t.same(await readdir(folder), ['never.tar.gz']);
   t.equal(await readFile(path, 'utf8'), 'the one before', 'one that was to be replaced is whole');
 });

@@ -74,8 +74,7 @@ export async function killedBefore(t: Test, steps: readonly string[]): Promise<v
     }
     const again = await call.json('upgrade-postgres');
     t.match(again, { code: EXIT.ok, data: { done: step !== 'move-new' } }, again.stderr);
-    // The lock's folder stays where one was taken.
-    const names = (await readdir(dataDir)).filter((name) => name !== 'postgres.upgrade-lock').sort();
+    const names = (await readdir(dataDir)).sort();
     t.same(names, ['postgres', `postgres-${from}`, 'postgres.log', 'secrets'], `${step}: nothing else is left`);
     const password = await databasePassword(dataDir);
     const now = await EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined });

@@ -61,9 +61,7 @@ export class AdminContext {
   };
 
   /** `withAny`, for this version's schema. Throws `CommandError` for an older one, `MigrationError` for a newer one. */
-  readonly withReady = <T>(
-    work: (database: OperatorDatabase & { readonly store: OperatorStore }) => Promise<T>,
-  ): Promise<T> =>
+  readonly withReady = <T>(work: (database: OperatorDatabase) => Promise<T>): Promise<T> =>
     this.withAny(async (database) => {
       const { applied } = await migrate({ url: database.url, folder: SQL_FOLDER, dryRun: true });
       if (applied.length > 0) {
@@ -74,7 +72,7 @@ export class AdminContext {
           { code: 'schema_old' },
         );
       }
-      return work({ ...database, store: new OperatorStore(database.pool) });
+      return work(database);
     });
 }
 
@@ -104,6 +102,7 @@ export function throwIfInterrupted({ interrupted }: Terminal): void {
 export interface OperatorDatabase {
   readonly url: string;
   readonly pool: pg.Pool;
+  readonly store: OperatorStore;
   /** Embedded, and started for this command: no server runs on it. */
   readonly alone: boolean;
 }
@@ -119,7 +118,7 @@ export async function withDatabase<T>(config: Config, work: (database: OperatorD
     const { url, alone } = await locate(config, stops);
     const pool = createPool({ url, name: 'service admin', size: 2, onIdleError: () => undefined });
     stops.push(() => pool.end());
-    result = await work({ url, pool, alone });
+    result = await work({ url, pool, store: new OperatorStore(pool), alone });
   } catch (error) {
     // The command's own error is the one that the operator needs.
     await runStops(stops).catch(() => undefined);

@@ -1,16 +1,16 @@
 /** The object store that the configuration names. */
 import { join } from 'node:path';
-import type { StoreLog } from '../blobs/objects/fault.js';
 import { LocalStore } from '../blobs/objects/local.js';
 import type { ObjectStore } from '../blobs/ports.js';
 import type { Config } from '../config/config.js';
+import type { Log } from '../http/ports.js';
 
 /** The local store of this data folder. */
 export const localStore = ({ dataDir }: Pick<Config, 'dataDir'>, secret: string): LocalStore =>
   new LocalStore(join(dataDir, 'blobs'), secret);
 
 /** The only place where a provider's library is loaded: loading takes long, and the local store needs none. */
-export async function openBucket(settings: Config, log: StoreLog): Promise<ObjectStore> {
+export async function openBucket(settings: Config, log: Pick<Log, 'warn'>): Promise<ObjectStore> {
   const { storageKind, storagePrefix } = settings;
   const prefix = storagePrefix ?? undefined;
   if (storageKind === 'gcs') {

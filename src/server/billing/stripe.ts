@@ -38,9 +38,7 @@ export interface CheckoutOrder {
 /** A checkout at the provider; `url` is where the customer pays, null once that is over. */
 type CheckoutSession = Pick<Stripe.Checkout.Session, 'id' | 'status' | 'url'>;
 
-type Address = Pick<NonNullable<ConstructorParameters<typeof Stripe>[1]>, 'host' | 'port' | 'protocol'>;
-
-function addressOf(apiBase: string | null): Address {
+function addressOf(apiBase: string | null): Stripe.StripeConfig {
   if (apiBase === null) return {};
   const { hostname, port, protocol } = new URL(apiBase);
   const http = protocol === 'http:';

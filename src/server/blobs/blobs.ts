@@ -7,7 +7,6 @@ import { DOWNLOAD_URL_MS, UPLOAD_PARTS_AT_ONCE, UPLOAD_PAUSE_MS, UPLOAD_URL_MS }
 import type { BlobDownload, BlobUpload, OpenUploadReply, UploadPart } from '../../protocol/replies.js';
 import { KeyedFlight } from '../../protocol/single-flight.js';
 import { HeadLimiter } from './head-limiter.js';
-import { mapLimit } from './map-limit.js';
 import { partSizeOf, type ObjectName, type ObjectStore, type OpenUpload, type UploadStart } from './ports.js';
 import type { BlobRow, BlobStore, Reservation, ReserveVerdict, Turn } from './store.js';
 
@@ -245,6 +244,44 @@ export async function discard(store: ObjectStore, upload: OpenUpload): Promise<v
   if (upload.session !== null) await store.abort(upload);
   await store.remove(upload);
 }
+
+/** Concurrent calls to the object store for many names. */
+const CALLS_MAX = 8;
+
+/**
+ * Calls `work` for every name. Names for which it rejects with `storage_unavailable` are skipped: `faults` has these
+ * errors, `done` the other names, both in the order of `names`. Rejects with such an error if a whole batch failed and
+ * the store does not answer at all, and with any other error of `work`, each after the batch has ended.
+ */
+export async function mapLimit<N extends ObjectName>(
+  store: Pick<ObjectStore, 'head'>,
+  names: readonly N[],
+  work: (name: N) => Promise<void>,
+): Promise<{ readonly done: N[]; readonly faults: ServiceError[] }> {
+  const done: N[] = [];
+  const faults: ServiceError[] = [];
+  for (let at = 0; at < names.length; at += CALLS_MAX) {
+    const batch = names.slice(at, at + CALLS_MAX);
+    const failed: ServiceError[] = [];
+    for (const result of await Promise.allSettled(batch.map((name) => work(name).then(() => name)))) {
+      if (result.status === 'fulfilled') done.push(result.value);
+      else if (isUnavailable(result.reason)) failed.push(result.reason);
+      else throw result.reason;
+    }
+    faults.push(...failed);
+    const [fault] = failed;
+    if (fault === undefined || failed.length < batch.length) continue;
+    // Does the store answer at all, for a name that does not exist?
+    const id = ulid();
+    await store.head({ tenantId: id, ref: `${id}.bin` }).catch(() => {
+      throw fault;
+    });
+  }
+  return { done, faults };
+}
+
+const isUnavailable = (error: unknown): error is ServiceError =>
+  error instanceof ServiceError && error.error === 'storage_unavailable';
 
 const isFull = (verdict: ReserveVerdict): boolean => verdict === 'cap' || verdict === 'too_many';
 

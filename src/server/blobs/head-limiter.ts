@@ -4,8 +4,11 @@ import { ServiceError, unavailable } from '../../protocol/errors.js';
 import { blobPath } from '../../protocol/ids.js';
 import type { ObjectName } from './ports.js';
 
-/** A batch of 100 items, each with a blob of its own, fits into the queue, and so does a second one. */
-const BOUNDS = { underWay: 4, waiting: 200, waitMs: 10_000 };
+/** Requests of one tenant that are under way. */
+const UNDER_WAY_MAX = 4;
+/** Those that wait: a batch of 100 items, each with a blob of its own, fits into the queue, and so does a second one. */
+const WAITING_MAX = 200;
+const WAIT_MAX_MS = 10_000;
 
 /** The requests of one tenant. `waiting` is in order of arrival: each begins when it is called, or fails with the error. */
 interface Queue {
@@ -22,11 +25,7 @@ export class HeadLimiter {
   /** The latest lookup of each blob, by tenant and ref, until it settles. */
   private readonly latest = new Map<string, { begun: boolean; readonly result: Promise<boolean> }>();
 
-  /** `bounds`: requests under way and waiting per tenant, and how long one waits. */
-  constructor(
-    private readonly clock: Clock,
-    private readonly bounds = BOUNDS,
-  ) {}
+  constructor(private readonly clock: Clock) {}
 
   /**
    * Runs `look` when the tenant has a free slot. A call made while a lookup of the same blob is queued shares its
@@ -59,7 +58,7 @@ export class HeadLimiter {
   async turn<T>(tenantId: string, look: () => Promise<T>): Promise<T> {
     const queue = this.queues.get(tenantId) ?? { underWay: 0, waiting: new Set() };
     this.queues.set(tenantId, queue);
-    if (queue.underWay >= this.bounds.underWay) await this.wait(queue);
+    if (queue.underWay >= UNDER_WAY_MAX) await this.wait(queue);
     else queue.underWay++;
     try {
       return await look();
@@ -78,7 +77,7 @@ export class HeadLimiter {
   }
 
   private wait({ waiting }: Queue): Promise<void> {
-    if (waiting.size >= this.bounds.waiting) throw unavailable('too many blobs are being looked for in the store');
+    if (waiting.size >= WAITING_MAX) throw unavailable('too many blobs are being looked for in the store');
     return new Promise((resolve, reject) => {
       /** Leaves the queue: to begin, or with an error. */
       const leave = (error?: ServiceError): void => {
@@ -88,7 +87,7 @@ export class HeadLimiter {
         else reject(error);
       };
       waiting.add(leave);
-      const timer = this.clock.setTimer(this.bounds.waitMs, () =>
+      const timer = this.clock.setTimer(WAIT_MAX_MS, () =>
         leave(unavailable('the store is slow, and others were before')),
       );
     });

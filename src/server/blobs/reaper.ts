@@ -5,8 +5,7 @@
 import type pg from 'pg';
 import type { Clock } from '../../protocol/clock.js';
 import type { ServiceError } from '../../protocol/errors.js';
-import { discard, releaseExpired } from './blobs.js';
-import { mapLimit } from './map-limit.js';
+import { discard, mapLimit, releaseExpired } from './blobs.js';
 import type { ObjectName, ObjectStore } from './ports.js';
 import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremoved } from './store.js';
 

@@ -1,8 +1,7 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). Times are milliseconds since 1970, sizes bytes. */
 import type pg from 'pg';
 import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../protocol/limits.js';
-import { byColumn, Store } from '../storage/query.js';
-import { TemporaryTable } from '../storage/temporary-table.js';
+import { byColumn, Store, TemporaryTable } from '../storage/query.js';
 import type { ObjectName, OpenUpload, StoredObject, UploadGrant } from './ports.js';
 
 /** A blob's row. README.md has its states and their transitions. Size and type are those declared for the upload. */

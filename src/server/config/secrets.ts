@@ -3,19 +3,14 @@ import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Config } from './config.js';
-import { FILE_MODE, FOLDER_MODE, isOpenToOthers, syncFolder, writeWhole } from '../../files/durable.js';
+import { FILE_MODE, isOpenToOthers, syncFolder, writeWhole } from '../../files/durable.js';
+import { privateFolder } from '../../files/private.js';
 import { errorCode } from '../../protocol/error-code.js';
 
 /** Others may traverse DATA_DIR but not list it: when root starts the server, the database runs as another user below it. */
 const DATA_DIR_MODE = 0o711;
 /** A shorter file is damaged. */
 const LENGTH_MIN = 16;
-
-/** Removes the permissions of others, which a copy or an unpacked backup may have added. */
-async function closeToOthers(path: string, mode: number): Promise<void> {
-  const { mode: now } = await stat(path);
-  if (isOpenToOthers(now)) await chmod(path, mode);
-}
 
 async function readSecret(path: string): Promise<string | undefined> {
   let text: string;
@@ -33,7 +28,8 @@ async function readSecret(path: string): Promise<string | undefined> {
       `The secret ${path} is damaged: restore it from a backup, or remove it, and a new one is generated.`,
     );
   }
-  await closeToOthers(path, FILE_MODE);
+  // A copy or an unpacked backup may have added permissions of others.
+  if (isOpenToOthers((await stat(path)).mode)) await chmod(path, FILE_MODE);
   return text;
 }
 
@@ -65,8 +61,7 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
   if (!/^[a-z][a-z-]*$/.test(name)) throw new Error(`not a secret's name: ${name}`);
   const folder = join(dataDir, 'secrets');
   await makeDataDir(dataDir);
-  await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
-  await closeToOthers(folder, FOLDER_MODE);
+  await privateFolder(folder, () => undefined);
   const path = join(folder, name);
   const kept = await readSecret(path);
   if (kept !== undefined) return kept;

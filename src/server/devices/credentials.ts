@@ -4,6 +4,7 @@ import { ulid } from 'ulid';
 import { makeReauthChallenge } from '../../crypto/reauth.js';
 import type { PasswordHasher, Sodium } from '../../crypto/sodium.js';
 import type { Clock } from '../../protocol/clock.js';
+import type { ChangeNotifier } from '../../protocol/change-notifier.js';
 import { publicKeyField } from '../../protocol/device-fields.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import { bytesField } from '../../protocol/binary-fields.js';
@@ -16,6 +17,19 @@ import { sha256, type SocketTicket, type TokenClaims, type TokenIssuer } from '.
 import { TurnQueue } from '../tenant/turn-queue.js';
 import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
 
+/** What the services of accounts are made of; each takes a part. */
+export interface AccountParts extends ChangeNotifier {
+  readonly store: AccountStore;
+  /** For calls without a token, of a service with both kinds: their statements wait in a line of their own (FAIR-50). */
+  readonly unauthenticatedStore: AccountStore;
+  readonly clock: Clock;
+  readonly sodium: Sodium;
+  readonly hasher: PasswordHasher;
+  readonly tickets: Tickets;
+  readonly issueToken: TokenIssuer;
+  readonly maxDevices: number;
+}
+
 const ID_BYTES = 16;
 const NO_KEY = new Uint8Array(0);
 
@@ -25,13 +39,7 @@ const NO_KEY = new Uint8Array(0);
  */
 export class Tickets {
   /** @param options.secret key of the MAC: TOKEN_SECRET's bytes. */
-  constructor(
-    private readonly options: {
-      readonly secret: Uint8Array;
-      readonly clock: Clock;
-      readonly store: AccountStore;
-    },
-  ) {}
+  constructor(private readonly options: Pick<AccountParts, 'store' | 'clock'> & { readonly secret: Uint8Array }) {}
 
   /** A ticket for `/ws?ticket=`: 60 seconds, one use. Its socket ends when the token of these claims expires. */
   issueSocket({ tenantId, deviceId, epoch, expiresAt: end }: TokenClaims): replies.TicketReply {
@@ -138,15 +146,7 @@ export class Passwords {
   private readonly queue = new PasswordQueue();
 
   constructor(
-    private readonly options: {
-      /** For the calls of devices. */
-      readonly store: AccountStore;
-      /** For calls without a token: their statements wait in a line of their own (FAIR-50). */
-      readonly unauthenticatedStore: AccountStore;
-      readonly clock: Clock;
-      readonly hasher: PasswordHasher;
-      readonly tickets: Tickets;
-    },
+    private readonly options: Pick<AccountParts, 'store' | 'unauthenticatedStore' | 'clock' | 'hasher' | 'tickets'>,
   ) {}
 
   /** Whether a password is set. */
@@ -212,14 +212,7 @@ const refused = (): ServiceError =>
 
 /** New tokens for devices whose token has expired or was never received, and which prove that they hold their key. */
 export class Reauthentication {
-  constructor(
-    private readonly options: {
-      readonly store: AccountStore;
-      readonly clock: Clock;
-      readonly sodium: Sodium;
-      readonly issueToken: TokenIssuer;
-    },
-  ) {}
+  constructor(private readonly options: Pick<AccountParts, 'store' | 'clock' | 'sodium' | 'issueToken'>) {}
 
   /**
    * A challenge that only the device can open: a sealed box to its key of LP("service-reauth-v1", tenantId, deviceId,

@@ -2,8 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
-import { SIGNATURE_BYTES, type Sodium } from '../../crypto/sodium.js';
-import type { Clock } from '../../protocol/clock.js';
+import { SIGNATURE_BYTES } from '../../crypto/sodium.js';
 import {
   deviceReply,
   nameField,
@@ -16,20 +15,14 @@ import { bytesField, macField } from '../../protocol/binary-fields.js';
 import { CHALLENGE_MS, KEY_BYTES, SIG_BYTES } from '../../protocol/limits.js';
 import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
-import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
-import { equalsSecret, sha256, type TokenIssuer } from '../http/tokens.js';
-import type { Tickets } from './credentials.js';
-import type { AccountStore } from './store.js';
+import { notifyChange } from '../../protocol/change-notifier.js';
+import { equalsSecret, sha256 } from '../http/tokens.js';
+import type { AccountParts } from './credentials.js';
 
-interface EnrolmentOptions extends ChangeNotifier {
-  readonly store: AccountStore;
-  readonly clock: Clock;
-  readonly issueToken: TokenIssuer;
-  readonly maxDevices: number;
-}
+type EnrolmentParts = Omit<AccountParts, 'unauthenticatedStore' | 'sodium' | 'hasher' | 'tickets'>;
 
 /** The dependencies of `Bootstrap`. */
-export interface BootstrapOptions extends EnrolmentOptions {
+export interface BootstrapOptions extends EnrolmentParts {
   /** BOOTSTRAP_TOKEN; null: none is required. Ignored in multi mode. */
   readonly bootstrapToken: string | null;
   /** Multi mode: the tenant's own claim token, from signup, is always required. */
@@ -47,7 +40,7 @@ const deviceFields = ({ name, glyph, pubkey }: Pick<RecoverBody, 'name' | 'glyph
 
 /** Publishes a device that was just added, and issues its first token. */
 async function finishEnrolment(
-  options: EnrolmentOptions,
+  options: EnrolmentParts,
   tenantId: string,
   { device, pairedAt, epoch }: { device: NewDevice; pairedAt: number; epoch: number },
 ): Promise<replies.Recovered<Uint8Array>> {
@@ -147,9 +140,7 @@ export class Recovery {
    * @param options.onForeignHost is called for a recovery that was signed for a host that does not count.
    */
   constructor(
-    private readonly options: EnrolmentOptions & {
-      readonly sodium: Sodium;
-      readonly tickets: Tickets;
+    private readonly options: Omit<AccountParts, 'unauthenticatedStore' | 'hasher'> & {
       readonly publicHosts: readonly string[];
       readonly onForeignHost: (mismatch: ForeignHost) => void;
     },

@@ -3,7 +3,7 @@ import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Health, Ready } from '../../protocol/replies.js';
 import type { Docs, WebApp } from './ports.js';
-import { Page, Text, WebPage } from './reply.js';
+import { Page, PAGE_HEADERS, Text, webPage } from './reply.js';
 import { acceptsHtml } from './query.js';
 import type { Handler } from './route.js';
 
@@ -23,14 +23,14 @@ export interface PageParts extends WebParts, Omit<Health, 'ok'> {
 export const docsPage: Handler<PageParts, Page> = (ctx, { docs }) => {
   const page = docs?.(ctx.id);
   if (page === undefined) throw new ServiceError('not_found', 'no such page');
-  return new Page(page);
+  return new Page(page, PAGE_HEADERS);
 };
 
 /** `GET /`: the web app for clients that accept HTML, else a few lines of text (reference, HTTP, The web app). */
-export const welcome: Handler<WebParts & Pick<Health, 'version'>, Text | WebPage> = ({ accept }, { version, web }) => {
+export const welcome: Handler<WebParts & Pick<Health, 'version'>, Text | Page> = (ctx, { version, web }) => {
   const page = web?.file('/');
-  if (web !== undefined && page !== undefined && acceptsHtml(accept))
-    return new WebPage(page, web.blobOrigin, 'accept');
+  if (web !== undefined && page !== undefined && acceptsHtml(ctx.accept))
+    return webPage(ctx, web, page, 'accept, accept-encoding');
   return new Text(
     `${SERVICE_NAME} ${version}: encrypted multi-device sync. This server holds ciphertext only.\n` +
       (page === undefined ? '' : 'In a browser this address shows the web app.\n') +
@@ -42,10 +42,10 @@ export const welcome: Handler<WebParts & Pick<Health, 'version'>, Text | WebPage
 };
 
 /** The other files of the web app, by their paths. Throws `not_found`. */
-export const webFile: Handler<PageParts, WebPage> = ({ path }, { web }) => {
-  const file = web?.file(path);
+export const webFile: Handler<PageParts, Page> = (ctx, { web }) => {
+  const file = web?.file(ctx.path);
   if (web === undefined || file === undefined) throw new ServiceError('not_found', 'no such file');
-  return new WebPage(file, web.blobOrigin);
+  return webPage(ctx, web, file, 'accept-encoding');
 };
 
 /** `GET /ready`: 503 while the instance is being drained. The database is not checked: all would fail together. */

@@ -8,7 +8,7 @@ import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, secondsToWait } from './fail.js';
 import { DownloadStream, type BlobFile, type Part, type TooSlow, hasTag, partOf, watchPace } from './streams.js';
-import type { HttpParts, WebFile } from './ports.js';
+import type { HttpParts, WebApp, WebFile } from './ports.js';
 import type { RequestBudgets } from './limits.js';
 import { webPolicy } from '../../protocol/web-app.js';
 
@@ -22,19 +22,11 @@ export class Text {
   ) {}
 }
 
-/** A page of the reference: cached by its tag, and allowed to load only what belongs to it. */
+/** A file of the reference or of the web app, cached by its tag. */
 export class Page {
-  constructor(readonly file: WebFile) {}
-}
-
-/** A file of the web app. */
-export class WebPage {
   constructor(
     readonly file: WebFile,
-    /** Origin of the blob store that the web app reaches. */
-    readonly blobOrigin: string | undefined,
-    /** Request headers other than `Accept-Encoding` that the reply depends on. */
-    readonly vary = '',
+    readonly headers: Headers,
   ) {}
 }
 
@@ -49,7 +41,7 @@ export class Download {
 }
 
 /** The result of a handler: an object with camelCase keys and raw bytes, serialized text, a page, or a file. */
-export type Answer = object | Text | Page | WebPage | Download;
+export type Answer = object | Text | Page | Download;
 
 /** Replies above this many characters are encoded once, and not by the library at each attempt to write. */
 const LONG_REPLY = 64 * 1024;
@@ -81,7 +73,7 @@ const UNTOLD: Headers = [
  * Headers of the reference. A page may load style sheet, script and pictures of its own host: nothing inline, no
  * request, no frame.
  */
-const PAGE_HEADERS: Headers = [
+export const PAGE_HEADERS: Headers = [
   ['vary', 'accept-encoding'],
   [
     'content-security-policy',
@@ -116,6 +108,15 @@ const WEB_HEADERS: Headers = [
 ];
 /** A host that may be put into a policy: it cannot begin another directive. */
 const POLICY_HOST = /^[a-z0-9.-]{1,253}(:\d{1,5})?$/i;
+
+/** A file of the web app. `vary`: request headers that the reply depends on. */
+export function webPage({ host }: RequestContext, { blobOrigin }: WebApp, file: WebFile, vary: string): Page {
+  // Not every browser lets 'self' include WebSockets of the same host.
+  const sockets = POLICY_HOST.test(host) ? [`ws://${host}`, `wss://${host}`] : [];
+  const policy = webPolicy(blobOrigin === undefined ? sockets : [...sockets, blobOrigin]);
+  return new Page(file, [['vary', vary], ['content-security-policy', policy], ...WEB_HEADERS]);
+}
+
 /** Headers of a blob: it is ciphertext, and no browser shall interpret it. */
 const BLOB_HEADERS: Headers = [
   ['x-content-type-options', 'nosniff'],
@@ -215,8 +216,7 @@ export class ResponseWriter {
   /** Answers with the result of a handler, in the request's shape. */
   answer(ctx: RequestContext, answer: Answer): void {
     const headers = ctx.status === 503 ? RETRY_LATER : NO_HEADERS;
-    if (answer instanceof Page) this.sendEncoded(ctx, answer.file, PAGE_HEADERS);
-    else if (answer instanceof WebPage) this.sendWebPage(ctx, answer);
+    if (answer instanceof Page) this.sendPage(ctx, answer);
     else if (answer instanceof Download) this.sendFile(ctx, answer);
     else {
       const reply = answer instanceof Text ? answer : new Text(JSON.stringify(encode(ctx.shape, answer)));
@@ -228,20 +228,8 @@ export class ResponseWriter {
     }
   }
 
-  private sendWebPage(ctx: RequestContext, { file, blobOrigin, vary }: WebPage): void {
-    // Not every browser lets 'self' include WebSockets of the same host.
-    const sockets = POLICY_HOST.test(ctx.host) ? [`ws://${ctx.host}`, `wss://${ctx.host}`] : [];
-    const reached = blobOrigin === undefined ? sockets : [...sockets, blobOrigin];
-    const headers: Headers = [
-      ['vary', vary === '' ? 'accept-encoding' : `${vary}, accept-encoding`],
-      ['content-security-policy', webPolicy(reached)],
-      ...WEB_HEADERS,
-    ];
-    this.sendEncoded(ctx, file, headers);
-  }
-
   /** Each encoding has a tag of its own (RFC 9110, 8.8.3): 304 for as long as the file is unchanged. */
-  private sendEncoded(ctx: RequestContext, file: WebFile, more: Headers): void {
+  private sendPage(ctx: RequestContext, { file, headers: more }: Page): void {
     const coding = file.compressed === undefined ? '' : codingOf(ctx.acceptEncoding);
     const bytes = coding === '' ? file.bytes : (file.compressed?.[coding] ?? file.bytes);
     const etag = `"${file.hash}${coding === '' ? '' : `.${coding}`}"`;

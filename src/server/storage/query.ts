@@ -138,6 +138,30 @@ export abstract class Store<Pool extends Client = pg.Pool> {
   }
 }
 
+/**
+ * Rows kept in a temporary table, since they may exceed the memory. Holds a connection of the pool until it is closed.
+ */
+export abstract class TemporaryTable extends Store<pg.PoolClient> {
+  /** A connection with a new table of these columns, keyed by tenant and ref. Throws `unavailable`. */
+  protected static async create(pool: pg.Pool, name: string, columns: string): Promise<pg.PoolClient> {
+    let client: pg.PoolClient | undefined;
+    try {
+      client = await pool.connect();
+      await client.query(`CREATE TEMPORARY TABLE ${name} (
+        tenant_id text COLLATE "C", ref text COLLATE "C", ${columns}, PRIMARY KEY (tenant_id, ref))`);
+      return client;
+    } catch (error) {
+      client?.release(true);
+      throw asUnavailable(error);
+    }
+  }
+
+  /** Closes the connection, which drops the table. */
+  close(): void {
+    this.pool.release(true);
+  }
+}
+
 /** Row of a function that changes something: its columns are set with `ok`, else the verdict is the reason. */
 export type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
 

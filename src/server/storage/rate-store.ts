@@ -7,12 +7,6 @@ interface Window {
   readonly ms: number;
 }
 
-/** What is counted once in `ms`; the key has 32 bytes. */
-interface Once {
-  readonly key: Uint8Array;
-  readonly ms: number;
-}
-
 /** Counts uses under a row lock, so that concurrent uses on all instances are counted one after the other. */
 export class RateStore extends Store {
   /** Counts one use of `key` (32 bytes); 0 when admitted, else the milliseconds to wait. */
@@ -20,10 +14,13 @@ export class RateStore extends Store {
     return this.value<number>('rate_take', key, now, ms, limit);
   }
 
-  /**
-   * As `take`, unless `once` was counted within its time on any instance: then it returns -1 and counts none.
-   */
-  takeOnce(once: Once, key: Uint8Array, now: number, { limit, ms }: Window): Promise<number> {
+  /** As `take`, unless `once` (32 bytes) was counted within its time on any instance: then it returns -1 and counts none. */
+  takeOnce(
+    once: { key: Uint8Array; ms: number },
+    key: Uint8Array,
+    now: number,
+    { limit, ms }: Window,
+  ): Promise<number> {
     return this.value<number>('rate_take_once', once.key, once.ms, key, now, ms, limit);
   }
 

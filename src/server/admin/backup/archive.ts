@@ -4,17 +4,16 @@
  * without a manifest is truncated.
  */
 import { createHash, hash } from 'node:crypto';
-import { createReadStream, createWriteStream } from 'node:fs';
-import { open, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { createReadStream } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
-import { FILE_MODE, placeFile, syncFolder, tempSibling } from '../../../files/durable.js';
+import { FILE_MODE } from '../../../files/durable.js';
 import { asError } from '../../../protocol/error-code.js';
 import { blobNameIn, blobPath, type BlobName } from '../../../protocol/ids.js';
-import { toUserError } from '../../../terminal/new-file.js';
+import { NewFile } from '../../../terminal/new-file.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
 import type { BlobContent, LocalStore } from '../../blobs/objects/local.js';
 import { tapped, type Chunks, type Dump, type DumpedSchema, type Restored } from '../../storage/dump.js';
@@ -151,37 +150,27 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress) {
   return { manifest, rows: counts };
 }
 
-/**
- * Writes a backup, readable by its owner only. The file gets its name once it is complete and durable; a failure before
- * that leaves nothing behind.
- */
-export async function writeArchive(
-  path: string,
-  source: BackupSource,
-  onProgress: Progress,
-  existing: 'replace' | 'keep' = 'keep',
-) {
-  const temporary = tempSibling(path, '.partial');
+/** Writes a backup. A failure leaves nothing behind. */
+export async function writeArchive(path: string, source: BackupSource, onProgress: Progress, force = false) {
+  const file = await NewFile.create(path, force);
   const tar = pack();
   try {
-    const file = createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE, flush: true });
-    const written = pipeline(tar, gzipBlocks, file);
+    const written = pipeline(tar, gzipBlocks, async (blocks: AsyncIterable<Buffer>) => {
+      for await (const block of blocks) await file.write(block);
+    });
     // Each failure ends the other side, which would wait forever: a full disk the reading, a lost database the writing.
     const filled = fill(tar, source, onProgress).catch((error: unknown) => {
       tar.destroy(asError(error));
       throw error;
     });
-    // Both must have ended before the temporary file is removed.
+    // Both must have ended before the file is closed.
     await Promise.allSettled([filled, written]);
-    // `written` comes first: if the file cannot be created, that causes the failure of `filled`.
+    // `written` comes first: if the file cannot be written, that causes the failure of `filled`.
     const [, backup] = await Promise.all([written, filled]);
-    await placeFile(temporary, path, existing).catch((error: unknown) => {
-      throw toUserError(path, error);
-    });
-    await syncFolder(dirname(path));
+    await file.finish();
     return backup;
   } catch (error) {
-    await rm(temporary, { force: true });
+    await file.abandon();
     throw error;
   }
 }

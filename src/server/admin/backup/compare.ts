@@ -1,8 +1,7 @@
 /** Comparison of the list of objects in a backup with the bucket: which objects are missing or have changed since. */
 import type pg from 'pg';
 import { blobPath } from '../../../protocol/ids.js';
-import { byColumn } from '../../storage/query.js';
-import { TemporaryTable } from '../../storage/temporary-table.js';
+import { byColumn, TemporaryTable } from '../../storage/query.js';
 import type { ListedObject, Listing } from './manifest.js';
 
 type Checksum = ListedObject['checksum'] | null;

@@ -27,7 +27,6 @@ import {
   type OperatorDatabase,
 } from '../context.js';
 import { countsLine, progressOf, sized, stoppable } from '../progress.js';
-import { OperatorStore } from '../store.js';
 
 export function registerBackup(program: AdminCommand): void {
   program
@@ -83,8 +82,7 @@ async function backup(
         const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
         const blobs = local?.contents();
         const source = { tables, read, bytes, version, ...about, blobs, objects };
-        const existing = options.force === true ? 'replace' : 'keep';
-        const made = await writeArchive(path, { ...source, createdAt: systemClock.now() }, progress, existing);
+        const made = await writeArchive(path, { ...source, createdAt: systemClock.now() }, progress, options.force);
         return { ...made, needed };
       }),
     ),
@@ -163,9 +161,9 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     await migrate({ url: database.url, folder: SQL_FOLDER });
     // A backup with an older schema could not be checked before.
     if (manifest.schema < newest) await requireWhole(database);
-    const { pool } = database;
+    const { pool, store } = database;
     const compared = await compareWithStore(context, file, manifest, pool);
-    return { counts: await new OperatorStore(pool).counts(), objects: compared, blobs };
+    return { counts: await store.counts(), objects: compared, blobs };
   });
   show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true, objects }, () => [
     `Restored: ${countsLine(counts)}${blobsText(blobs)}.`,
@@ -267,7 +265,7 @@ async function prepare(
     );
   }
   if (found > 0 && (await isUsed(database))) {
-    const counts = countsLine(await new OperatorStore(database.pool).counts());
+    const counts = countsLine(await database.store.counts());
     if (options.force !== true) {
       throw new CommandError(
         EXIT.refused,

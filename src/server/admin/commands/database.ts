@@ -1,13 +1,11 @@
 /** The database itself: its schema, its epoch, and the version of the embedded PostgreSQL. */
-import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { keptSecret } from '../../config/secrets.js';
 import { planUpgrade, requireSpace, UpgradeError, type UpgradePlan } from '../../storage/embedded/upgrade-plan.js';
 import { upgrade, type UpgradeStep } from '../../storage/embedded/upgrade.js';
 import { migrate } from '../../storage/migrate.js';
 import { SQL_FOLDER } from '../../../root.js';
-import { privateFolder } from '../../../files/private.js';
-import { withFileLock } from '../../../terminal/lock.js';
+import { waitForLock } from '../../../terminal/lock.js';
 import { show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal, usageError } from '../../../terminal/terminal.js';
 import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
@@ -147,14 +145,9 @@ async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
 
 /** One upgrade at a time on this DATA_DIR. */
 async function withUpgradeLock<T>({ dataDir }: UpgradePlan, terminal: Terminal, work: () => Promise<T>): Promise<T> {
-  const folder = join(dataDir, 'postgres.upgrade-lock');
-  await privateFolder(folder, () => undefined);
-  try {
-    const refusal = (): Error =>
-      new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' });
-    return await withFileLock(join(folder, 'lock'), { refusal, timeoutMs: 0, signal: terminal.interrupted }, work);
-  } finally {
-    // Fails while another process holds the lock, whose folder must stay.
-    await rmdir(folder).catch(() => undefined);
-  }
+  const refusal = (): Error =>
+    new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' });
+  const options = { refusal, timeoutMs: 0, signal: terminal.interrupted };
+  const lock = await waitForLock(join(dataDir, 'postgres.upgrade-lock'), options);
+  return work().finally(() => lock.remove());
 }

@@ -2,8 +2,9 @@
 import { systemClock, within } from '../../../protocol/clock.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { blobNameIn, blobPath, isBlobName } from '../../../protocol/ids.js';
+import type { Log } from '../../http/ports.js';
 import type { ObjectName, ObjectStore, OpenUpload, SignedRequest, StoredObject } from '../ports.js';
-import { StoreFault, type StoreLog } from './fault.js';
+import { StoreFault } from './fault.js';
 
 /** Limits on the time that a store may take. */
 export interface Bounds {
@@ -22,7 +23,7 @@ export interface BucketOptions {
   readonly prefix?: string;
   /** Default: the provider's own. */
   readonly endpoint?: string;
-  readonly log: StoreLog;
+  readonly log: Pick<Log, 'warn'>;
   /** For tests. */
   readonly bounds?: Partial<Bounds>;
 }
@@ -52,7 +53,7 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
   protected readonly bounds: Bounds;
   /** What every key begins with; empty without a prefix. */
   protected readonly prefix: string;
-  private readonly log: StoreLog;
+  private readonly log: BucketOptions['log'];
 
   constructor({ bucket, prefix = '', log, bounds }: BucketOptions) {
     this.bucket = bucket;

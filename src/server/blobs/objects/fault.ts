@@ -33,11 +33,6 @@ export class StoreFault extends Error {
   }
 }
 
-/** The part of the server's log that the stores use. */
-export interface StoreLog {
-  warn(fields: object, message: string): void;
-}
-
 /** The error itself, or its cause, if that is a fault; undefined: the error is of another kind. */
 export function faultOf(error: unknown): StoreFault | undefined {
   if (error instanceof StoreFault) return error;

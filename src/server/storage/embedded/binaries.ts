@@ -56,6 +56,18 @@ async function restoreSymlinks(folder: string): Promise<void> {
 }
 
 /**
+ * Removes what processes that died have left unfinished: on a full disk each start would add another. `pattern` finds the
+ * id of its process in a name.
+ */
+export async function removeLeftovers(dataDir: string, pattern: RegExp): Promise<void> {
+  for (const name of await readdir(dataDir)) {
+    const maker = pattern.exec(name)?.[1];
+    if (maker !== undefined && !isAlive(Number(maker)))
+      await rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+/**
  * Programs in a folder that the database's user cannot enter (a project under a closed /root) are copied once
  * into DATA_DIR, under a temporary name until the copy is complete.
  */
@@ -63,11 +75,7 @@ async function copyInto(dataDir: string, folder: string): Promise<Binaries> {
   const { version } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as { version: string };
   const target = join(dataDir, `postgres-bin-${version}`);
   if (existsSync(target)) return at(target, 'bin');
-  // Copies of processes that died while they made them: on a full disk each start would add another.
-  for (const name of await readdir(dataDir)) {
-    const maker = /^postgres-bin-.*\.new-(\d+)-/.exec(name)?.[1];
-    if (maker !== undefined && !isAlive(Number(maker))) await rm(join(dataDir, name), { recursive: true, force: true });
-  }
+  await removeLeftovers(dataDir, /^postgres-bin-.*\.new-(\d+)-/);
   const temporary = `${target}.new-${process.pid}-${randomBytes(4).toString('hex')}`;
   try {
     await mkdir(temporary);

@@ -11,7 +11,7 @@ import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
 import { ifThere } from '../../../files/there.js';
 import { systemClock, within } from '../../../protocol/clock.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
-import type { Binaries } from './binaries.js';
+import { removeLeftovers, type Binaries } from './binaries.js';
 import { run, type SystemUser } from './user.js';
 
 /** Database superuser and owner of everything. */
@@ -34,17 +34,6 @@ export interface Cluster {
 function childEnvironment(): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => !/^PG|SECRET|TOKEN|PASSWORD|KEY|DATABASE_URL/.test(name));
   return { ...Object.fromEntries(kept), LC_ALL: 'C', TZ: 'UTC' };
-}
-
-/**
- * Removes the leftovers of a start that was killed midway. A folder whose creator still runs belongs to another start.
- */
-async function removeUnfinished(dataDir: string): Promise<void> {
-  for (const name of await fs.readdir(dataDir)) {
-    const creator = /^postgres\.init-(\d+)-/.exec(name)?.[1];
-    if (creator === undefined || (await programOf(Number(creator))) !== undefined) continue;
-    await fs.rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
-  }
 }
 
 /** The error output of a failed program, or the error's message. */
@@ -89,7 +78,7 @@ export async function finishUpgrade(dataDir: string): Promise<void> {
 export async function initialise(cluster: Cluster, password: string, quick: boolean): Promise<void> {
   const { dataDir, folder, binaries, user } = cluster;
   if (isCluster(folder)) return;
-  await removeUnfinished(dataDir);
+  await removeLeftovers(dataDir, /^postgres\.init-(\d+)-/);
   const initFolder = join(dataDir, `postgres.init-${process.pid}-${randomBytes(4).toString('hex')}`);
   const made = join(initFolder, 'data');
   const passwordFile = join(initFolder, 'password');

@@ -59,7 +59,6 @@ const LAST_PACKAGES: Readonly<Record<number, string>> = {
   17: '17.10.0-beta.17',
   18: '18.4.0-beta.17',
 };
-const KEPT_MAX = 100;
 
 /**
  * Checks everything that an upgrade needs; changes nothing. `current`: the folder already has this version.
@@ -162,15 +161,9 @@ function howToGet(major: number): string {
 }
 
 function freeName(wanted: string): string {
-  for (let n = 1; n <= KEPT_MAX; n++) {
-    const name = n === 1 ? wanted : `${wanted}.${n}`;
-    if (!existsSync(name)) return name;
-  }
-  throw new UpgradeError(
-    'folder',
-    `there are too many folders like ${wanted}`,
-    'Remove those that are needed no more.',
-  );
+  let name = wanted;
+  for (let n = 2; existsSync(name); n++) name = `${wanted}.${n}`;
+  return name;
 }
 
 /** Total bytes of all files below. */
