@@ -63,6 +63,7 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
 const HOMES: Readonly<Record<string, readonly string[]>> = {
   'uWebSockets.js': ['server/http', 'server/realtime'],
   pg: ['server/storage'],
+  'pg-listen': ['server/storage'],
   'pg-copy-streams': ['server/storage'],
   'sodium-native': ['crypto'],
   'libsodium-wrappers-sumo': ['crypto'],

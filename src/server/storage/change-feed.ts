@@ -29,7 +29,7 @@ import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
 import { callBinary, cutOff, Parameters } from './commit/batch.js';
-import { withPooled, withRetry, type ConnectionSettings } from './database.js';
+import { withPooled, withRetry } from './database.js';
 import { Links } from './links.js';
 import { Listener } from './listener.js';
 import { NoticeQueue } from './notice-queue.js';
@@ -108,8 +108,8 @@ export interface ChangeFeedOptions {
   readonly linkFolder?: string | undefined;
   /** The epoch of the database as currently known. */
   readonly epoch: () => string;
-  /** The listening connection. */
-  readonly connection: Pick<ConnectionSettings, 'url' | 'name'>;
+  /** Settings of the listening connection, requested again when it could not be opened for some seconds. */
+  readonly connection: () => Promise<pg.ClientConfig>;
   readonly clock: Clock;
   /** Another instance changed a tenant. */
   readonly onHint: (...hint: Hint) => void;

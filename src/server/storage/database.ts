@@ -32,7 +32,7 @@ types.setTypeParser(INT8, parseInt8);
 types.setTypeParser(INT8_ARRAY, parseInt8Array);
 
 /** How to reach the database. Times are milliseconds. */
-export interface ConnectionSettings {
+interface ConnectionSettings {
   /** `postgres://user:password@host:port/database`, or with several hosts (see `DatabaseHosts`). */
   readonly url: string;
   /** Shown in `pg_stat_activity`. */
@@ -139,8 +139,8 @@ export async function unfitSettings(client: Client): Promise<readonly string[]> 
     });
 }
 
-/** The configuration of a connection. */
-function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
+/** The configuration of a connection; also for `pg-listen`, which opens its own and changes nothing. */
+export function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
   const hosts = hostsOf(settings.url);
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
   const sessionSettings = {

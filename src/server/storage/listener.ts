@@ -1,16 +1,28 @@
-/** The LISTEN connection of an instance, opened again whenever it is lost. */
+/**
+ * The LISTEN connection of an instance, maintained by pg-listen. By default pg-listen gives up after 3 s, may stop
+ * receiving when the connection breaks again while it re-subscribes, and does not stop reconnecting when it is closed
+ * meanwhile. So `replace` creates another subscriber, and a replaced subscriber ends itself.
+ */
 import { Socket } from 'node:net';
-import pg from 'pg';
-import { delay, systemClock } from '../../protocol/clock.js';
-import { SingleFlight } from '../../protocol/single-flight.js';
-import { openClient, type ConnectionSettings } from './database.js';
+import type pg from 'pg';
+import pgListen, { type Subscriber } from 'pg-listen';
 
-/** Pause after a loss and after the first failed attempt to connect, which doubles with each; and the longest one, ms. */
-const RETRY_MS = 100;
-const RETRY_MAX_MS = 3_000;
+/** Reconnection attempts of one subscriber, three seconds in total; then another one is created. */
+const RETRIES_MAX = 4;
+/** Interval of pg-listen's queries that test whether its connection still works. */
+const PARANOID_MS = 10_000;
+
+interface Subscription {
+  readonly subscriber: Subscriber;
+  /** Resolves when connected, or when ended before, which the driver does not report. Rejects like `connect`. */
+  readonly connected: () => Promise<void>;
+  /** Ends it without waiting for the other side, which over a half-open connection would never answer. */
+  readonly end: () => Promise<void>;
+}
 
 interface ListenerOptions {
-  readonly connection: Pick<ConnectionSettings, 'url' | 'name'>;
+  /** Settings of the connection, requested again when it could not be opened for some seconds. */
+  readonly connection: () => Promise<pg.ClientConfig>;
   /** Called with the notifications of each channel. */
   readonly channels: Readonly<Record<string, (payload: unknown) => void>>;
   /** The connection was opened, or reopened: notifications in between are lost. */
@@ -19,79 +31,114 @@ interface ListenerOptions {
 }
 
 export class Listener {
-  /** That of the connection, or of the attempt to open one. */
-  private socket: Socket | undefined;
-  /** False until every channel is listened to. */
-  private listening = false;
+  private current: Subscription | undefined;
+  /** Pending attempts to replace the subscriber; `close` waits for them. */
+  private readonly attempts = new Set<Promise<void>>();
   private closed = false;
-  private readonly connecting = new SingleFlight(() => this.connect());
-  /** Called after each attempt to connect; resolves `start`. */
-  private tried = (): void => undefined;
-  private endPause = (): void => undefined;
 
   constructor(private readonly options: ListenerOptions) {}
 
   /** Resolves when it listens, or when the first attempt to connect failed: then it keeps trying. */
-  start(): Promise<void> {
-    return new Promise((resolve) => {
-      this.tried = resolve;
-      void this.connecting.join().then(resolve);
+  async start(): Promise<void> {
+    const { onFault, channels } = this.options;
+    const connection = await this.options.connection();
+    if (this.closed) return;
+    const subscription = this.subscribe(connection);
+    const { subscriber, connected, end } = subscription;
+    this.current = subscription;
+    for (const [channel, onPayload] of Object.entries(channels)) subscriber.notifications.on(channel, onPayload);
+    const replace = (error: unknown): void => {
+      if (this.current !== subscription) return;
+      onFault(error);
+      this.replace();
+    };
+    // pg-listen has given up.
+    subscriber.events.on('error', replace);
+    // On its next connection pg-listen would listen to all channels at once, and queries that queue up are deprecated in
+    // the driver: pg-listen is made to forget them. The statement itself fails, since the connection has ended.
+    subscriber.events.on('reconnect', () => void subscriber.unlistenAll().catch(() => undefined));
+    let isConnected = true;
+    try {
+      await connected();
+    } catch (error) {
+      // pg-listen keeps trying in the background.
+      isConnected = false;
+      if (this.current === subscription) onFault(error);
+    }
+    if (this.current !== subscription) {
+      // Replaced or closed while connecting: `close` was called before there was a connection.
+      await end();
+      return;
+    }
+    // Not earlier: the first connection is handled below, so that `start` waits for it.
+    subscriber.events.on('connected', () => void this.listen(subscription).catch(replace));
+    // Not replaced here after a failure: a server that accepts connections and refuses LISTEN would be tried again without
+    // a pause. The owner replaces a connection on which no heartbeat comes back.
+    if (!isConnected) return;
+    await this.listen(subscription).catch((error: unknown) => {
+      if (this.current === subscription) onFault(error);
     });
   }
 
-  /**
-   * Opens another connection. Does not wait for the other side of this one, which over a half-open connection would never
-   * answer.
-   */
+  /** Listens to every channel on a new connection; only then is the connection reported. Rejects if one fails. */
+  private async listen(subscription: Subscription): Promise<void> {
+    if (this.current !== subscription) return subscription.end();
+    // One after the other: queries that queue up are deprecated in the driver.
+    for (const channel of Object.keys(this.options.channels)) await subscription.subscriber.listenTo(channel);
+    // If it was replaced or closed meanwhile, `replace` or `close` ends it.
+    if (this.current === subscription) this.options.onConnected();
+  }
+
+  /** Replaces the current subscriber, which receives nothing any more. */
   replace(): void {
-    this.socket?.destroy();
-    this.endPause();
+    const replaced = this.current;
+    const attempt = this.start()
+      .then(() => replaced?.end(), this.options.onFault)
+      .finally(() => this.attempts.delete(attempt));
+    this.attempts.add(attempt);
   }
 
   async close(): Promise<void> {
     this.closed = true;
-    this.replace();
-    await this.connecting.idle();
+    const { current } = this;
+    // Before the first await: a pending attempt ends itself once it is not the current one.
+    this.current = undefined;
+    await current?.end();
+    await Promise.all(this.attempts);
   }
 
-  private async connect(): Promise<void> {
-    for (let failures = 0; !this.closed; failures++) {
-      try {
-        return await this.listen();
-      } catch (error) {
-        this.socket?.destroy();
-        if (!this.closed) this.options.onFault(error);
-      } finally {
-        this.tried();
-      }
-      await this.pause(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** failures));
-    }
-  }
-
-  private async pause(ms: number): Promise<void> {
-    const ended = new AbortController();
-    this.endPause = () => ended.abort();
-    if (!this.closed) await delay(systemClock, ms, ended.signal).catch(() => undefined);
-  }
-
-  /** Listens to every channel on a new connection; only then is the connection reported. Rejects if one fails. */
-  private async listen(): Promise<void> {
-    const { connection, channels, onConnected } = this.options;
-    const link = (): Socket => (this.socket = new Socket());
-    const client = await openClient({ ...connection, link, onLost: () => this.lost() });
-    if (this.closed) return client.end();
-    client.on('notification', ({ channel, payload }) => channels[channel]?.(payload));
-    // One after the other: queries that queue up are deprecated in the driver.
-    for (const channel of Object.keys(channels)) await client.query(`LISTEN ${pg.escapeIdentifier(channel)}`);
-    this.listening = true;
-    onConnected();
-  }
-
-  /** One that is lost before it listens fails the attempt. */
-  private lost(): void {
-    if (!this.listening) return;
-    this.listening = false;
-    // Not at once: a server that ends every connection would be asked without a pause.
-    void this.pause(RETRY_MS).then(() => this.connecting.fresh());
+  /** A subscriber of pg-listen, not connected yet. */
+  private subscribe(connection: pg.ClientConfig): Subscription {
+    const sockets = new Set<Socket>();
+    const stream = (): Socket => {
+      const socket = new Socket();
+      sockets.add(socket);
+      return socket.once('close', () => sockets.delete(socket));
+    };
+    const subscriber: Subscriber = pgListen.default(
+      { ...connection, stream },
+      {
+        retryTimeout: Infinity,
+        retryLimit: Infinity,
+        retryInterval: (attempt) => {
+          if (this.current?.subscriber !== subscriber) throw new Error('replaced or closed');
+          // This subscriber knows only one server; another may have taken over.
+          if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
+          return 100 * 2 ** attempt;
+        },
+        paranoidChecking: PARANOID_MS,
+        // Parsed by the caller: pg-listen would put the text of an unreadable payload into its error.
+        parse: (payload) => payload,
+      },
+    );
+    let resolveEnded = (): void => undefined;
+    const ended = new Promise<void>((resolve) => (resolveEnded = resolve));
+    const end = async (): Promise<void> => {
+      resolveEnded();
+      const closed = subscriber.close().catch(this.options.onFault);
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    };
+    return { subscriber, connected: async () => Promise.race([subscriber.connect(), ended]), end };
   }
 }
