@@ -494,6 +494,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       beat.answeredAt = this.options.clock.now();
       this.expectBack();
       this.renewSubscriptions();
+      // Not awaited: it may take until the network is back, and heartbeats must continue.
       if (++this.unheard <= UNHEARD_MAX || this.closed) return;
       this.unheard = 0;
       this.listener.replace();
