@@ -5,6 +5,7 @@ import { step } from '../src/server/tenant/step.js';
 import type { Effect, Message } from '../src/server/tenant/messages.js';
 import {
   BOTH,
+  deleteChange,
   deviceId,
   inline,
   itemId,
@@ -189,6 +190,35 @@ t.test('a hint above the actual head causes one read', (t) => {
   t.strictSame(witness.versions, [1, 2, 3], 'what is announced while the gap is read is read after it');
   t.end();
 });
+
+t.test(
+  'REPLAY-06: caught_up does not count an item that a page of a gap left out, as its delete came before the read',
+  (t) => {
+    const world = new World({ gapRows: 2 });
+    const socket = world.enter(1);
+    const { witness } = socket;
+    world.hello(socket);
+    world.remote(writeChange(textWrite(1), by(2)));
+    const head = world.find('head');
+    world.advance(head);
+    world.compare();
+    for (const n of [2, 3]) world.remote(writeChange(textWrite(n), by(2)));
+    world.write(textWrite(4));
+    world.startBatch(1);
+    const commit = world.find('commit');
+    world.advance(commit);
+    world.remote(deleteChange(itemId(1), null, by(2)));
+    world.serve('gap');
+    world.advance(commit);
+    // The state of version 4 has item 1, of which the log had nothing any more.
+    world.advance(head);
+    t.notOk(witness.live);
+    world.drainOperations();
+    t.strictSame(witness.versions, [2, 3, 4, 5]);
+    world.settle();
+    t.end();
+  },
+);
 
 t.test('INST-02: after a failed read the next comparison reads again', (t) => {
   const world = new World();

@@ -329,6 +329,11 @@ export interface Delivery {
   heldSummary: Summary | null;
   /** `knownHead` when the read of the current, or last, gap began. */
   headAtGapRead: number;
+  /**
+   * The head of the last page of a gap that had more. What was delivered below it may lack a state that this head has
+   * superseded, so `summary` counts an item there that no frame in memory has: no `caught_up` is sent below it.
+   */
+  gapHead: number;
 
   readonly sessions: Set<Session>;
   /** The frames of the last changes. Those in shape B exist only once a socket of that shape was opened. */
@@ -369,6 +374,7 @@ export function onGap(state: Delivery, page: LogPage): Effect[] {
   const last = found.at(-1)?.version ?? state.delivered;
   // If there is more, the page's sums are not those at its last row; they apply only once the head is reached.
   const upTo = page.more ? last : Math.max(page.summary.version, state.delivered);
+  if (page.more) state.gapHead = page.summary.version;
   const effects = deliver(state, merge(found, takeHeld(state, upTo)), upTo);
   if (!page.more && page.summary.version === state.delivered) state.summary = page.summary;
   // A head announced before this read is covered by it, or was wrong. A hint that is too high would repeat the read for

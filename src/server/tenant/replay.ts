@@ -68,7 +68,8 @@ function inMemory(state: TenantState, session: Session, phase: Replaying): boole
   if (!recentFor(state, session).covers(phase.cursor) || phase.cursor > state.delivered) return false;
   if (!phase.greeting) return true;
   // `caught_up` needs the sums at exactly the delivered version, and not below the head that was read after `hello`.
-  return state.summary.version === state.delivered && state.delivered >= (phase.committed ?? 0);
+  const head = Math.max(phase.committed ?? 0, state.gapHead);
+  return state.summary.version === state.delivered && state.delivered >= head;
 }
 
 /** The database's head, read because this session can be served from memory. */

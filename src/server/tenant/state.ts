@@ -49,6 +49,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
     summary: snapshot.summary,
     knownHead: snapshot.summary.version,
     gapReading: false,
+    gapHead: 0,
     held: NONE_HELD,
     heldSummary: null,
     headAtGapRead: snapshot.summary.version,
