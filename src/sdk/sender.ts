@@ -15,6 +15,7 @@ import {
   ApiError,
   ClientError,
   isTransient,
+  NetworkError,
   ProtocolError,
   QueuedError,
   retryAfterMs,
@@ -60,6 +61,8 @@ interface Tracked {
   readonly reported: Set<string>;
 }
 
+/** How long callers wait for the end of the replay of a reset, ms. */
+const RESET_WAIT_MS = 15_000;
 /** Most re-seals of a change for devices that the server reports missing: a server may name others each time. */
 const RESEALS_MAX = 3;
 /** Codes remembered per change. If a server uses more, the forgotten ones are reported again. */
@@ -126,9 +129,10 @@ export class Sender {
     return { outcome };
   }
 
-  /** Sends the changes that are due. Does nothing while the sender is held or already sending. */
+  /** Sends the changes that are due. Sends nothing while the sender is held or already sending. */
   kick(): void {
-    if (this.holds.size > 0 || this.closed !== undefined) return;
+    if (this.closed !== undefined) return;
+    if (this.holds.size > 0) return this.limitWait();
     this.timer?.cancel();
     this.timer = undefined;
     void this.running.fresh();
@@ -410,13 +414,28 @@ export class Sender {
     return ts >= TS_MIN && ts < row.ts ? retimeItem(sodium, row, { ...by, ts }) : null;
   }
 
-  /** Handles a failed request: waiting callers get `QueuedError`, and the request is retried later. */
-  private postpone(error: Error): void {
-    if (this.closed !== undefined) return;
+  /** The replay of a reset may not end, because the server is away or the program never reads: callers must not wait for it. */
+  private limitWait(): void {
+    if (!this.holds.has('reset')) return;
+    this.timer ??= this.options.clock.setTimer(RESET_WAIT_MS, () => {
+      this.timer = undefined;
+      if (this.holds.has('reset')) this.tellQueued(new NetworkError('timeout', 'its new history was not read in time'));
+      else this.kick();
+    });
+  }
+
+  /** Callers that wait get `QueuedError`. */
+  private tellQueued(error: Error): void {
     for (const tracked of this.tracked.values()) {
       tracked.waiter?.reject(new QueuedError(tracked.waiter.id, error));
       tracked.waiter = undefined;
     }
+  }
+
+  /** Handles a failed request: waiting callers get `QueuedError`, and the request is retried later. */
+  private postpone(error: Error): void {
+    if (this.closed !== undefined) return;
+    this.tellQueued(error);
     if (!isTransient(error)) this.options.emit('problem', { error });
     const { random } = this.options;
     const asked = namedWaitMs(retryAfterMs(error), random);
@@ -433,7 +452,10 @@ export class Sender {
 
   private wakeIn(ms: number): void {
     this.timer?.cancel();
-    this.timer = this.options.clock.setTimer(ms, () => this.kick());
+    this.timer = this.options.clock.setTimer(ms, () => {
+      this.timer = undefined;
+      this.kick();
+    });
   }
 }
 
