@@ -33,15 +33,16 @@ interface WritableHandle extends FileSystemFileHandle {
  */
 async function fetchFromDisk(url: string, init: RequestInit): Promise<Response> {
   const { body } = init;
-  if (!(body instanceof Uint8Array) || body.length <= BODY_IN_MEMORY_MAX) return globalThis.fetch(url, init);
-  const folder = await bodiesFolder();
+  const isLarge = body instanceof Uint8Array && body.length > BODY_IN_MEMORY_MAX;
+  const folder = isLarge ? await bodiesFolder() : undefined;
+  if (!isLarge || folder === undefined) return globalThis.fetch(url, init);
+  // Only where there is a folder: pages without https have neither.
   const name = crypto.randomUUID();
   try {
-    const file = folder && (await writtenFile(folder, name, body));
-    return await globalThis.fetch(url, { ...init, body: file ?? body });
+    return await globalThis.fetch(url, { ...init, body: (await writtenFile(folder, name, body)) ?? body });
   } finally {
     // What stays after a crash is removed by the next run.
-    await folder?.removeEntry(name).catch(() => undefined);
+    await folder.removeEntry(name).catch(() => undefined);
   }
 }
 
@@ -67,9 +68,13 @@ async function writtenFile(
     const handle: WritableHandle = await folder.getFileHandle(name, { create: true });
     const access = await handle.createSyncAccessHandle?.();
     if (access === undefined) return undefined;
-    const written = access.write(bytes);
-    access.close();
-    return written === bytes.length ? await handle.getFile() : undefined;
+    try {
+      if (access.write(bytes) !== bytes.length) return undefined;
+    } finally {
+      // A file that is open cannot be removed.
+      access.close();
+    }
+    return await handle.getFile();
   } catch {
     return undefined;
   }
