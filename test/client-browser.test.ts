@@ -176,3 +176,38 @@ function callWorker(name: string, args: unknown[]): Promise<unknown> {
     worker.postMessage({ name, args });
   });
 }
+
+t.test(
+  'WEB-94: a large body is sent where no file can be made for it, and its file is closed where it cannot be filled',
+  async (t) => {
+    const sent: unknown[] = [];
+    const calls: string[] = [];
+    const full = {
+      getDirectoryHandle: () => Promise.resolve(full),
+      getFileHandle: () => Promise.resolve({ createSyncAccessHandle: () => Promise.resolve(access) }),
+      removeEntry: () => Promise.resolve(calls.push('remove')),
+    };
+    const access = {
+      write: () => {
+        throw new Error('the disk is full');
+      },
+      close: () => calls.push('close'),
+    };
+    const put = (_: string, { body }: RequestInit) => Promise.resolve(sent.push(body) && new Response());
+    const body = new Uint8Array(2 * 1024 * 1024);
+    const getRandomValues = crypto.getRandomValues.bind(crypto);
+    for (const [storage, randomUUID] of [
+      [undefined, undefined],
+      [{ getDirectory: () => Promise.resolve(full) }, () => 'name'],
+    ]) {
+      t.intercept(globalThis, 'navigator', { value: { storage }, configurable: true });
+      t.intercept(globalThis, 'crypto', { value: { getRandomValues, randomUUID }, configurable: true });
+      t.intercept(globalThis, 'fetch', { value: put, configurable: true });
+      const fresh = `../src/sdk/browser-platform.js?${String(storage)}`;
+      const { browserPlatform } = (await import(fresh)) as typeof import('../src/sdk/browser-platform.js');
+      await (await browserPlatform()).fetch('https://store.example/part', { body });
+    }
+    t.same(sent, [body, body]);
+    t.same(calls, ['remove', 'close', 'remove']);
+  },
+);
