@@ -3,6 +3,7 @@ import { builtinModules } from 'node:module';
 import { isDeepStrictEqual } from 'node:util';
 import type { Page as BrowserPage } from 'puppeteer-core';
 import t from 'tap';
+import type * as BrowserModule from '../src/sdk/browser-platform.js';
 import { bundled, CHROMIUM, freshContext, servePage, upgradeDatabases } from './support/browser.js';
 import type { Page } from './support/browser-page.js';
 import { until } from './support/events.js';
@@ -203,8 +204,8 @@ t.test(
       t.intercept(globalThis, 'navigator', { value: { storage }, configurable: true });
       t.intercept(globalThis, 'crypto', { value: { getRandomValues, randomUUID }, configurable: true });
       t.intercept(globalThis, 'fetch', { value: put, configurable: true });
-      const fresh = `../src/sdk/browser-platform.js?${String(storage)}`;
-      const { browserPlatform } = (await import(fresh)) as typeof import('../src/sdk/browser-platform.js');
+      const fresh = `../src/sdk/browser-platform.js?${storage === undefined ? 'none' : 'full'}`;
+      const { browserPlatform } = (await import(fresh)) as typeof BrowserModule;
       await (await browserPlatform()).fetch('https://store.example/part', { body });
     }
     t.same(sent, [body, body]);
