@@ -2,7 +2,17 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ShiftedClock } from './support/clock.js';
-import { edited, newId, sealedFor, write, writeBody, type TestItem } from './support/devices.js';
+import {
+  blobFields,
+  type BlobFields,
+  edited,
+  newId,
+  sealedFor,
+  wrappedOf,
+  write,
+  writeBody,
+  type TestItem,
+} from './support/devices.js';
 import { Scene } from './support/scene.js';
 import { SHAPES, type Json, type Reply, type Shape } from './support/wire.js';
 
@@ -17,21 +27,6 @@ async function newBlob(of: Scene): Promise<string> {
   ]);
   return ref;
 }
-
-interface BlobFields {
-  readonly blobRef: string;
-  readonly blobNonce: Buffer;
-  readonly blobKeys: Readonly<Record<string, Buffer>>;
-}
-
-const blobFields = (blobRef: string, ids: readonly string[]): BlobFields => ({
-  blobRef,
-  blobNonce: randomBytes(24),
-  blobKeys: sealedFor(...ids),
-});
-
-const wrappedOf = (keys: Readonly<Record<string, Buffer>>): Json[] =>
-  Object.entries(keys).map(([deviceId, key]) => ({ deviceId, key }));
 
 /** A write of a blob alone, in A. */
 const blobOnly = (blob: BlobFields, more: Json = {}): Json => ({

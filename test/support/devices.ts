@@ -132,6 +132,21 @@ export interface TestItem {
 export const sealedFor = (...devices: readonly string[]): Record<string, Buffer> =>
   Object.fromEntries(devices.map((device) => [device, randomBytes(80)]));
 
+/** What an item says of its blob. */
+export interface BlobFields {
+  readonly blobRef: string;
+  readonly blobNonce: Buffer;
+  readonly blobKeys: Readonly<Record<string, Buffer>>;
+}
+
+export const blobFields = (blobRef: string, ids: readonly string[]): BlobFields => ({
+  ...{ blobRef, blobNonce: randomBytes(24), blobKeys: sealedFor(...ids) },
+});
+
+/** Keys as shape B lists them. */
+export const wrappedOf = (keys: Readonly<Record<string, Buffer>>): Json[] =>
+  Object.entries(keys).map(([deviceId, key]) => ({ deviceId, key }));
+
 /** A valid text item in `inbox` for these devices. */
 export function newItem(devices: readonly string[], more: Partial<TestItem> = {}): TestItem {
   return {

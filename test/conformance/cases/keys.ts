@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { newId, sealedFor, writeBody } from '../../support/devices.js';
+import { blobFields, type BlobFields, newId, sealedFor, wrappedOf, writeBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
 import { spelled, type Json, type Reply } from '../../support/wire.js';
 import { NotApplicable, type Check } from '../check.js';
@@ -67,20 +67,6 @@ async function newBlob(stage: Stage): Promise<string> {
   if (status < 200 || status > 299) throw new Error(`the upload was answered with ${status}`);
   return reply.text('blobRef');
 }
-
-interface BlobFields {
-  readonly blobRef: string;
-  readonly blobNonce: Buffer;
-  readonly blobKeys: Readonly<Record<string, Buffer>>;
-}
-
-const blobFields = (blobRef: string, ids: readonly string[]): BlobFields => ({
-  blobRef,
-  blobNonce: randomBytes(24),
-  blobKeys: sealedFor(...ids),
-});
-const wrappedOf = (keys: Readonly<Record<string, Buffer>>): Json[] =>
-  Object.entries(keys).map(([deviceId, key]) => ({ deviceId, key }));
 
 /** A write of a blob alone. In B the blob's nonce and keys stand where an inline item has its own. */
 function blobOnly(stage: Stage, blob: BlobFields, more: Json = {}): Record<string, unknown> {
