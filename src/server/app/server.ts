@@ -22,7 +22,7 @@ import { Reaper } from '../blobs/reaper.js';
 import { BlobStore } from '../blobs/store.js';
 import { Transfers } from '../blobs/transfers.js';
 import { apexOf, apexUrl, publicHosts, tenantUrl, type Config } from '../config/config.js';
-import { serverSecrets } from '../config/secrets.js';
+import { fingerprintOf, serverSecrets } from '../config/secrets.js';
 import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
 import { Devices } from '../devices/devices.js';
 import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
@@ -157,9 +157,9 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const { metricsPort: port, metricsHost: host } = config;
   const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION, onFault });
-  const { blobUrlSecret, fingerprint } = secrets;
+  const { blobUrlSecret } = secrets;
   const parts: Parts = {
-    ...{ log, config, clock, database, instanceId, secret, blobUrlSecret, fingerprint },
+    ...{ log, config, clock, database, instanceId, secret, blobUrlSecret, fingerprint: fingerprintOf(secrets) },
     ...{ stops, onFault, tenantId, meter, linkFolder: options.siblings || undefined },
   };
 

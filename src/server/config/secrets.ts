@@ -73,8 +73,8 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
 
 /**
  * The server's signing keys: those configured, or those in DATA_DIR where none is; `blobUrlSecret`, for the URLs of the
- * local blob store, is empty with another store. `fingerprint` differs where one of the two does. Warns the operator with
- * an external database: instances on other machines may share it, and cannot read this folder.
+ * local blob store, is empty with another store. Warns the operator with an external database: instances on other
+ * machines may share it, and cannot read this folder.
  */
 export async function serverSecrets(
   config: Pick<Config, 'dataDir' | 'databaseUrl' | 'tokenSecret' | 'blobUrlSecret' | 'storageKind'>,
@@ -97,7 +97,17 @@ export async function serverSecrets(
     storageKind === 'local'
       ? await keptOr(config.blobUrlSecret, 'blob-url-secret', 'blob URLs')
       : (config.blobUrlSecret ?? '');
-  // Too short to confirm a guess of a secret by whoever reads the table of the instances.
-  const fingerprint = createHmac('sha256', tokenSecret).update(`instances\0${blobUrlSecret}`).digest('hex').slice(0, 8);
-  return { tokenSecret, blobUrlSecret, fingerprint, warnings };
+  return { tokenSecret, blobUrlSecret, warnings };
 }
+
+/**
+ * 8 hex characters, different where one of the two keys is: instances compare theirs. Too short to confirm a guess of a
+ * secret by whoever reads the table of the instances.
+ */
+export const fingerprintOf = ({
+  tokenSecret,
+  blobUrlSecret,
+}: {
+  readonly tokenSecret: string;
+  readonly blobUrlSecret: string;
+}): string => createHmac('sha256', tokenSecret).update(`instances\0${blobUrlSecret}`).digest('hex').slice(0, 8);
