@@ -7,7 +7,7 @@ import { isCertified } from '../../crypto/device.js';
 import { confirmed } from '../../terminal/ask.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { findDevice } from '../find.js';
-import { readKnown } from '../known.js';
+import { readAccountCache } from '../account-cache.js';
 import { withLock } from '../profile.js';
 import { paletteOf, relative, sanitizeText, show } from '../../terminal/output.js';
 import { checkedName } from '../newcomer.js';
@@ -65,7 +65,7 @@ export function registerDevices(program: DeviceCommand): void {
 async function devices(context: Context, options: { readonly all?: boolean }): Promise<void> {
   const { terminal, platform, profile } = context;
   await context.withDevice(async ({ device, identity, current }) => {
-    const entries = current ? await device.devices.refresh() : ((await readKnown(profile.folder)).devices ?? []);
+    const entries = current ? await device.devices.refresh() : ((await readAccountCache(profile.folder)).devices ?? []);
     const listed = entries
       .filter(({ revokedAt }) => options.all === true || revokedAt === null)
       .map((entry) => deviceFacts(platform, identity, entry));

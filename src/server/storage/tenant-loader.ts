@@ -181,7 +181,7 @@ export class PostgresTenantLoader extends Store implements ports.TenantLoader {
 
   /**
    * @param clock decides which pairings have expired, and times the pauses in a reconnect storm.
-   * @param onFault is told of counts that could not be read.
+   * @param onFault is called for counts that could not be read.
    */
   constructor(
     pool: pg.Pool,
