@@ -1,7 +1,7 @@
 /** Bootstrap and devices, on a real database and two instances. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import { isDisplayName } from '../src/protocol/ids.js';
+import { freeName, isDisplayName } from '../src/protocol/ids.js';
 import { ulid } from 'ulid';
 import { Devices } from '../src/server/devices/devices.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
@@ -178,6 +178,24 @@ t.test('BOOT-10: a restart keeps items and bins', async (t) => {
     (await a.bins.list(tenantId)).bins.map(({ id }) => id),
     ['inbox', 'work'],
   );
+});
+
+t.test('DEV-22: a name that is proposed in place of a taken one is valid, and cut by whole characters', (t) => {
+  const end = (name: string): string => `${'x'.repeat(64 - Array.from(name).length)}${name}`;
+  const cut = (name: string): string => 'x'.repeat(64 - Array.from(name).length);
+  t.equal(freeName('Phone', ['Laptop']), 'Phone');
+  t.equal(freeName('Phone', ['Phone', 'Phone 2']), 'Phone 3');
+  for (const emoji of ['😀😀', '👨‍👩‍👧', '🏴󠁧󠁢󠁥󠁮󠁧󠁿', '🇩🇪', 'é́'])
+    t.equal(freeName(end(emoji), [end(emoji)]), `${cut(emoji)} 2`, encodeURI(emoji));
+  const faces = '😀'.repeat(64);
+  t.equal(freeName(faces, [faces]), `${'😀'.repeat(62)} 2`);
+  for (const name of [faces, 'a\u0301'.repeat(32), end('🏴󠁧󠁢󠁥󠁮󠁧󠁿')]) {
+    const taken = [name];
+    while (taken.length < 120) taken.push(freeName(name, taken));
+    t.ok(taken.every(isDisplayName), encodeURI(name));
+    t.equal(new Set(taken).size, taken.length);
+  }
+  t.end();
 });
 
 t.test('DEV-20: a name has a visible character, and no line separators, tags or zero-width fillers', async (t) => {

@@ -51,6 +51,7 @@ const API: Readonly<Record<string, Partial<Failure>>> = {
 
 const PAIRING: Readonly<Partial<Record<errors.PairingFailure, Partial<Failure>>>> = {
   cancelled: { exitCode: EXIT.interrupted },
+  withdrawn: { hint: 'The six words are used up: `service-device pair` shows new ones.' },
   unknown_code: {
     exitCode: EXIT.notFound,
     hint: 'Compare them with the other screen. Words work once and for five minutes: `service-device pair` shows new ones.',

@@ -14,11 +14,12 @@ import { checkedName } from '../newcomer.js';
 
 /** A device as JSON, with what this device has verified itself. Times are ms. */
 const deviceFacts = ({ sodium }: Platform, identity: Identity, device: DeviceEntry) => {
-  const { id, name, glyph, online, pairedAt, lastSeenAt, revokedAt, pubkey, cert } = device;
+  const { id, name, glyph, online, pairedAt, lastSeenAt, revokedAt, wasRevokedAt, pubkey, cert } = device;
   return {
     ...{ id, name, glyph, thisDevice: id === identity.deviceId, online, pairedAt, lastSeenAt, revokedAt },
-    /** Its certificate is valid under the master key. */
-    certified: isCertified(sodium, identity.masterKey, { id, publicKey: pubkey, cert }),
+    /** Its certificate is valid under the master key, and it was never revoked. */
+    certified:
+      (wasRevokedAt ?? null) === null && isCertified(sodium, identity.masterKey, { id, publicKey: pubkey, cert }),
     fingerprint: fingerprintOfDevice(sodium, { id, pubkey }),
   };
 };

@@ -2,7 +2,7 @@
 import { render } from 'preact';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
-import { toast } from './kit.js';
+import { ignoreStrayClicks, toast } from './kit.js';
 import { metaContent } from './meta.js';
 import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
@@ -70,6 +70,7 @@ function start(): void {
     return;
   }
   startRouting();
+  ignoreStrayClicks();
   lead();
   // Registration may fail in a private window.
   startServiceWorker(scriptOf('sw')).catch(() => undefined);
