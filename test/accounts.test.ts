@@ -288,6 +288,25 @@ t.test('DEV-01 DEV-02 DEV-03: the list has every field, `online` by socket and `
   t.match(gone, { id: second?.id, online: false, revokedAt: clock.now() }, 'a revoked device is not online');
 });
 
+t.test('DEV-23: of revoked devices the latest thousand are listed, and all that are not revoked', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId } = world;
+  const [first, second] = await claimedWorld(world, 1);
+  await a.pool.query(
+    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, revoked_at)
+     SELECT $1, 'revoked' || n, 'Old', 'phone', '\\x00', n, 2000 - n FROM generate_series(1, 1200) n`,
+    [tenantId],
+  );
+  const { devices } = await a.devices.list(tenantId, first?.id ?? '');
+  t.equal(devices.length, 1_002);
+  t.equal(devices[0]?.id, 'revoked1', 'oldest first');
+  t.equal(devices[999]?.id, 'revoked1000', 'those that were revoked before all others are left out');
+  t.same(
+    devices.slice(1_000).map(({ id, revokedAt }) => [id, revokedAt]),
+    [first, second].map((device) => [device?.id, null]),
+  );
+});
+
 t.test('DEV-04 DEV-08: a patch changes the fields it names, and a change raises the generation', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId } = world;

@@ -179,7 +179,11 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     },
   }),
   ...inGroup('Devices', {
-    'GET /api/devices': { summary: 'All devices', replies: done('DeviceList') },
+    'GET /api/devices': {
+      summary: 'All devices',
+      text: 'Of revoked devices the latest 1,000.',
+      replies: done('DeviceList'),
+    },
     'PATCH /api/devices/:id': {
       summary: 'Change name, glyph or certificate of a device',
       text: 'What is left out stays. Any device may change any other.',
