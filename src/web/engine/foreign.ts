@@ -32,7 +32,7 @@ class ImportRefusal extends Error {
 
 const gone = (): ImportRefusal => new ImportRefusal('gone', 'Reading was stopped. Choose the file again.');
 
-/** The read file of a session: one at a time. */
+/** The file that was read for the open device, which is forgotten with it: one at a time. */
 export class ForeignImports {
   private current: { readonly id: string; readonly end: () => void; source?: ForeignSource } | undefined;
 

@@ -27,7 +27,6 @@ import {
 } from '../link/messages.js';
 import { newItemId } from '../random.js';
 import { Cell } from './cell.js';
-import { ForeignImports } from './foreign.js';
 import { Imports } from './imports.js';
 import type { KeyValue } from './key-value.js';
 import { Notices } from './notices.js';
@@ -63,7 +62,6 @@ export class Session {
   readonly bins = new Cell<readonly BinRow[]>([]);
   readonly devices = new Cell<readonly DeviceRow[]>([]);
   readonly imports = new Imports();
-  readonly foreign = new ForeignImports();
   readonly notices: Notices;
   readonly uploads: Uploads;
   readonly removals: Removals;
@@ -154,7 +152,6 @@ export class Session {
   private end(): void {
     clearTimeout(this.publishTimer);
     clearTimeout(this.countTimer);
-    this.foreign.drop();
     this.removals.close();
     this.uploads.close();
     this.device.close();
