@@ -11,7 +11,7 @@ import type { BinView, ItemView } from '../src/sdk/events.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
-import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/detect.js';
+import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/import/detect.js';
 import { detectText, PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
 import { failureOf } from '../src/cli/failure.js';
 import { findBin, findDevice, findItem, ShortIds } from '../src/cli/find.js';

@@ -7,8 +7,9 @@ import { buffer } from 'node:stream/consumers';
 import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault } from '../src/cli/commands/import.js';
-import { bitwardenEntry, ownItem } from '../src/cli/foreign/bitwarden-export.js';
-import { readBitwarden } from '../src/cli/foreign/bitwarden.js';
+import { bitwardenEntry, ownItem } from '../src/import/bitwarden-entry.js';
+import { readBitwarden } from '../src/import/bitwarden.js';
+import type { Secrets } from '../src/import/entries.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { holdsFile } from '../src/sdk/payloads/shapes.js';
@@ -204,6 +205,12 @@ t.test('IMPORT-04: a dry run of our own export counts by type, and writes nothin
   t.match(terminal.printed.join('\n'), /2 items\.[\s\S]*1 +link[\s\S]*Nothing was written/);
 });
 
+/** For an export that is not locked. */
+const UNLOCKED: Secrets = {
+  unlock: () => Promise.reject(new Error('it is not locked')),
+  keyFile: () => Promise.resolve(undefined),
+};
+
 /** One item of every type that holds no file, and some that Bitwarden has no form for. */
 const VARIED: readonly { readonly type: string; readonly payload: Record<string, unknown> }[] = [
   { type: 'password', payload: { service: 'Code (https://code.example/a_(b))', user: 'ada', secret: 'fake 1' } },
@@ -257,7 +264,6 @@ t.test('IMPORT-12: items exported to Bitwarden are imported unchanged', async (t
 });
 
 t.test('IMPORT-12: any item is read back from its Bitwarden entry; invalid marks are ignored', async (t) => {
-  const terminal = fakeTerminal();
   const types = CONTENT_TYPES.filter((type) => !holdsFile(type));
   const text = fc.oneof(
     fc.string(),
@@ -269,7 +275,7 @@ t.test('IMPORT-12: any item is read back from its Bitwarden entry; invalid marks
   await fc.assert(
     fc.asyncProperty(fc.constantFrom(...types), payloads, async (type, payload) => {
       const item = { id: 'x', ...bitwardenEntry({ type, payload }) };
-      const [entry] = await readBitwarden(JSON.stringify({ encrypted: false, items: [item] }), { terminal });
+      const [entry] = await readBitwarden(JSON.stringify({ encrypted: false, items: [item] }), UNLOCKED);
       t.same(
         entry?.made.map((one) => [one.type, one.payload]),
         [[type, payload]],

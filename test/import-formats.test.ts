@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
-import { readCsv } from '../src/cli/foreign/csv.js';
-import { jsonOriginal } from '../src/cli/foreign/entries.js';
-import { kdbxLibrary } from '../src/cli/foreign/kdbx.js';
-import { expectPlainXml } from '../src/cli/foreign/kdbx-xml.js';
-import { readVcards } from '../src/cli/foreign/vcard.js';
+import { readCsv } from '../src/import/csv.js';
+import { jsonOriginal } from '../src/import/entries.js';
+import { kdbxLibrary } from '../src/import/kdbx.js';
+import { expectPlainXml } from '../src/import/kdbx-xml.js';
+import { readVcards } from '../src/import/vcard.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { machine, type CallOptions, type Json, type Machine, type Result } from './support/cli.js';
 import {
@@ -183,7 +183,7 @@ t.test('IMPORT-06: the CSV of Bitwarden, Chrome and Firefox is accepted, as RFC 
       t.same(await at.dry(file), expected, `${name}, ${JSON.stringify(mark + end)}`);
     }
   }
-  const values = JSON.stringify(await readCsv(bitwardenCsv));
+  const values = JSON.stringify(readCsv(bitwardenCsv));
   for (const value of ['two\\nlines', 'fake \\"quoted\\" secret']) t.ok(values.includes(value), value);
 });
 
@@ -424,7 +424,7 @@ t.test('IMPORT-10: database XML is refused for entities, comments, large attachm
 t.test('IMPORT-10: a file of very many short lines is refused before they fill the memory', async (t) => {
   const small = process.memoryUsage().heapUsed + 2 ** 30;
   const rows = `name,url,username,password\n${',,,\n'.repeat(4_000_000)}`;
-  await t.rejects(readCsv(rows), { message: /more than 100000 rows/ });
+  t.throws(() => readCsv(rows), { message: /more than 100000 rows/ });
   t.throws(() => readVcards(`BEGIN:VCARD\n${'A:\n'.repeat(4_000_000)}END:VCARD\n`), { message: /2000000 lines/ });
   t.ok(process.memoryUsage().heapUsed < small);
 });
@@ -433,7 +433,7 @@ t.test(
   'IMPORT-10: an export whose entries each repeat one long name is refused before they fill the memory',
   async (t) => {
     const csv = `name,url,username,password,${'x'.repeat(16 * 1024 * 1024)}\n${'a,b,c,d,e\n'.repeat(100)}`;
-    await t.rejects(readCsv(csv), { message: /its entries take too much memory/ });
+    t.throws(() => readCsv(csv), { message: /its entries take too much memory/ });
     // Longer than any text can be, as 20 MB of deep JSON are with their indentation.
     const long = Array<string>(6).fill('x'.repeat(100_000_000));
     t.throws(() => jsonOriginal('bitwarden', long), { message: /an entry is too long/ });
@@ -456,7 +456,7 @@ t.test('IMPORT-10: a CSV with very many columns is read in linear time', async (
   const columns = Array.from({ length: 100_000 }, (_, at) => `c${at}`);
   const row = `a,https://a.example,me,secret,${columns.map(() => 'x').join(',')}`;
   // Searching the columns for each of them would take minutes.
-  const read = await readCsv(`name,url,username,password,${columns.join(',')}\n${row}\n`);
+  const read = readCsv(`name,url,username,password,${columns.join(',')}\n${row}\n`);
   t.match(read?.entries[0], { name: 'a', unplaced: { length: columns.length } });
 });
 

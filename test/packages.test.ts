@@ -32,7 +32,7 @@ const project = await manifestIn(PROJECT_ROOT);
 const DEVICE = ['sdk', 'files', 'crypto', 'protocol'];
 const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly beside: RegExp }>> = {
   sdk: { of: DEVICE, beside: /^build\/commit\.json$/ },
-  cli: { of: ['cli', 'device', 'terminal', ...DEVICE], beside: /^build\/(?:commit|web\/assets)\.json$/ },
+  cli: { of: ['cli', 'import', 'device', 'terminal', ...DEVICE], beside: /^build\/(?:commit|web\/assets)\.json$/ },
   mcp: { of: ['mcp', 'device', 'terminal', ...DEVICE], beside: /^build\/commit\.json$/ },
   load: {
     of: ['load', 'terminal', ...DEVICE],

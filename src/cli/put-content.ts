@@ -14,7 +14,7 @@ import * as shapes from '../sdk/payloads/shapes.js';
 import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 import { type Context, PROGRAM_NAME } from './context.js';
-import { describeFile, mediaType, textFile, textOf } from './detect.js';
+import { describeFile, mediaType, textFile, textOf } from '../import/detect.js';
 import { PORTION_BYTES, portionsOf, readBytes } from '../files/read.js';
 import { Spool } from './spool.js';
 

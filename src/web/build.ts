@@ -5,6 +5,9 @@ import { buildWeb, oversize } from './bundle.js';
 const { sizes } = await buildWeb(WEB_FOLDER);
 const kilobytes = (bytes: number): string => (bytes / 1024).toFixed(1);
 // Not on standard output, where a program's JSON may follow.
-process.stderr.write(`web app: first view ${kilobytes(sizes.first)} KB, all ${kilobytes(sizes.whole)} KB (gzip)\n`);
+process.stderr.write(
+  `web app: first view ${kilobytes(sizes.first)} KB, all ${kilobytes(sizes.whole)} KB, ` +
+    `reader ${kilobytes(sizes.reader)} KB (gzip)\n`,
+);
 const problems = oversize(sizes);
 if (problems.length > 0) throw new Error(problems.join('; '));

@@ -15,9 +15,13 @@ import { PROJECT_ROOT, SERVER_VERSION } from '../root.js';
 
 const SOURCE = join(PROJECT_ROOT, 'src', 'web');
 const COMPILED = join(PROJECT_ROOT, 'build', 'src', 'web');
-/** Largest sizes after gzip, bytes: the files of the first view, and all files. */
+/**
+ * Largest sizes after gzip, bytes: the files of the first view, all files that a browser gets and keeps, and the reader
+ * of other programs' exports, which is loaded only when one is imported. Most of the reader is kdbxweb and Argon2.
+ */
 export const FIRST_MAX = 60 * 1024;
 export const WHOLE_MAX = 350 * 1024;
+export const READER_MAX = 110 * 1024;
 const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
 const HASH_CHARACTERS = 20;
 
@@ -102,12 +106,20 @@ async function pageParts(entry: string) {
   return { script: fileOf(PAGE), first: [...first], later, inputs: Object.keys(metafile.inputs) };
 }
 
-/** The engine's script, and libsodium's WebAssembly, which it loads. */
-async function engineOf() {
+/** The script that reads other programs' exports, in a worker of its own. */
+async function readerOf() {
+  const alias = { crypto: join(COMPILED, 'reader', 'node-crypto.js') };
+  const { bytes, inputs } = await bundle(join(COMPILED, 'reader', 'main.js'), { alias });
+  return { script: named('reader', 'js', bytes), inputs };
+}
+
+/** The engine's script, and libsodium's WebAssembly, which it loads. `reader`: the script that it starts. */
+async function engineOf(reader: File) {
   let sodium: File | undefined;
   const place = (wasm: Buffer): string => (sodium = named('sodium', 'wasm', wasm)).path;
   const entry = join(COMPILED, 'engine', 'main.js');
-  const { bytes, inputs } = await bundle(entry, { format: 'esm', plugins: [separateSodium(place)] });
+  const define = { __READER__: JSON.stringify(reader.path) };
+  const { bytes, inputs } = await bundle(entry, { format: 'esm', define, plugins: [separateSodium(place)] });
   if (sodium === undefined) throw new Error('the engine has no libsodium');
   return { script: named('engine', 'js', bytes), sodium, inputs };
 }
@@ -170,14 +182,15 @@ async function indexOf(values: Readonly<Record<string, string>>): Promise<File> 
 
 /** All files. The service worker is built last, because it contains the paths of the app shell. */
 async function filesOf() {
+  const reader = await readerOf();
   const [page, engine, style, { icon, pngs }] = await Promise.all([
     pageParts(join(COMPILED, 'ui', 'main.js')),
-    engineOf(),
+    engineOf(reader.script),
     bundle(join(SOURCE, 'ui', 'style.css')),
     icons(),
   ]);
   const sheet = named('style', 'css', style.bytes);
-  const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
+  const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs, ...reader.inputs]));
   const manifest = manifestOf(pngs);
   const index = await indexOf({
     title: TITLE,
@@ -203,9 +216,11 @@ async function filesOf() {
     },
   });
   return {
-    files: [...shell, ...pngs, licences, { path: '/sw.js', bytes: worker.bytes }],
+    // The service worker does not keep the reader: most visitors never import, and the engine names its version.
+    files: [...shell, ...pngs, licences, { path: '/sw.js', bytes: worker.bytes }, reader.script],
     first: [index, ...page.first, sheet],
-    inputs: { page: page.inputs, engine: engine.inputs, worker: worker.inputs },
+    reader: reader.script,
+    inputs: { page: page.inputs, engine: engine.inputs, worker: worker.inputs, reader: reader.inputs },
   };
 }
 
@@ -240,24 +255,29 @@ async function sweep(target: string, wanted: ReadonlySet<string>): Promise<void>
 
 /**
  * Builds into the folder `target`. Rejects if a bundle cannot be made. `sizes`: after gzip, of index.html with the
- * page's script and style sheet, and of all files. `inputs`: the files that went into each bundle, from the project's
+ * page's script and style sheet, of the reader, and of all other files. `inputs`: the files that went into each bundle, from the project's
  * folder.
  */
 export async function buildWeb(target: string) {
-  const { files, first, inputs } = await filesOf();
+  const { files, first, reader, inputs } = await filesOf();
   const written = await Promise.all(files.map((file) => write(file, target)));
   await sweep(target, new Set(written.flatMap((asset) => asset.files)));
   const assets = written.map(({ path, sha256, bytes, gzip }): WebAsset => ({ path, sha256, bytes, gzip }));
   const release: WebRelease = { version: SERVER_VERSION, assets };
   await put(join(target, 'assets.json'), Buffer.from(`${JSON.stringify(release, null, 1)}\n`));
-  const sum = (of: readonly WebAsset[]): number => of.reduce((all, { gzip }) => all + gzip, 0);
-  const paths = new Set(first.map(({ path }) => path));
-  return { release, sizes: { first: sum(assets.filter(({ path }) => paths.has(path))), whole: sum(assets) }, inputs };
+  const sum = (of: readonly File[]): number =>
+    assets.reduce((all, { path, gzip }) => all + (of.some((file) => file.path === path) ? gzip : 0), 0);
+  const whole = sum(files.filter((file) => file !== reader));
+  return { release, sizes: { first: sum(first), whole, reader: sum([reader]) }, inputs };
 }
 
 /** A sentence for each bound that the sizes exceed. */
-export function oversize({ first, whole }: { readonly first: number; readonly whole: number }): string[] {
+export function oversize(sizes: Readonly<Record<'first' | 'whole' | 'reader', number>>): string[] {
   const over = (what: string, size: number, max: number): string[] =>
     size > max ? [`${what} has ${size} bytes after gzip, and may have ${max}`] : [];
-  return [...over('the first view', first, FIRST_MAX), ...over('the web app', whole, WHOLE_MAX)];
+  return [
+    ...over('the first view', sizes.first, FIRST_MAX),
+    ...over('the web app', sizes.whole, WHOLE_MAX),
+    ...over('the reader of exports', sizes.reader, READER_MAX),
+  ];
 }

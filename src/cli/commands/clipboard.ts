@@ -5,7 +5,7 @@ import { sanitizeText, show } from '../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import * as clipboard from '../clipboard.js';
 import type { Context, DeviceCommand } from '../context.js';
-import { textOf } from '../detect.js';
+import { textOf } from '../../import/detect.js';
 import { failureOf } from '../failure.js';
 import { chosenItem } from '../find.js';
 import { contentText, whole } from '../item-content.js';

@@ -6,9 +6,9 @@ import { isTransient } from '../../sdk/errors.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
-import { PROGRAMS } from '../foreign/entries.js';
-import type { Entry, ForeignEntries, ForeignProgram, ForeignSource, Made } from '../foreign/entries.js';
-import { type Incoming, incomingOf } from '../foreign/records.js';
+import { type Account, accountOf } from '../../import/account.js';
+import { type Entry, PROGRAMS, type ForeignProgram, type ForeignSource } from '../../import/entries.js';
+import { type Incoming, incomingOf } from '../../import/records.js';
 import { readForeign } from '../foreign/source.js';
 import { type ImportSource, openSource } from '../import-source.js';
 import { askSeed } from '../phrase.js';
@@ -233,40 +233,6 @@ function refusal(file: string, error: ArchiveError): CommandError {
   const { code, message } = error;
   return new CommandError(EXIT.untrusted, `${file} is refused: ${message}.`, hint, { code });
 }
-
-const wordOf = ({ part, type }: Made): string => (part === 'main' || part.startsWith('file') ? type : part);
-const becomes = ({ made, left }: Entry): string =>
-  left === undefined ? [...new Set(made.map(wordOf))].join(' + ') : `nothing: ${left}`;
-
-function tally(words: readonly string[]): readonly (readonly [word: string, count: number])[] {
-  const counts = new Map<string, number>();
-  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
-  return [...counts].sort(([, one], [, other]) => other - one);
-}
-
-/** What the entries of another program become, in counts and without secrets. */
-function accountOf({ title, entries }: ForeignEntries) {
-  const kinds = tally(entries.map((entry) => JSON.stringify([entry.kind, becomes(entry)])));
-  const left = tally(entries.flatMap((entry) => entry.left ?? []));
-  const marks = tally(entries.flatMap((entry) => entry.marks));
-  return {
-    from: title,
-    entries: entries.length,
-    items: entries.reduce((sum, { made }) => sum + made.length, 0),
-    bins: new Set(entries.filter(({ made }) => made.length > 0).map(({ folder }) => folder)).size,
-    kinds: kinds.map(([words, count]) => {
-      const [kind = '', what = ''] = JSON.parse(words) as readonly string[];
-      return { kind, becomes: what, entries: count };
-    }),
-    /** Entries with content that no field holds: each has a note about it, and its original. */
-    withOriginal: entries.filter(({ unplaced }) => unplaced.length > 0).length,
-    leftOut: left.map(([reason, count]) => ({ reason, entries: count })),
-    /** Marks that are not imported, with the number of entries. */
-    marks: marks.map(([mark, count]) => ({ mark, entries: count })),
-  };
-}
-
-type Account = ReturnType<typeof accountOf>;
 
 const SHOWN_MAX = 200;
 

@@ -8,7 +8,7 @@ import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
 import * as shapes from '../../sdk/payloads/shapes.js';
-import { languageOf } from '../detect.js';
+import { languageOf } from '../../import/detect.js';
 import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';
 import { findBin, findItem } from '../find.js';

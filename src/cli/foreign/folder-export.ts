@@ -14,7 +14,7 @@ import { writingTo } from '../../terminal/new-file.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Output } from '../export-document.js';
 import { nameField, safeFileName, TITLE_BYTES } from '../item-content.js';
-import { serviceParts } from './entries.js';
+import { serviceParts } from '../../import/entries.js';
 
 /** Identifies the manifest of such a folder. */
 export const FOLDER_FORMAT = `${SERVICE_NAME}-folder`;

@@ -7,10 +7,10 @@ import { isVisible } from '../../protocol/ids.js';
 import type { BlobSource } from '../../sdk/blobs/source.js';
 import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
-import { describeFile, languageOf, mediaType, textFile, textOf } from '../detect.js';
+import { describeFile, languageOf, mediaType, textFile, textOf } from '../../import/detect.js';
 import { reasonToLeave } from '../put-content.js';
 import { readBytes, withFile } from '../../files/read.js';
-import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
+import { type Entry, ForeignError, leftBehind, type Made } from '../../import/entries.js';
 import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 
 /** Most files and folders of one source. */

@@ -1,6 +1,7 @@
-/** Export and import of the encrypted archive (the reference, Archive), as in the command line. */
+/** Export and import of the encrypted archive (the reference, Archive), and the writing of any import. */
 import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
 import { erasing, type Sodium } from '../../crypto/sodium.js';
+import type { Incoming } from '../../import/records.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter, readArchive, type ByteSource } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
@@ -89,22 +90,39 @@ const sourceOf = (file: Blob): ByteSource => {
  * verified before anything is written; a repeated import continues where the last one stopped. Throws `ArchiveError`.
  */
 export async function importArchive(
-  { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
-  { device, imports }: Pick<Session, 'device' | 'imports'>,
+  platform: Pick<Platform, 'sodium' | 'clock'>,
+  session: Pick<Session, 'device' | 'imports'>,
   { file, phrase }: { readonly file: File; readonly phrase: string },
 ): Promise<Imported> {
+  const { sodium } = platform;
   const seed = await phraseSeed(sodium, phrase);
+  try {
+    const records = (): AsyncGenerator<ArchiveRecord> => readArchive(sodium, seed, sourceOf(file));
+    return await importRecords(platform, session, async () => ({ ...(await surveyOf(records())), records }));
+  } finally {
+    sodium.memzero(seed);
+  }
+}
+
+/** Writes what `prepare` gives, as the only import of the session. Throws as `prepare`, and as `Importer`. */
+export async function importRecords(
+  { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
+  { device, imports }: Pick<Session, 'device' | 'imports'>,
+  prepare: () => Promise<Incoming>,
+): Promise<Imported> {
   const signal = imports.begin();
   const spool = (input: AsyncIterable<Uint8Array>): Promise<Spooled> => spooled(sodium, input);
   const importer = new Importer(device, { sodium, clock, overwrite: false, spool, signal });
   try {
-    const records = (): AsyncGenerator<ArchiveRecord> => readArchive(sodium, seed, sourceOf(file));
-    const survey = await surveyOf(records());
-    await importer.bins(survey.bins, await device.bins.list());
+    const { bins, items, records } = await prepare();
+    await importer.bins(bins, await device.bins.list());
     const { counts } = importer;
     if (counts.bins > 0) await device.bins.refresh('changed');
     await importer
-      .items(records(), () => imports.taken(survey.items))
+      .items(
+        records(() => undefined),
+        () => imports.taken(items),
+      )
       .catch((error: unknown) => {
         if (!signal.aborted) throw error;
       });
@@ -114,6 +132,5 @@ export async function importArchive(
   } finally {
     importer.close();
     imports.end();
-    sodium.memzero(seed);
   }
 }

@@ -15,6 +15,7 @@ import { problemOf } from '../link/host.js';
 import { type Failure, type NewLock, type Opener, type Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
 import { Enrolment, Offers, type Method } from './enrolment.js';
+import { ForeignImports } from './foreign.js';
 import type { KeyValue } from './key-value.js';
 import { Session } from './session.js';
 import { Vault } from './vault.js';
@@ -32,6 +33,7 @@ export class Engine {
   readonly session = new Cell<Session | null>(null);
   readonly enrolment: Enrolment;
   readonly offers = new Offers();
+  readonly foreign = new ForeignImports();
   /** Resolves when `start` has determined the state of this browser. Never rejects. */
   settled: Promise<void> = Promise.resolve();
   private readonly vault: Vault;
@@ -219,6 +221,7 @@ export class Engine {
 
   private async close(): Promise<void> {
     this.offers.cancel();
+    this.foreign.drop();
     const session = this.session.value;
     this.session.set(null);
     try {

@@ -1,4 +1,4 @@
-/** The running import of an archive: its progress, and how the page stops it. */
+/** The running import: its progress, and how the page stops it. */
 import { ClientError } from '../../sdk/errors.js';
 import type { Importing } from '../link/messages.js';
 import { Cell } from './cell.js';

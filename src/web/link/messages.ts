@@ -5,6 +5,8 @@
  * A client calls functions (`Calls`), watches values (`Topics`) and reads bytes (`Streams`). Everything crosses as a
  * structured clone: plain objects, bytes, `File`. Times are ms, sizes are bytes.
  */
+import type { Account } from '../../import/account.js';
+import type { ForeignProgram } from '../../import/entries.js';
 import type { ContentType } from '../../protocol/item.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ImportCounts } from '../../sdk/archive/importer.js';
@@ -12,6 +14,7 @@ import type { Uncertified } from '../../sdk/errors.js';
 import type { ConnectionState, ItemView } from '../../sdk/events.js';
 import type { HiddenItem } from '../../sdk/item-reader.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
+import type { ReaderRequest } from '../reader/messages.js';
 
 /** Channel on which the leading engine and the clients announce themselves. */
 export const ANNOUNCEMENTS = 'service-web';
@@ -252,6 +255,21 @@ export interface Imported extends Omit<ImportCounts, 'refused'> {
   readonly stopped: boolean;
 }
 
+/** What the export of another program would become. */
+export interface ForeignPreview extends Account {
+  readonly step: 'read';
+  readonly types: readonly { readonly type: ContentType; readonly items: number }[];
+  /** By the bin's name; empty: the default bin. */
+  readonly into: readonly { readonly name: string; readonly items: number }[];
+  /** Items that are in this vault already. */
+  readonly here: number;
+}
+
+/** `locked`: it needs a password, or a KeePass database its key file; `wrong`: those given do not open it. */
+export type ForeignRead =
+  | ForeignPreview
+  | { readonly step: 'locked'; readonly program: ForeignProgram; readonly wrong: boolean };
+
 /** Progress of an import, items. */
 export interface Importing {
   readonly done: number;
@@ -316,6 +334,15 @@ export interface Calls {
   storage(): StorageUse;
   /** Imports an archive of this service. `phrase`: the twelve words that it was written with. */
   importArchive(params: { readonly file: File; readonly phrase: string }): Imported;
+  /**
+   * Reads the export of another program, and keeps it for `foreignImport`. `id`: chosen by the client. `password` null:
+   * none was typed yet. A refusal's message is for the user.
+   */
+  foreignRead(params: ReaderRequest & { readonly id: string }): ForeignRead;
+  /** Imports what was read under this id. */
+  foreignImport(id: string): Imported;
+  /** Forgets what was read under this id, and ends the reading; an import that runs goes on. */
+  foreignDrop(id: string): void;
   /** Ends the running import, after the writes under way. */
   importStop(): void;
   /** After the server was restored to an older state: writes the lost items again, or drops them. */

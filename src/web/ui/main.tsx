@@ -1,5 +1,6 @@
 /** The page's entry: checks the browser's features, runs the engine if this tab leads, renders the app. */
 import { render } from 'preact';
+import { scriptAddress } from '../script.js';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
 import { ignoreStrayClicks, toast } from './kit.js';
@@ -12,25 +13,8 @@ import { UnableScreen, whatIsMissing } from './unable.js';
 /** The tab that holds this lock runs the engine for all tabs of this origin. */
 const LEADER = 'service-web-leader';
 
-/** Allows only scripts of this app, from this origin. Throws `TypeError` for any other. */
-function checkedScript(address: string): string {
-  const url = new URL(address, location.href);
-  if (url.origin !== location.origin || !/^\/(sw\.js|web\/[\w.-]+\.js)$/.test(url.pathname))
-    throw new TypeError('no script of this app');
-  return url.href;
-}
-
-const rules = { createScriptURL: checkedScript };
-
-/** TypeScript's standard library does not declare this API yet. */
-interface TrustedTypes {
-  createPolicy(name: string, allowed: typeof rules): typeof rules;
-}
-const trusted = (globalThis as { readonly trustedTypes?: TrustedTypes }).trustedTypes;
-const policy = trusted?.createPolicy('service-web', rules) ?? rules;
-
 /** The address of a script, from the page's head. */
-const scriptOf = (name: 'engine' | 'sw'): string => policy.createScriptURL(metaContent(name));
+const scriptOf = (name: 'engine' | 'sw'): string => scriptAddress(metaContent(name));
 
 /** Runs the engine once no other tab does, for as long as this page lives. */
 function lead(): void {

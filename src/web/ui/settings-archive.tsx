@@ -1,11 +1,11 @@
 /** Export and import of everything. An export is saved directly to disk, or as a download in browsers without that. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { PHRASE_WORDS } from '../../protocol/limits.js';
-import { Button, Field, Labelled, Notice, openDialog, Progress, useTyped, type Closable, type Typed } from './kit.js';
-import { attempt } from './actions.js';
+import { Button, Field, Notice, openDialog, useTyped, type Closable, type Typed } from './kit.js';
 import { call, importing, link } from './link.js';
 import { FormDialog, useForm } from './screen.js';
 import { Section } from './section.js';
+import { FileField, ImportWork, Lines, Stopping, useOutcome, Working } from './settings-import.js';
 import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
 import { wordsIn } from './typed.js';
@@ -74,65 +74,42 @@ export function ExportDialog({ onClose, lead }: Closable & { lead?: string }) {
 function ImportDialog({ onClose }: Closable) {
   const phrase = useTyped();
   const [file, setFile] = useState<File | null>(null);
-  const [result, setResult] = useState<readonly string[] | null>(null);
+  const { lines, run } = useOutcome();
   const typed = wordsIn(phrase.value);
   // Also of an import that was started before this dialog was opened.
   const { done, total } = importing.value ?? { done: 0, total: 0 };
   const take = async (): Promise<void> => {
     if (file === null) return;
-    setResult(words.imported(await call('importArchive', { file, phrase: typed.join(' ') })));
+    await run(call('importArchive', { file, phrase: typed.join(' ') }));
     phrase.onValue('');
   };
   const form = useForm(file !== null && typed.length === PHRASE_WORDS, take);
   return (
     <FormDialog
       title={words.importTitle}
-      action={total === 0 && result === null ? words.import : null}
+      action={total === 0 && lines === null ? words.import : null}
       form={form}
-      other={
-        <>
-          <Button onClick={onClose} label={text.kit.close} />
-          {total > 0 && <Button onClick={() => void attempt(call('importStop'))} label={words.stop} />}
-        </>
-      }
+      other={<Stopping total={total} onClose={onClose} />}
       onClose={onClose}
     >
-      {result === null ? (
+      {lines === null ? (
         <>
           <p>{words.importLead}</p>
-          <FileField error={form.tried && file === null && words.noFile} onFile={setFile} />
+          <FileField
+            id="archive-file"
+            label={words.file}
+            error={form.tried && file === null && words.noFile}
+            onFile={setFile}
+          />
           <PhraseField {...phrase} label={words.phraseOfFile} tried={form.tried} />
-          <p class="quiet small">
-            {words.otherPrograms}{' '}
-            <a href="/docs/importing" target="_blank" rel="noreferrer">
-              {words.otherProgramsHow}
-            </a>
-          </p>
         </>
       ) : (
         <Notice kind="good" live>
-          {result.map((line) => (
-            <p key={line}>{line}</p>
-          ))}
+          <Lines lines={lines} />
         </Notice>
       )}
-      {total > 0 && <Working label={words.importing(done, total)} share={done / total} />}
-      {total === 0 && form.busy && <Working label={words.reading} />}
+      <ImportWork done={done} total={total} busy={form.busy} reading={words.reading} />
     </FormDialog>
-  );
-}
-
-function FileField({ error, onFile }: { error: string | false; onFile: (file: File | null) => void }) {
-  return (
-    <Labelled id="archive-file" label={words.file} error={error}>
-      <input
-        id="archive-file"
-        class="file-field"
-        type="file"
-        aria-invalid={error ? true : undefined}
-        onChange={(event) => onFile(event.currentTarget.files?.[0] ?? null)}
-      />
-    </Labelled>
   );
 }
 
@@ -147,15 +124,6 @@ function PhraseField({ tried, wrong = false, ...field }: PhraseFieldProps) {
   const count = wordsIn(field.value).length;
   const error = tried && count !== PHRASE_WORDS ? words.words : wrong && words.notThese;
   return <Field kind="lines" mono {...field} hint={text.begin.recover.count(count)} error={error} />;
-}
-
-function Working({ label, share = null }: { label: string; share?: number | null }) {
-  return (
-    <div class="stack tight">
-      <Progress label={label} value={share} />
-      <p class="quiet small numbers">{label}</p>
-    </div>
-  );
 }
 
 /** Received bytes are moved into blobs of about this size, which are outside of the page's memory. */

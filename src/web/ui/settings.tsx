@@ -23,6 +23,7 @@ import { Orphaned } from './orphaned.js';
 import { ask, Copyable, Problem, useForm, useTask, FormDialog } from './screen.js';
 import { PageFrame, Section, useAnswer } from './section.js';
 import { ArchiveSection } from './settings-archive.js';
+import { ImportSection } from './settings-import.js';
 import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
 import { makePasskey, passkeysWork } from './passkey.js';
@@ -41,6 +42,7 @@ export function SettingsScreen() {
           <LockSection lock={now.lock} name={now.name} />
           <PasswordSection />
           <StorageSection storage={storage} />
+          <ImportSection />
           <ArchiveSection />
           <RepairSection info={now} />
           <AboutSection serverVersion={storage?.serverVersion} />

@@ -5,6 +5,8 @@
 import type { Imported } from '../link/messages.js';
 import { counted, size } from './strings.js';
 
+const entriesText = (count: number): string => (count === 1 ? '1 entry' : `${count.toLocaleString()} entries`);
+
 const pair = {
   working: 'Preparing six words…',
   letting: 'Adding the device…',
@@ -129,6 +131,35 @@ const settings = {
     items: (count: number): string => counted(count, 'item'),
     label: 'Storage used',
   },
+  foreign: {
+    title: 'Import from another password manager',
+    lead: 'Bring the export of Bitwarden, Chrome, Edge, Firefox or KeePass, or contacts as vCard.',
+    open: 'Choose an export',
+    dialogLead:
+      'The file is read in this browser. You see what is in it before anything is added, and the server gets ciphertext only.',
+    file: 'Exported file',
+    read: 'Read the file',
+    reading: 'Reading…',
+    password: 'Password of this file',
+    wrong: 'It does not open with this: another password or key file, or the file is damaged.',
+    keyFile: 'Key file, if the database has one',
+    how: 'What is taken, and what becomes of it',
+    holds: (from: string, entries: number, items: number, bins: number): string =>
+      items === 0
+        ? `${from}: ${entriesText(entries)}, of which nothing can be imported.`
+        : `${from}: ${entriesText(entries)}, which ${entries === 1 ? 'becomes' : 'become'} ${counted(items, 'item')} in ${counted(bins, 'bin')}.`,
+    bins: (count: number): string => `Into ${counted(count, 'bin')}`,
+    here: (count: number): string =>
+      `${count.toLocaleString()} of them are here already. They stay as they are, unless the file has a newer state.`,
+    withOriginal: (count: number): string =>
+      `${entriesText(count)} with more than the fields here can hold: a note names it, and the original is kept beside it as a file.`,
+    left: (count: number, why: string): string => `Left out: ${entriesText(count)} (${why}).`,
+    mark: (count: number, mark: string): string => `Not imported: the mark “${mark}” (${entriesText(count)}).`,
+    importAll: (count: number): string => `Import ${counted(count, 'item')}`,
+    another: 'Another file',
+    ended: 'The import has ended',
+    deleteFile: 'The exported file is not encrypted: delete it now.',
+  },
   archive: {
     title: 'Archive',
     lead: 'Everything in one file, including your files, which only your twelve words open. Readable without this service.',
@@ -141,9 +172,6 @@ const settings = {
     importTitle: 'Import an archive',
     importLead:
       'Items that are here already stay as they are, unless the archive has a newer state. Nothing is deleted.',
-    otherPrograms:
-      'Exports of password managers and other programs are imported with the program service-device, not here.',
-    otherProgramsHow: 'How',
     phraseOfFile: 'The twelve words it was made with',
     written: (bytes: number): string => `${size(bytes)} written…`,
     reading: 'Reading and checking the file, then writing…',

@@ -1,17 +1,12 @@
 /**
  * The result of every reader of another program's export: entries, each with the items it becomes. Content that no
  * field here holds is named in a note beside the item, with the original entry as a file: nothing is dropped silently.
- * And what opens a locked export: its password, typed without echo or read from a file; a wrong one may be typed again.
  */
-import { readFile, stat } from 'node:fs/promises';
-import { isVisible } from '../../protocol/ids.js';
-import { bytesSource, type BlobSource } from '../../sdk/blobs/source.js';
-import { retried, secretFrom } from '../../device/newcomer.js';
-import { text as utf8 } from '../../protocol/bytes.js';
-import { type Detected, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
-import { counted } from '../../terminal/output.js';
-import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
-import { describeFile, mediaType } from '../detect.js';
+import { text as utf8 } from '../protocol/bytes.js';
+import { isVisible } from '../protocol/ids.js';
+import { bytesSource, type BlobSource } from '../sdk/blobs/source.js';
+import { type Detected, PAYLOAD_MAX, payloadSize } from '../sdk/payloads/shapes.js';
+import { describeFile, mediaType } from './detect.js';
 
 /** The other programs, as `--from` names them. */
 export const PROGRAMS = ['bitwarden', 'chrome', 'firefox', 'keepass', 'vcard', 'markdown'] as const;
@@ -65,15 +60,16 @@ export type ForeignSource = ForeignEntries & { readonly time: number };
 export const ENTRIES_MAX = 100_000;
 
 /** A source, or an entry of it, that is refused. Nothing was written. */
-export class ForeignError extends CommandError {
+export class ForeignError extends Error {
+  override readonly name = 'ForeignError';
   constructor(
     /** The entry or the line; empty: the source as a whole. */
     readonly where: string,
     readonly why: string,
-    hint = 'Nothing was written.',
+    readonly hint = 'Nothing was written.',
     options?: ErrorOptions,
   ) {
-    super(EXIT.untrusted, `${where}: ${why}`, hint, options);
+    super(`${where}: ${why}`, options);
   }
 }
 
@@ -96,15 +92,18 @@ export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' 
  */
 const ORIGINALS_MAX = 256 * 1024 * 1024;
 
-/** The entries of a source, from their drafts where they have some. Throws `ForeignError`. */
-export function entriesOf(all: readonly (Draft | Entry)[]): Entry[] {
+/**
+ * The entries of a source, from their drafts where they have some. Each is made before the next is taken, so that not
+ * all drafts are in memory together. Throws `ForeignError`.
+ */
+export function entriesOf(all: Iterable<Draft | Entry>): Entry[] {
   let room = ORIGINALS_MAX;
   const within = (bytes: Uint8Array): Uint8Array => {
     room -= bytes.length;
     if (room < 0) throw new ForeignError('', 'its entries take too much memory');
     return bytes;
   };
-  return all.map((one) => ('made' in one ? one : entryOf(one, within)));
+  return Array.from(all, (one) => ('made' in one ? one : entryOf(one, within)));
 }
 
 /** The entry of a draft. `within` bounds its original. Throws `ForeignError` for a text that no item can hold. */
@@ -203,8 +202,8 @@ export function loginItem({ name, url, user, secret }: Login): Draft['main'] {
 }
 
 /** `3 custom fields`; empty for none. */
-export const some = (count: number, noun: string, plural?: string): string[] =>
-  count <= 0 ? [] : [counted(count, noun, plural)];
+export const some = (count: number, noun: string, plural = `${noun}s`): string[] =>
+  count <= 0 ? [] : [`${count} ${count === 1 ? noun : plural}`];
 
 /** Numbers the entries that share a key, in their order, so that each keeps its own id. */
 export function keyCounter(): (key: string) => string {
@@ -237,39 +236,16 @@ export const notesWith = (main: Draft['main'], url: string, notes: string): stri
 
 /** How a locked source is opened. */
 export interface Secrets {
-  readonly terminal: Terminal;
-  /** `-`: standard input. Undefined: it is asked for. */
-  readonly passwordFile?: string | undefined;
-  readonly keyFile?: string | undefined;
+  /** Gives what `open` gives for the password, which it may ask for again after a `WrongPassword`. */
+  readonly unlock: <T>(program: ForeignProgram, open: (password: string) => Promise<T>) => Promise<T>;
+  /** The bytes of the key file; undefined: there is none. */
+  readonly keyFile: () => Promise<Uint8Array | undefined>;
 }
 
 /** The source does not open with this password. */
-export class WrongPassword extends CommandError {
+export class WrongPassword extends Error {
+  override readonly name = 'WrongPassword';
   constructor(options?: ErrorOptions) {
-    const message = 'The file does not open: another password or key file, or it is damaged.';
-    super(EXIT.untrusted, message, undefined, options);
+    super('The file does not open: another password or key file, or it is damaged.', options);
   }
-}
-
-const KEY_FILE_MAX = 1024 * 1024;
-
-/** The result of `open` with the password. Throws `WrongPassword` after the last attempt, and what `open` throws. */
-export async function unlocked<T>(
-  { terminal, passwordFile }: Secrets,
-  question: string,
-  open: (password: string) => Promise<T>,
-): Promise<T> {
-  if (passwordFile !== undefined) return open(await secretFrom(terminal, passwordFile));
-  const attempt = async (): Promise<T> => open(await terminal.ask(question, { hidden: true }));
-  return retried(terminal, attempt, (error) =>
-    error instanceof WrongPassword ? `${error.message} Try again.` : undefined,
-  );
-}
-
-/** The bytes of the key file; undefined where none was named. Throws `CommandError`, or the error of the file system. */
-export async function keyFileOf({ keyFile }: Secrets): Promise<Uint8Array | undefined> {
-  if (keyFile === undefined) return undefined;
-  const { size } = await stat(keyFile);
-  if (size > KEY_FILE_MAX) throw usageError(`${keyFile} is not a key file: it has ${size} bytes.`);
-  return new Uint8Array(await readFile(keyFile));
 }

@@ -1,9 +1,9 @@
 /** The JSON export of Bitwarden, of one person or of an organisation, plain or under a password. */
-import { type JsonObject, nestedDeeper } from '../../crypto/payload.js';
-import { isObject, parsedJson } from '../../protocol/bytes.js';
-import { ProtocolError } from '../../sdk/errors.js';
-import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
-import { ownItem } from './bitwarden-export.js';
+import { type JsonObject, nestedDeeper } from '../crypto/payload.js';
+import { isObject, parsedJson } from '../protocol/bytes.js';
+import { ProtocolError } from '../sdk/errors.js';
+import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../sdk/reader.js';
+import { ownItem } from './bitwarden-entry.js';
 import { openLocked } from './bitwarden-locked.js';
 import * as foreign from './entries.js';
 
@@ -18,8 +18,7 @@ export async function readBitwarden(json: string, secrets: foreign.Secrets): Pro
   const form = 'as .json, or as .json (encrypted) with "password protected"';
   if (outer['passwordProtected'] !== true)
     throw new foreign.ForeignError('', why, `Export it again from Bitwarden ${form}. Nothing was written.`);
-  const question = 'The password of this Bitwarden export: ';
-  const inner = await foreign.unlocked(secrets, question, (password) =>
+  const inner = await secrets.unlock('bitwarden', (password) =>
     openLocked(outer, password).catch((error: unknown) => {
       throw error instanceof ProtocolError ? new foreign.ForeignError('', error.message) : error;
     }),

@@ -1,4 +1,5 @@
 /** The CSV exports of Bitwarden, Chrome and Firefox (RFC 4180; with or without a byte order mark, any line ends). */
+import { rowsOf } from './csv-rows.js';
 import * as foreign from './entries.js';
 
 /** The cell of a row by its column; empty for an absent column. */
@@ -38,65 +39,39 @@ const FORMS: readonly Form[] = [
   },
 ];
 
+/** Most columns: their names are in memory, and in each row that has content in all of them. */
+const COLUMNS_MAX = 200_000;
+
 /** The entries of a CSV; undefined where its columns match no form. Throws `ForeignError`. */
-export async function readCsv(text: string): Promise<foreign.ForeignEntries | undefined> {
-  const [header, ...rows] = await recordsOf(text);
-  const columns = (header?.cells ?? []).map((cell) => cell.trim());
+export function readCsv(text: string): foreign.ForeignEntries | undefined {
+  const rows = rowsOf(text, COLUMNS_MAX);
+  const header = rows.next();
+  const columns = (header.done === true ? [] : header.value.cells).map((cell) => cell.trim());
   const form = FORMS.find(({ needs }) => needs.every((column) => columns.includes(column)));
-  if (form === undefined) return undefined;
-  if (rows.length > foreign.ENTRIES_MAX)
-    throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} rows`);
+  return (
+    form && { program: form.program, title: form.title, entries: foreign.entriesOf(draftsOf(form, columns, rows)) }
+  );
+}
+
+function* draftsOf(form: Form, columns: readonly string[], rows: ReturnType<typeof rowsOf>): Generator<foreign.Draft> {
   const read = new Set([...form.needs, ...form.read]);
   // Of several columns with one name the first is read.
   const positions = new Map(columns.map((column, at) => [column, at] as const).reverse());
   const numbered = foreign.keyCounter();
-  const drafts = rows.map(({ cells, line }): foreign.Draft => {
+  let count = 0;
+  for (const { cells, line } of rows) {
+    if (++count > foreign.ENTRIES_MAX)
+      throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} rows`);
     const row: Row = (column) => cells[positions.get(column) ?? -1] ?? '';
     const { key, ...draft } = form.draft(row);
     const others = columns.filter((column) => !read.has(column) && row(column) !== '');
-    return {
+    yield {
       ...draft,
       ...{ program: form.program, where: `line ${line}`, key: numbered(key) },
       unplaced: [...(draft.unplaced ?? []), ...others.map((column) => column.slice(0, 40))],
       original: () =>
         foreign.jsonOriginal(form.program, Object.fromEntries(columns.map((column) => [column, row(column)]))),
     };
-  });
-  return { program: form.program, title: form.title, entries: foreign.entriesOf(drafts) };
-}
-
-const REASONS: Readonly<{ [code: string]: string }> = {
-  CSV_RECORD_INCONSISTENT_FIELDS_LENGTH: 'the row has more or fewer columns than the first line',
-  CSV_QUOTE_NOT_CLOSED: 'a quotation mark is not closed, or the file is cut short',
-  CSV_INVALID_CLOSING_QUOTE: 'a quotation mark is within a value',
-  INVALID_OPENING_QUOTE: 'a quotation mark is within a value',
-};
-
-/** The rows, each with the line on which it begins. */
-async function recordsOf(text: string) {
-  const { CsvError, parse } = await import('csv-parse/sync');
-  // One row more than is allowed, besides the header: the rows of a file of commas would take gigabytes.
-  const to = foreign.ENTRIES_MAX + 2;
-  const read = (csv: string) =>
-    parse(csv, { bom: true, info: true, skip_empty_lines: true, to }) as unknown as readonly {
-      readonly record: string[];
-      readonly info: { readonly lines: number };
-    }[];
-  try {
-    // `lines` is the line on which a row ends; the library counts a CR LF within a value as two.
-    let twice = 0;
-    return read(text).map(({ record, info }) => {
-      const breaks = record.join(' ').match(/\r\n|\r|\n/g) ?? [];
-      twice += breaks.filter((one) => one === '\r\n').length;
-      return { cells: record, line: info.lines - twice - breaks.length };
-    });
-  } catch (error) {
-    if (!(error instanceof CsvError)) throw error;
-    // Without CR LF the library counts the lines before the fault right.
-    if (text.includes('\r\n')) await recordsOf(text.replaceAll('\r\n', '\n'));
-    const { lines } = error as { readonly lines?: number };
-    // The library's own message would quote the row.
-    throw new foreign.ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is not CSV');
   }
 }
 

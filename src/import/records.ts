@@ -1,12 +1,12 @@
 /** The entries of another program as records of an export, which the importer handles like those of an archive. */
-import { b32 } from '../../crypto/sodium.js';
-import { lengthPrefixed, text } from '../../protocol/bytes.js';
-import { isDisplayName } from '../../protocol/ids.js';
-import { DEFAULT_BIN, NAME_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
-import { partsOf } from '../../sdk/archive/content-parts.js';
-import { type ArchivedBin, type ArchiveRecord, binRecord } from '../../sdk/archive/records.js';
-import type { Platform } from '../../sdk/platform.js';
-import { ulid } from '../../sdk/ulid.js';
+import { b32 } from '../crypto/sodium.js';
+import { lengthPrefixed, text } from '../protocol/bytes.js';
+import { isDisplayName } from '../protocol/ids.js';
+import { DEFAULT_BIN, NAME_MAX, SERVICE_NAME, TS_MIN } from '../protocol/limits.js';
+import { partsOf } from '../sdk/archive/content-parts.js';
+import { type ArchivedBin, type ArchiveRecord, binRecord } from '../sdk/archive/records.js';
+import type { Platform } from '../sdk/platform.js';
+import { ulid } from '../sdk/ulid.js';
 import type { ForeignSource } from './entries.js';
 
 /** Input of an import, whatever its form. */
@@ -26,13 +26,14 @@ const clampedTime = (time: number, most: number): number =>
 
 /**
  * Bins and items of a source. Their ids are derived from the vault's key and the source's own names, so that the same
- * entry has the same id at each import, and the id reveals none of those names to the server (IMPORT-03).
+ * entry has the same id at each import, and the id reveals none of those names to the server (IMPORT-03). `ids`: those
+ * of the items.
  */
 export function incomingOf(
   source: ForeignSource,
   { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
   masterKey: Uint8Array,
-): Incoming {
+): Incoming & { readonly ids: () => Iterable<string> } {
   const now = clock.now();
   const key = b32(sodium, text(`${SERVICE_NAME}-import-id-v1`), masterKey);
   const idOf = (time: number, ...names: readonly string[]): string =>
@@ -43,9 +44,12 @@ export function incomingOf(
   const all = made.flatMap((entry) => entry.made.map((item) => ({ ...item, entry })));
   // Files last: each is a transfer of its own, while the others go out in batches.
   const ordered = [...all.filter(({ content }) => content === undefined), ...all.filter(({ content }) => content)];
+  const itemId = ({ part, entry }: (typeof all)[number]): string =>
+    idOf(entry.created ?? TS_MIN, 'item', source.program, entry.key, part);
   const records = async function* (onRead: (share: number) => void): AsyncGenerator<ArchiveRecord> {
-    for (const [at, { part, type, payload, content, entry }] of ordered.entries()) {
-      const id = idOf(entry.created ?? TS_MIN, 'item', source.program, entry.key, part);
+    for (const [at, item] of ordered.entries()) {
+      const { type, payload, content, entry } = item;
+      const id = itemId(item);
       const bin = bins.get(entry.folder)?.id ?? DEFAULT_BIN;
       const ts = clampedTime(entry.changed ?? source.time, now);
       yield { record: 'item', id, bin, type, ts, payload, blob: content !== undefined, content: content?.size ?? null };
@@ -55,7 +59,10 @@ export function incomingOf(
   };
   const known = new Map<string, ArchivedBin | undefined>([...bins.values()].map((bin) => [bin.id, bin]));
   if (made.some(({ folder }) => folder === '')) known.set(DEFAULT_BIN, undefined);
-  return { bins: known, items: ordered.length, records };
+  const ids = function* (): Generator<string> {
+    for (const item of ordered) yield itemId(item);
+  };
+  return { bins: known, items: ordered.length, records, ids };
 }
 
 const ELLIPSIS = '…';

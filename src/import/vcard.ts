@@ -101,10 +101,8 @@ function colonOf(line: string): number {
 }
 
 function unquoted(raw: string, charset: string, where: string): string {
-  const bytes = Buffer.from(
-    raw.replace(/=([0-9A-F]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))),
-    'latin1',
-  );
+  const characters = raw.replace(/=([0-9A-F]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  const bytes = Uint8Array.from(characters, (character) => character.charCodeAt(0));
   try {
     return new TextDecoder(charset, { fatal: true }).decode(bytes);
   } catch (error) {

@@ -1,7 +1,10 @@
 /** The entries of a KeePass database: groups, fields, attachments, history and references. */
-import type { Kdbx, KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
+import type { KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
 import * as foreign from './entries.js';
 import { expectCheap, kdbxLibrary, openKdbx } from './kdbx.js';
+
+/** Maximum size of a key file, bytes. */
+export const KEY_FILE_MAX = 1024 * 1024;
 
 const SIGNATURE = [0x03, 0xd9, 0xa2, 0x9a] as const;
 /** The second half of the signature of KeePass 1. */
@@ -16,12 +19,8 @@ export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): 
   if (bytes[4] === KDB) throw new foreign.ForeignError('', 'it is a database of KeePass 1', instead);
   const library = await kdbxLibrary();
   expectCheap(library, bytes);
-  const keyFile = await foreign.keyFileOf(secrets);
-  const question = `The password of this database${keyFile === undefined ? '' : ' (none: only the key file)'}: `;
-  const open = (password: string): Promise<Kdbx> => openKdbx(library, bytes, password, keyFile);
-  // A script that names a key file alone has no password to give.
-  const keyAlone = keyFile !== undefined && secrets.passwordFile === undefined && !secrets.terminal.interactive;
-  const database = await (keyAlone ? open('') : foreign.unlocked(secrets, question, open));
+  const keyFile = await secrets.keyFile();
+  const database = await secrets.unlock('keepass', (password) => openKdbx(library, bytes, password, keyFile));
   const found = database.groups.flatMap((root) => placed(root, database.meta.recycleBinUuid?.id));
   if (found.length > foreign.ENTRIES_MAX)
     throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} entries`);
@@ -161,4 +160,7 @@ function resolved(text: string, byUuid: EntryMap): string {
   return field === undefined || value.length > REFERENCED_MAX ? text : value;
 }
 
-const uuidHex = ({ uuid }: KdbxEntry): string => Buffer.from(uuid.id, 'base64').toString('hex').toUpperCase();
+const uuidHex = ({ uuid }: KdbxEntry): string =>
+  Array.from(new Uint8Array(uuid.bytes), (byte) => byte.toString(16).padStart(2, '0'))
+    .join('')
+    .toUpperCase();

@@ -1,10 +1,9 @@
 /** Detects the type of a file from its name and its bytes. */
-import { basename, extname } from 'node:path';
 import mime from 'mime';
-import type { Detected } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { utf8Text } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
+import type { Detected } from '../sdk/payloads/shapes.js';
 
 /** Values of `lang`, each with its file extensions. */
 const LANGUAGES = `
@@ -51,7 +50,8 @@ export function describeFile(type: ContentType, name: string, size: number): Jso
 
 /** The language of a source file by its name. `.ts` is TypeScript, not a video. */
 export function languageOf(name: string): string | undefined {
-  const lower = basename(name).toLowerCase();
-  const extension = extname(lower).slice(1);
+  const lower = name.slice(name.search(/[^/\\]*$/)).toLowerCase();
+  // A name that only begins with a dot has no extension.
+  const [, extension = ''] = /.\.([^.]*)$/.exec(lower) ?? [];
   return NAMES.has(lower) ? lower : LANGUAGE_OF.get(extension);
 }

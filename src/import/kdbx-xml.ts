@@ -25,9 +25,10 @@ const unusual = (): ForeignError => new ForeignError('', 'its XML has parts that
  * Throws `ForeignError` for XML over a bound, and for a document type, entities, comments, CDATA and instructions: no
  * program writes them, and they would hide from these checks what a compressed attachment unpacks to.
  */
-export function expectPlainXml(bytes: Buffer): void {
+export function expectPlainXml(bytes: Uint8Array): void {
   if (bytes.length > XML_MAX) throw new ForeignError('', `its XML has more than ${XML_MAX / 1024 / 1024} MiB`);
-  const xml = bytes.toString('latin1').replace(REMOVED, '');
+  // As the library decodes it: what is no UTF-8 is replaced, and every tag stays where it is.
+  const xml = new TextDecoder().decode(bytes).replace(REMOVED, '');
   const names = new Set<string>();
   let [tags, level, room] = [0, 0, UNPACKED_MAX];
   for (let at = xml.indexOf('<', DECLARATION.exec(xml)?.[0].length ?? 0), next = 0; at >= 0; at = next) {
@@ -56,6 +57,13 @@ const tooMuch = (): ForeignError => new ForeignError('', 'an attachment unpacks 
 /** The last four bytes of a packed attachment state its length; the library allocates that, and accepts no more. */
 function unpackedSize(value: string): number {
   if (value.includes('&')) throw tooMuch();
-  const bytes = Buffer.from(value, 'base64');
-  return bytes.length >= 4 ? bytes.readUInt32LE(bytes.length - 4) : 0;
+  let bytes: string;
+  try {
+    // As the library decodes it, with white space in it.
+    bytes = atob(value);
+  } catch {
+    throw tooMuch();
+  }
+  const end = [4, 3, 2, 1].map((back) => bytes.charCodeAt(bytes.length - back));
+  return bytes.length < 4 ? 0 : end.reduce((sum, byte, at) => sum + byte * 256 ** at, 0);
 }

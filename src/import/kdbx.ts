@@ -2,9 +2,8 @@
  * Opening a KeePass database (KDBX 3.1 and 4) within bounds on the cost of its key, its unpacked size and the content
  * of its XML: a database is not trusted, even where its password is known.
  */
-import { gunzipSync } from 'node:zlib';
 import type * as KdbxWeb from 'kdbxweb';
-import { errorCode } from '../../protocol/error-code.js';
+import { concat, equalBytes } from '../protocol/bytes.js';
 import { ForeignError, WrongPassword } from './entries.js';
 import { expectPlainXml, UNPACKED_MAX } from './kdbx-xml.js';
 
@@ -21,11 +20,11 @@ export async function kdbxLibrary(): Promise<Library> {
   const library = (await import('kdbxweb')).default;
   library.CryptoEngine.setArgon2Impl(async (...args) => {
     const [password, salt, memorySize, iterations, hashLength, parallelism, type] = args;
-    const { argon2d, argon2id } = await import('hash-wasm');
-    const hash = type === library.CryptoEngine.Argon2TypeArgon2d ? argon2d : argon2id;
-    const cost = { iterations, parallelism, memorySize, hashLength, outputType: 'binary' } as const;
+    const { argon2 } = await import('./argon2.js');
+    const kind = type === library.CryptoEngine.Argon2TypeArgon2d ? 'd' : 'id';
+    const cost = { iterations, parallelism, memorySize, hashLength };
     try {
-      return bufferOf(await hash({ password: new Uint8Array(password), salt: new Uint8Array(salt), ...cost }));
+      return (await argon2(kind, new Uint8Array(password), new Uint8Array(salt), cost)).buffer;
     } catch (error) {
       throw new ForeignError('', 'its key cannot be made here: too little memory?', undefined, { cause: error });
     }
@@ -82,46 +81,54 @@ function unpackWithin({ Consts, HashedBlockTransform }: Library, database: KdbxW
   const inner = format as { decryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer> };
   const decrypt = inner.decryptData.bind(inner);
   inner.decryptData = async (data, key) => {
-    const plain = Buffer.from(await decrypt(data, key));
+    const plain = new Uint8Array(await decrypt(data, key));
     const { header } = database;
     const packed = header.compression === Consts.CompressionAlgorithm.GZip;
     if (header.versionMajor >= 4) {
-      const content = packed ? unpacked(plain) : plain;
+      const content = packed ? await unpacked(plain) : plain;
       header.compression = Consts.CompressionAlgorithm.None;
       expectPlainXml(content.subarray(xmlStart(content)));
       return bufferOf(content);
     }
-    const start = Buffer.from(header.streamStartBytes ?? new ArrayBuffer(0));
+    const start = new Uint8Array(header.streamStartBytes ?? new ArrayBuffer(0));
     // Wrong password: the library reports it.
-    if (!plain.subarray(0, start.length).equals(start)) return bufferOf(plain);
-    const blocks = Buffer.from(await HashedBlockTransform.decrypt(bufferOf(plain.subarray(start.length))));
-    const content = packed ? unpacked(blocks) : blocks;
+    if (!equalBytes(plain.subarray(0, start.length), start)) return bufferOf(plain);
+    const blocks = new Uint8Array(await HashedBlockTransform.decrypt(bufferOf(plain.subarray(start.length))));
+    const content = packed ? await unpacked(blocks) : blocks;
     header.compression = Consts.CompressionAlgorithm.None;
     expectPlainXml(content);
-    return bufferOf(Buffer.concat([start, Buffer.from(await HashedBlockTransform.encrypt(bufferOf(content)))]));
+    return bufferOf(concat([start, new Uint8Array(await HashedBlockTransform.encrypt(bufferOf(content)))]));
   };
 }
 
-/** A copy: the `buffer` of a small Buffer is a pool that it shares with others. */
+/** A copy: the `buffer` of a part is that of the whole. */
 const bufferOf = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer;
 
-function unpacked(bytes: Buffer): Buffer {
+/** Decompresses gzip. Throws `ForeignError` over `UNPACKED_MAX`, where it stops, and for damaged data. */
+async function unpacked(bytes: Uint8Array): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  const reader = new Blob([bufferOf(bytes)]).stream().pipeThrough(new DecompressionStream('gzip')).getReader();
+  let size = 0;
   try {
-    return gunzipSync(bytes, { maxOutputLength: UNPACKED_MAX });
+    for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      size += next.value.length;
+      if (size > UNPACKED_MAX) break;
+      parts.push(next.value);
+    }
   } catch (error) {
-    const tooLarge = errorCode(error) === 'ERR_BUFFER_TOO_LARGE';
-    const why = tooLarge
-      ? `it unpacks to more than ${UNPACKED_MAX / 1024 / 1024} MiB`
-      : 'its compressed data is damaged';
-    throw new ForeignError('', why, undefined, { cause: error });
+    throw new ForeignError('', 'its compressed data is damaged', undefined, { cause: error });
   }
+  if (size <= UNPACKED_MAX) return concat(parts);
+  await reader.cancel();
+  throw new ForeignError('', `it unpacks to more than ${UNPACKED_MAX / 1024 / 1024} MiB`);
 }
 
 /** Offset of the XML: after the inner header, whose fields begin with a byte for the kind and four for the length. */
-function xmlStart(content: Buffer): number {
+function xmlStart(content: Uint8Array): number {
+  const view = new DataView(content.buffer, content.byteOffset, content.length);
   for (let at = 0; at + 5 <= content.length;) {
     const kind = content[at];
-    at += 5 + content.readUInt32LE(at + 1);
+    at += 5 + view.getUint32(at + 1, true);
     if (kind === 0) return at;
   }
   throw new ForeignError('', 'its inner header is damaged');

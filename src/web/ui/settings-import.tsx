@@ -1,0 +1,260 @@
+/** Import of what other programs exported: a file is chosen and read, what it holds is shown, and then written. */
+import { signal } from '@preact/signals';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { ForeignPreview, ForeignRead, Imported, Importing } from '../link/messages.js';
+import { newItemId } from '../random.js';
+import { attempt } from './actions.js';
+import {
+  Button,
+  Field,
+  Labelled,
+  Notice,
+  OneLine,
+  openDialog,
+  Points,
+  Progress,
+  toast,
+  useTyped,
+  type Closable,
+  type Typed,
+} from './kit.js';
+import { call, importing, problemOf } from './link.js';
+import { FormDialog, useForm } from './screen.js';
+import { Section } from './section.js';
+import * as text from './strings.js';
+import { pagesText } from './strings-pages.js';
+
+const words = pagesText.settings.foreign;
+const archive = pagesText.settings.archive;
+
+interface Outcome {
+  readonly kind: 'good' | 'danger';
+  readonly lines: readonly string[];
+}
+
+/** The outcome of an import whose dialog was closed before the import ended. */
+const unseen = signal<Outcome | null>(null);
+
+/** Runs imports for a dialog, and has the outcome; after the dialog was closed, the settings have it. */
+export function useOutcome() {
+  const [lines, setLines] = useState<readonly string[] | null>(null);
+  const shown = useRef(true);
+  useEffect(() => () => void (shown.current = false), []);
+  const later = (outcome: Outcome): void => {
+    unseen.value = outcome;
+    toast(words.ended);
+  };
+  const run = async (work: Promise<Imported>): Promise<void> => {
+    try {
+      const imported = archive.imported(await work);
+      if (shown.current) setLines(imported);
+      else later({ kind: 'good', lines: imported });
+    } catch (error) {
+      if (shown.current) throw error;
+      later({ kind: 'danger', lines: [text.problem(problemOf(error))] });
+    }
+  };
+  return { lines, run };
+}
+
+/** The section of the settings about other programs. */
+export function ImportSection() {
+  const last = unseen.value;
+  return (
+    <Section title={words.title}>
+      <p class="quiet">{words.lead}</p>
+      {last !== null && (
+        <Notice kind={last.kind} title={words.ended} onDismiss={() => (unseen.value = null)}>
+          <Lines lines={last.lines} />
+        </Notice>
+      )}
+      <div class="line">
+        <Button onClick={() => openDialog(ForeignDialog)} label={words.open} />
+      </div>
+    </Section>
+  );
+}
+
+function ForeignDialog({ onClose }: Closable) {
+  const [id] = useState(newItemId);
+  const [file, setFile] = useState<File | null>(null);
+  const [keyFile, setKeyFile] = useState<File | null>(null);
+  const [read, setRead] = useState<ForeignRead | null>(null);
+  const password = useTyped();
+  const outcome = useOutcome();
+  const { done, total } = importing.value ?? { done: 0, total: 0 };
+  // An import that runs goes on.
+  useEffect(() => () => void call('foreignDrop', id).catch(() => undefined), []);
+  const locked = read?.step === 'locked' ? read : null;
+  const preview = read?.step === 'read' ? read : null;
+  const next = async (): Promise<void> => {
+    if (preview !== null) return outcome.run(call('foreignImport', id));
+    if (file === null) return;
+    const typed = locked === null ? null : password.value;
+    setRead(await call('foreignRead', { id, file, password: typed, keyFile: locked === null ? null : keyFile }));
+  };
+  const form = useForm(file !== null, next);
+  const choose = (chosen: File | null): void => {
+    setFile(chosen);
+    setKeyFile(null);
+    setRead(null);
+    password.onValue('');
+  };
+  const over = outcome.lines !== null || total > 0;
+  const action = preview === null ? words.read : preview.items === 0 ? null : words.importAll(preview.items);
+  return (
+    <FormDialog
+      title={words.title}
+      action={over ? null : action}
+      form={form}
+      other={
+        <>
+          {preview !== null && !over && !form.busy && <Button onClick={() => choose(null)} label={words.another} />}
+          <Stopping total={total} onClose={onClose} />
+        </>
+      }
+      onClose={onClose}
+    >
+      {outcome.lines !== null ? (
+        <Notice kind="good" live>
+          <Lines lines={[...outcome.lines, words.deleteFile]} />
+        </Notice>
+      ) : preview !== null ? (
+        <Preview {...preview} />
+      ) : (
+        <Chooser
+          locked={locked}
+          password={password}
+          missing={form.tried && file === null}
+          onFile={choose}
+          onKeyFile={setKeyFile}
+        />
+      )}
+      <ImportWork done={done} total={total} busy={form.busy} reading={words.reading} />
+    </FormDialog>
+  );
+}
+
+export function Lines({ lines }: Pick<Outcome, 'lines'>) {
+  return (
+    <>
+      {lines.map((line) => (
+        <p key={line}>{line}</p>
+      ))}
+    </>
+  );
+}
+
+interface ChooserProps {
+  readonly locked: (ForeignRead & { readonly step: 'locked' }) | null;
+  readonly password: Typed;
+  /** True: it was submitted without a file. */
+  readonly missing: boolean;
+  readonly onFile: (file: File | null) => void;
+  readonly onKeyFile: (file: File | null) => void;
+}
+
+/** The file, and what opens it where it is locked. */
+function Chooser({ locked, password, missing, onFile, onKeyFile }: ChooserProps) {
+  return (
+    <>
+      <p>{words.dialogLead}</p>
+      <FileField id="foreign-file" label={words.file} error={missing && archive.noFile} onFile={onFile} />
+      {locked !== null && (
+        <Field
+          {...password}
+          kind="secret"
+          autoComplete="current-password"
+          autoFocus
+          label={words.password}
+          error={locked.wrong && words.wrong}
+        />
+      )}
+      {locked?.program === 'keepass' && (
+        <FileField id="key-file" label={words.keyFile} error={false} onFile={onKeyFile} />
+      )}
+      <p class="quiet small">
+        <a href="/docs/importing" target="_blank" rel="noreferrer">
+          {words.how}
+        </a>
+      </p>
+    </>
+  );
+}
+
+/** What the file holds, what it becomes, and what stays behind. */
+function Preview({ from, entries, types, into, here, withOriginal, leftOut, marks, items }: ForeignPreview) {
+  const rest = [
+    ...(here > 0 ? [words.here(here)] : []),
+    ...(withOriginal > 0 ? [words.withOriginal(withOriginal)] : []),
+    ...leftOut.map(({ reason, entries: count }) => words.left(count, reason)),
+    ...marks.map(({ mark, entries: count }) => words.mark(count, text.safeText(mark))),
+  ];
+  return (
+    <>
+      <p>{words.holds(from, entries, items, into.length)}</p>
+      {items > 0 && (
+        <Points points={types.map((one) => `${text.list.kinds(one.type)}: ${one.items.toLocaleString()}`)} />
+      )}
+      {items > 0 && (
+        <details>
+          <summary>{words.bins(into.length)}</summary>
+          <ul class="points">
+            {into.map(({ name, items: count }) => (
+              <li key={name}>
+                <OneLine value={name === '' ? text.list.defaultBin : name} /> ({count.toLocaleString()})
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+      {rest.length > 0 && <Points points={rest} />}
+    </>
+  );
+}
+
+/** Closes the dialog; while items are written, a button beside it stops the import. */
+export function Stopping({ total, onClose }: Pick<Importing, 'total'> & Closable) {
+  return (
+    <>
+      <Button onClick={onClose} label={text.kit.close} />
+      {total > 0 && <Button onClick={() => void attempt(call('importStop'))} label={archive.stop} />}
+    </>
+  );
+}
+
+/** What an import does: it reads, or writes `done` of `total` items. */
+export function ImportWork({ done, total, busy, reading }: Importing & { busy: boolean; reading: string }) {
+  if (total > 0) return <Working label={archive.importing(done, total)} share={done / total} />;
+  return busy ? <Working label={reading} /> : null;
+}
+
+export function Working({ label, share = null }: { label: string; share?: number | null }) {
+  return (
+    <div class="stack tight">
+      <Progress label={label} value={share} />
+      <p class="quiet small numbers">{label}</p>
+    </div>
+  );
+}
+
+interface FileFieldProps {
+  readonly id: string;
+  readonly label: string;
+  readonly error: string | false;
+  readonly onFile: (file: File | null) => void;
+}
+
+export function FileField({ id, label, error, onFile }: FileFieldProps) {
+  return (
+    <Labelled id={id} label={label} error={error}>
+      <input
+        id={id}
+        class="file-field"
+        type="file"
+        aria-invalid={error ? true : undefined}
+        onChange={(event) => onFile(event.currentTarget.files?.[0] ?? null)}
+      />
+    </Labelled>
+  );
+}
