@@ -93,7 +93,11 @@ export class Listener {
   /** Replaces the current subscriber, which receives nothing any more. */
   replace(): void {
     const replaced = this.current;
-    void this.attempts.add(this.start().then(() => replaced?.end(), this.options.onFault));
+    void this.attempts.add(
+      this.start()
+        .then(() => replaced?.end())
+        .catch(this.options.onFault),
+    );
   }
 
   async close(): Promise<void> {
