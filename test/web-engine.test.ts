@@ -466,7 +466,8 @@ t.test('WEB-82: refused changes are kept encrypted, each separately, until writt
   await t.rejects(next.resend(first?.id ?? '', 'copy'));
   t.equal(next.list.value.length, 2);
   refuses = false;
-  await next.resend(first?.id ?? '', 'overwrite');
+  await Promise.all([1, 2].map(() => next.resend(first?.id ?? '', 'overwrite')));
+  t.equal(written.length, 1, 'a double click writes once');
   t.match(written, [[{ text: /one|two/ }, 'overwrite']]);
   await next.dismiss(second?.id ?? '');
   t.same([next.list.value.length, [...records.kept.keys()].filter((key) => key.startsWith('refused:')).length], [0, 0]);

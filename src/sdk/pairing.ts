@@ -239,6 +239,7 @@ export interface JoinRequest extends NewDevice {
   /** Shows the digits, for the user to compare. */
   readonly onDigits: (digits: string) => void;
   readonly password?: AskPassword;
+  /** Ends the attempt, and withdraws the request to join where the existing device may show it. */
   readonly signal?: AbortSignal;
 }
 

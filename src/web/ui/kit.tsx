@@ -73,7 +73,7 @@ export function Button(props: ButtonProps) {
 }
 
 const pressedIn = ({ target }: Event): EventTarget | null =>
-  (target instanceof Element && target.closest('a, button, input, label, select, summary, textarea')) || target;
+  (target instanceof Element && target.closest('a, button')) || target;
 
 /**
  * Ignores the second click of a double click where the first has brought something else under the pointer, as a row
