@@ -6,6 +6,7 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { readCsv } from '../src/import/csv.js';
+import { rowsOf } from '../src/import/csv-rows.js';
 import { jsonOriginal } from '../src/import/entries.js';
 import { kdbxLibrary } from '../src/import/kdbx.js';
 import { expectPlainXml } from '../src/import/kdbx-xml.js';
@@ -185,6 +186,38 @@ t.test('IMPORT-06: the CSV of Bitwarden, Chrome and Firefox is accepted, as RFC 
   }
   const values = JSON.stringify(readCsv(bitwardenCsv));
   for (const value of ['two\\nlines', 'fake \\"quoted\\" secret']) t.ok(values.includes(value), value);
+});
+
+t.test('IMPORT-06 IMPORT-10: rows of CSV are read back as they were written, each with its line', (t) => {
+  const cell = fc.string({ unit: fc.constantFrom('a', '"', ',', '\n', '\r', ' ', 'ä') });
+  const table = fc
+    .integer({ min: 1, max: 4 })
+    .chain((width) => fc.array(fc.array(cell, { minLength: width, maxLength: width })));
+  fc.assert(
+    fc.property(table, fc.constantFrom('\n', '\r\n', '\r'), fc.boolean(), (rows, end, last) => {
+      let line = 1;
+      const expected: { cells: string[]; line: number }[] = [];
+      const written = rows.map((cells) => {
+        expected.push({ cells, line });
+        const quoted = cells.map((one) => (/^[aä]+$/.test(one) ? one : `"${one.replaceAll('"', '""')}"`)).join(',');
+        line += 1 + (quoted.match(/\r\n|\r|\n/g)?.length ?? 0);
+        return quoted;
+      });
+      t.same([...rowsOf(written.join(end) + (last ? end : ''), 4)], expected);
+    }),
+    { numRuns: 100 },
+  );
+  t.same([...rowsOf('a,b\n\n\r\n,\n', 2)], [{ cells: ['a', 'b'], line: 1 }, { cells: ['', ''], line: 4 }], 'empty lines'); // prettier-ignore
+  for (const [csv, why] of [
+    ['a,b,c', /line 1: it has more than 2 columns/],
+    ['a,b\n1', /line 2: the row has more or fewer columns/],
+    ['a,b\n1,2,3', /line 2: the row has more or fewer columns/],
+    ['a,b\n\n1"2,3', /line 3: a quotation mark is within a value/],
+    ['a,b\n"1"2,3', /line 2: a quotation mark is within a value/],
+    ['a,b\n"1""', /line 2: a quotation mark is not closed/],
+  ] as const)
+    t.throws(() => [...rowsOf(csv, 2)], { message: why }, csv);
+  t.end();
 });
 
 t.test('IMPORT-07 IMPORT-11: KeePassXC databases open with each key derivation function', async (t) => {

@@ -28,6 +28,7 @@ const IN_BROWSER: readonly string[] = [
   'web-archive',
   'web-attacks',
   'web-devices',
+  'web-import',
   'web-passkey',
   'web-screens',
   'web-tabs',

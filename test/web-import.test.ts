@@ -251,17 +251,19 @@ t.test(
   { skip },
   async (t) => {
     const { app, page } = await settings(t);
-    const ROWS = 600;
+    const ROWS = 1_500;
     const rows = Array.from({ length: ROWS }, (_, row) => `n${row},https://n${row}.example,u,fake${row},`);
     await offered(page, 'many.csv', ['name,url,username,password,note', ...rows].join('\n'));
     await press(page, words.importAll(ROWS));
     await app.shows('importing', (importing) => (importing?.done ?? 0) > 10);
     await closed(page);
     t.not(await app.value('importing'), null, 'it goes on');
-    const [line = ''] = archive.imported({ ...NOTHING, written: ROWS, same: 0, bins: 0 });
+    await app.call('importStop');
+    const [line = ''] = archive.imported({ ...NOTHING, stopped: true, written: 0, same: 0, bins: 0 });
     await says(page, line);
     t.match(await page.$eval('.notice.good', (notice) => notice.textContent), words.ended);
-    await app.shows('list', ({ total }) => total === ROWS);
+    const total = (await app.value('list'))?.total ?? 0;
+    t.ok(total > 0 && total < ROWS, `${total} items`);
     t.same(app.faults, []);
   },
 );

@@ -1,8 +1,13 @@
 /** The web app's screens, one after the other, as a person comes to them: for what looks at each of them. */
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Browser, Page } from 'puppeteer-core';
 import type { PutParams } from '../../src/web/link/messages.js';
+import { PROJECT_ROOT } from '../../src/root.js';
 import { ulid } from '../../src/sdk/ulid.js';
+import { pagesText } from '../../src/web/ui/strings-pages.js';
+import { bitwardenJson } from './foreign-exports.js';
 import { App } from './web.js';
 
 /** Called with each screen when it stands still. */
@@ -47,6 +52,36 @@ async function settle(page: Page): Promise<void> {
   await still(page);
 }
 
+/** Looks at the import of another program's export, before and after the file was read, and closes it. */
+async function importDialog(page: Page, look: (name: string) => Promise<void>): Promise<void> {
+  const press = (selector: string): Promise<void> =>
+    page.$$eval(selector, (found) => (found.at(-1) as HTMLElement | undefined)?.click());
+  await page.evaluate((label) => {
+    [...document.querySelectorAll('button')].find(({ innerText }) => innerText.trim() === label)?.click();
+  }, pagesText.settings.foreign.open);
+  await page.waitForSelector('#foreign-file');
+  for (const [name, content] of [
+    ['vault.kdbx', readFileSync(join(PROJECT_ROOT, 'test/fixtures/keepass/argon2d-4.kdbx'))],
+    ['bitwarden.json', Buffer.from(JSON.stringify(bitwardenJson))],
+  ] as const) {
+    await page.$eval(
+      '#foreign-file',
+      (field, called, base64) => {
+        const data = new DataTransfer();
+        data.items.add(new File([Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))], called));
+        (field as HTMLInputElement).files = data.files;
+        field.dispatchEvent(new Event('change', { bubbles: true }));
+      },
+      ...([name, content.toString('base64')] as const),
+    );
+    await press('dialog button[type=submit]');
+    await page.waitForSelector(name === 'vault.kdbx' ? '#key-file' : 'dialog details');
+    await look(`import of ${name}`);
+  }
+  await page.keyboard.press('Escape');
+  await page.waitForFunction(() => document.querySelector('dialog') === null);
+}
+
 /** Visits every screen of a fresh server. `insecure`: the server's address as a page without a secure context sees it. */
 export async function visitScreens(
   browser: Browser,
@@ -89,6 +124,7 @@ export async function visitScreens(
   await at(`#/item/${code}`, 'code');
   await at('#/devices', 'devices');
   await at('#/settings', 'settings');
+  await importDialog(page, look);
   await at('#/trust', 'trust');
   const other = await App.open(await browser.createBrowserContext(), url);
   await other.shows('phase', (phase) => phase.phase === 'empty' && phase.claimed === true);
