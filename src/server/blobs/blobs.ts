@@ -30,7 +30,7 @@ export interface UploadRequest extends UploadStart {
 
 /**
  * Reservations that a tenant may have open at once, and a tenth of the blobs that it may have without an item, open or not
- * (sql/0022). Bounds the rows and files, which have a cost even without bytes.
+ * (sql/0023). Bounds the rows and files, which have a cost even without bytes.
  */
 const OPEN_MAX = 1_000;
 /** Expired reservations settled per attempt when a tenant has no room left; the nightly job settles all. */
