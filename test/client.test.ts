@@ -263,6 +263,12 @@ t.test('CLIENT-62 LIAR-62: a device that was seen revoked stays uncertified in e
   const { deviceList, told } = await run(own, { ...entry(other, 9), wasRevokedAt: 7 });
   t.same(told, ['devices'], 'until it is revoked again');
   t.match(await deviceList.recipients(), { length: 1 });
+  const many = Array.from({ length: 1_500 }, () => entry({ ...newIdentity(), masterKey: me.masterKey }, 11));
+  await run(own, ...many);
+  t.match(JSON.parse(stored ?? ''), { length: 1_502 }, 'besides those that are listed');
+  await run(own);
+  t.match(JSON.parse(stored ?? ''), { length: 1_001 }, 'a bounded number of those that are not');
+  t.match((await run(own, entry(other, null))).told, ['devices', 'uncertified'], 'the first among them');
 });
 
 function line(overrides: { ticket?: () => Promise<string> } = {}) {

@@ -14,7 +14,7 @@ import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { ClientError, isTransient, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
-import { devicesJson, REVOKED_MAX, type DeviceEntry } from './replies.js';
+import { devicesJson, LEFT_OUT_MAX, type DeviceEntry } from './replies.js';
 import type { Core } from './core.js';
 
 /**
@@ -31,6 +31,9 @@ export function fingerprintOfDevice(
 
 /** How long a write waits for the first reading of the list: a silent server must not delay showing the write. */
 const FIRST_READ_MS = 1_000;
+
+/** Most revoked devices remembered in a run. Above it the list is refused (`too_large`), so that memory stays bounded. */
+const REVOKED_MAX = 20_000;
 
 /** The verified device list. */
 export class DeviceList {
@@ -202,7 +205,9 @@ export class DeviceList {
       const wasRevokedAt = isActive(device) ? this.revoked.get(device.id) : undefined;
       return wasRevokedAt === undefined ? device : { ...device, wasRevokedAt };
     });
-    return [...marked, ...leftOut];
+    // A server lists a bounded number of revoked devices, and a device in other hands may pair and revoke many. Those that
+    // were left out first are at the end: later ones do not displace them.
+    return [...marked, ...leftOut.slice(-LEFT_OUT_MAX)];
   }
 
   /** Stores this device's own certificate on the server where it is missing, because the other devices need it. */

@@ -25,8 +25,8 @@ import { epochText, itemChange, type Change } from './wire.js';
 
 /** Maximum of devices, revoked ones included, and bins in a reply: far more than a user has, few enough for memory. */
 const DEVICES_MAX = 10_000;
-/** Most revoked devices remembered. Above it the list is refused (`too_large`), so that memory stays bounded. */
-export const REVOKED_MAX = 20_000;
+/** Most revoked devices that a stored list keeps though the server leaves them out. */
+export const LEFT_OUT_MAX = 1_000;
 const BINS_READ_MAX = 10_000;
 
 /** Maximum length of an id that need not be a ULID. */
@@ -63,7 +63,7 @@ export type DeviceEntry = Read<typeof deviceEntry> & {
 /** The entries of a list that was stored, to which `DeviceList` may have added revoked devices. */
 export const readDeviceList = array(
   object({ ...entryFields, wasRevokedAt: nullable(count) }),
-  DEVICES_MAX + REVOKED_MAX,
+  DEVICES_MAX + LEFT_OUT_MAX,
 );
 
 /** The entries in the form that `readDeviceList` reads. */
