@@ -35,24 +35,19 @@ export const REFERENCE_FOLDER = join(PROJECT_ROOT, 'build', 'docs');
 /** Absolute path of the web app as it is served (src/web/build.ts); absent where nothing was built. */
 export const WEB_FOLDER = join(PROJECT_ROOT, 'build', 'web');
 
-function readVersion(): string {
-  const manifest: unknown = JSON.parse(readFileSync(join(PROJECT_ROOT, 'package.json'), 'utf8'));
-  const version = typeof manifest === 'object' && manifest !== null && 'version' in manifest ? manifest.version : '';
-  return typeof version === 'string' && version !== '' ? version : '0.0.0';
+/** A text in a JSON file of ours; `otherwise` where there is none. */
+function textIn(file: string, field: string, otherwise: string): string {
+  const text = (JSON.parse(readFileSync(file, 'utf8')) as Readonly<Record<string, unknown>>)[field];
+  return typeof text === 'string' && text !== '' ? text : otherwise;
 }
 
 /** The version of everything here, as programs print it and `/health` and `/me` report it. */
-export const SERVER_VERSION = readVersion();
+export const SERVER_VERSION = textIn(join(PROJECT_ROOT, 'package.json'), 'version', '0.0.0');
 
 /** Where the build notes the commit that it was made of (src/packages/commit.ts). */
 export const COMMIT_FILE = join(PROJECT_ROOT, 'build', 'commit.json');
 
-function readCommit(): string {
-  if (!existsSync(COMMIT_FILE)) return 'unknown';
-  const noted: unknown = JSON.parse(readFileSync(COMMIT_FILE, 'utf8'));
-  const commit = typeof noted === 'object' && noted !== null && 'commit' in noted ? noted.commit : '';
-  return typeof commit === 'string' && commit !== '' ? commit : 'unknown';
-}
+const COMMIT = existsSync(COMMIT_FILE) ? textIn(COMMIT_FILE, 'commit', 'unknown') : 'unknown';
 
 /** What runs here: `--version` prints it, `/health` reports it. */
-export const RELEASE = { version: SERVER_VERSION, commit: readCommit() } as const;
+export const RELEASE = { version: SERVER_VERSION, commit: COMMIT } as const;

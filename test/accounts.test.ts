@@ -1,7 +1,7 @@
 /** Bootstrap and devices, on a real database and two instances. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import { isDisplayName } from '../src/protocol/ids.js';
+import { freeName, isDisplayName } from '../src/protocol/ids.js';
 import { ulid } from 'ulid';
 import { Devices } from '../src/server/devices/devices.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
@@ -180,6 +180,24 @@ t.test('BOOT-10: a restart keeps items and bins', async (t) => {
   );
 });
 
+t.test('DEV-22: a name that is proposed in place of a taken one is valid, and cut by whole characters', (t) => {
+  const end = (name: string): string => `${'x'.repeat(64 - Array.from(name).length)}${name}`;
+  const cut = (name: string): string => 'x'.repeat(64 - Array.from(name).length);
+  t.equal(freeName('Phone', ['Laptop']), 'Phone');
+  t.equal(freeName('Phone', ['Phone', 'Phone 2']), 'Phone 3');
+  for (const emoji of ['😀😀', '👨‍👩‍👧', '🏴󠁧󠁢󠁥󠁮󠁧󠁿', '🇩🇪', 'é́'])
+    t.equal(freeName(end(emoji), [end(emoji)]), `${cut(emoji)} 2`, encodeURI(emoji));
+  const faces = '😀'.repeat(64);
+  t.equal(freeName(faces, [faces]), `${'😀'.repeat(62)} 2`);
+  for (const name of [faces, 'a\u0301'.repeat(32), end('🏴󠁧󠁢󠁥󠁮󠁧󠁿')]) {
+    const taken = [name];
+    while (taken.length < 120) taken.push(freeName(name, taken));
+    t.ok(taken.every(isDisplayName), encodeURI(name));
+    t.equal(new Set(taken).size, taken.length);
+  }
+  t.end();
+});
+
 t.test('DEV-20: a name has a visible character, and no line separators, tags or zero-width fillers', async (t) => {
   const { a, tenantId } = await newWorld(t);
   const device = newDevice();
@@ -268,6 +286,25 @@ t.test('DEV-01 DEV-02 DEV-03: the list has every field, `online` by socket and `
   await a.devices.revoke(tenantId, second?.id ?? '', first?.id);
   const [, gone] = (await a.devices.list(tenantId, first?.id ?? '')).devices;
   t.match(gone, { id: second?.id, online: false, revokedAt: clock.now() }, 'a revoked device is not online');
+});
+
+t.test('DEV-23: of revoked devices the latest thousand are listed, and all that are not revoked', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId } = world;
+  const [first, second] = await claimedWorld(world, 1);
+  await a.pool.query(
+    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, revoked_at)
+     SELECT $1, 'revoked' || n, 'Old', 'phone', '\\x00', n, 2000 - n FROM generate_series(1, 1200) n`,
+    [tenantId],
+  );
+  const { devices } = await a.devices.list(tenantId, first?.id ?? '');
+  t.equal(devices.length, 1_002);
+  t.equal(devices[0]?.id, 'revoked1', 'oldest first');
+  t.equal(devices[999]?.id, 'revoked1000', 'those that were revoked before all others are left out');
+  t.same(
+    devices.slice(1_000).map(({ id, revokedAt }) => [id, revokedAt]),
+    [first, second].map((device) => [device?.id, null]),
+  );
 });
 
 t.test('DEV-04 DEV-08: a patch changes the fields it names, and a change raises the generation', async (t) => {

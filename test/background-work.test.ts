@@ -4,6 +4,7 @@ import t from 'tap';
 import { Batcher } from '../src/protocol/batcher.js';
 import { Serial } from '../src/protocol/serial.js';
 import { KeyedFlight, SingleFlight } from '../src/protocol/single-flight.js';
+import { WaitGroup } from '../src/protocol/wait-group.js';
 import { repeated } from '../src/server/app/lifecycle.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
@@ -210,6 +211,30 @@ t.test('WORK-01: a task beyond the bound is refused and not run, and freed room 
   await serial.run(() => ran.push(5));
   t.same(ran, [2, 3, 5]);
 });
+
+t.test(
+  'WORK-10: a wait group is idle when its last promise has settled, also one that the one before adds',
+  async (t) => {
+    const group = new WaitGroup();
+    await group.idle();
+    const ends: (() => void)[] = [];
+    const held = (): Promise<void> => new Promise((resolve) => ends.push(resolve));
+    const failing = group.add(held().then(() => Promise.reject(new Error('fails'))));
+    const adding = group.add(held()).then(() => void group.add(held()));
+    let idle = 0;
+    const waiting = [1, 2].map(() => group.idle().then(() => idle++));
+    t.equal(group.size, 2);
+    ends[0]?.();
+    await t.rejects(failing, { message: 'fails' });
+    ends[1]?.();
+    await adding;
+    await turn();
+    t.same([group.size, idle], [1, 0], 'the added one is waited for');
+    ends[2]?.();
+    await Promise.all(waiting);
+    t.same([group.size, idle], [0, 2]);
+  },
+);
 
 /** How a batch ends. */
 const ANSWER = fc.constantFrom('right', 'right', 'reject', 'throw', 'short', 'long', 'nothing', 'held', 'pause-fails');

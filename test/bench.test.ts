@@ -1,10 +1,15 @@
 /** The bench runs: short legs that measure nothing worth quoting, with their audits. */
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import t from 'tap';
 import { Context, type Options } from '../bench/context.js';
-import { buildDrivers } from '../bench/drivers.js';
+import { buildDrivers, Receivers } from '../bench/drivers.js';
 import { openFastify } from '../bench/fastify-world.js';
 import { leg } from '../bench/leg.js';
 import { World } from '../bench/world.js';
+import { temporaryFolder } from './support/postgres.js';
 
 const OPTIONS: Options = {
   ...{ scenarios: new Set<never>(), rounds: 1, seconds: 1, markdown: false, node: false, instances: 2 },
@@ -40,4 +45,30 @@ t.test('LOAD-24: the reference pushes in order where two writers of a tenant com
   await reference.receivers.stop();
   for (const server of reference.target.servers) await server.stop();
   t.equal(audited.received, audited.acked * 7);
+});
+
+t.test('LOAD-24: a socket that is lost as it is opened is opened again, once; a second one is a fault', async (t) => {
+  const drivers = buildDrivers();
+  if (drivers.kind !== 'C') return;
+  const sockets = join(await temporaryFolder(t), 'sockets');
+  writeFileSync(sockets, '- 0 localhost\n'.repeat(3));
+  let losing = 0;
+  const server = createServer((socket) => {
+    socket.once('data', () => {
+      if (losing-- > 0) socket.destroy();
+      else socket.write('HTTP/1.1 101 Switching Protocols\r\n\r\n');
+    });
+    socket.on('error', () => undefined);
+  }).listen(0, '127.0.0.1');
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  const options = { port: (server.address() as AddressInfo).port, sockets, kind: 'bare' } as const;
+
+  losing = 1;
+  const receivers = await Receivers.ready(drivers, options);
+  t.match(await receivers.report(), { live: 3, codes: { 1006: 1 } });
+  await receivers.stop();
+
+  losing = 2;
+  await t.rejects(Receivers.ready(drivers, options), /exit 2/);
 });

@@ -201,6 +201,33 @@ t.test('BIN-16: a tenant has at most 1,000 bins, deleted ones not counted', asyn
   t.equal((await a.bins.list(tenantId)).bins.length, 1_000);
 });
 
+t.test('BIN-19: of deleted bins the latest hundred stay stored', async (t) => {
+  const { a, b, tenantId } = await claimed(t);
+  await a.pool.query(
+    `INSERT INTO bins (tenant_id, id, slug, meta, created_at, updated_at, closed_at, deleted_at, changed_at_generation)
+     SELECT $1, 'b' || n, 'b' || n, '\\x00', 1, 1, 1, 1, n FROM generate_series(1, 700) n`,
+    [tenantId],
+  );
+  const stored = async (): Promise<string[]> =>
+    (
+      await a.pool.query<{ id: string }>(
+        'SELECT id FROM bins WHERE deleted_at IS NOT NULL ORDER BY changed_at_generation',
+      )
+    ).rows.map(({ id }) => id);
+  await a.bins.create(tenantId, { id: 'live' });
+  t.equal((await stored()).length, 200, 'many are removed in steps');
+  await b.bins.create(tenantId, { id: 'b650' });
+  const kept = await stored();
+  t.equal(kept.length, 99, 'one of the hundred was made again');
+  t.equal(kept[0], 'b601');
+  t.same((await a.bins.list(tenantId)).bins.map(({ id }) => id).toSorted(), ['b650', 'inbox', 'live']);
+  for (let n = 0; n < 3; n++) {
+    await a.bins.create(tenantId, { id: `brief${n}` });
+    await b.bins.remove(tenantId, `brief${n}`, {});
+  }
+  t.equal((await stored()).length, 101, 'the one that was deleted last, and the hundred before it');
+});
+
 t.test('BIN-02 BIN-11 BIN-12 BIN-17: an empty bin is deleted, inbox is not', async (t) => {
   const { a, b, tenantId, clock } = await claimed(t);
   await a.bins.create(tenantId, { id: 'work' });

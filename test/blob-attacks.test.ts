@@ -54,7 +54,12 @@ t.test('BLOB-31: with too many uploads open, those whose URL has expired are rel
   expired.length = 0;
   await t.rejects(
     blobs.uploadUrl(TENANT, wish),
-    new ServiceError('rate_limited', 'at most 1000 uploads may be open', undefined, 60),
+    new ServiceError(
+      'rate_limited',
+      'at most 1000 uploads may be open, and ten times as many without an item',
+      undefined,
+      60,
+    ),
     'uploads whose URL is still valid stay',
   );
 });

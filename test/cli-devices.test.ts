@@ -137,6 +137,44 @@ t.test(
   },
 );
 
+t.test(
+  'ARCHIVE-22: an export that the server leaves before it is compared has what is here, and says so',
+  async (t) => {
+    const tap = wiretap();
+    const { desk, first } = await joinedDesk(t, tap);
+    await first.device.put(note('here'));
+    const { fetch } = tap.platform;
+    Object.assign(tap.platform, {
+      fetch: (url: string, init: RequestInit) =>
+        url.endsWith('/api/me') ? Promise.reject(new TypeError('gone')) : fetch(url, init),
+    });
+    const file = join(desk.home, 'plain.json');
+    const exported = await desk.call(['export', file, '--plain']);
+    t.match(exported, { code: EXIT.untrusted, notes: /could not be compared with the server/ });
+    t.match(JSON.parse(readFileSync(file, 'utf8')), { items: [{ payload: { text: 'here' } }] });
+  },
+);
+
+t.test('CLI-67: a device that joins or recovers under a taken name is proposed a free one', async (t) => {
+  const { desk, url, phrase } = await joinedDesk(t);
+  const other = await machine(t);
+  const pairing = desk.start(['pair', '--no-qr'], { answers: [[/same digits/, 'y']] });
+  const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
+  const { deviceId } = await other.json(['join', url, ...words.split(' '), '--name', 'Desk']);
+  const { notes } = await pairing.result;
+  t.match(notes, `Another of your devices is "Desk" too.`);
+  t.match(notes, `service-device rename ${String(deviceId)} "Desk 2"`);
+  const back = await machine(t);
+  const file = join(back.home, 'phrase');
+  writeFileSync(file, phrase, { mode: 0o600 });
+  const recovered = await back.call(['recover', url, '--name', 'First', '--phrase-file', file]);
+  t.match(recovered, { code: EXIT.ok, notes: /service-device rename \w{26} "First 2"/ });
+  const again = await machine(t);
+  const free = await again.call(['recover', url, '--name', 'Back', '--phrase-file', file]);
+  t.match(free, { code: EXIT.ok });
+  t.notMatch(free.notes, 'Another of your devices');
+});
+
 t.test('CLI-27: an uncertified device stops writes until its own fingerprint is given', async (t) => {
   const tap = wiretap();
   const { desk, first } = await joinedDesk(t, tap);

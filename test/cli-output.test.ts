@@ -16,7 +16,7 @@ import { detectText, PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/sdk/pay
 import { failureOf } from '../src/cli/failure.js';
 import { findBin, findDevice, findItem, ShortIds } from '../src/cli/find.js';
 import { addressOf } from '../src/device/newcomer.js';
-import { readKnown, writeKnown } from '../src/cli/known.js';
+import { readAccountCache, writeAccountCache } from '../src/cli/account-cache.js';
 import { fitted, jsonLine, relative, sanitizeLines, sanitizeText, table, widthOf } from '../src/terminal/output.js';
 import { qrLines } from '../src/cli/commands/pair.js';
 import { offerText, readOfferText } from '../src/sdk/address.js';
@@ -361,48 +361,48 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
 t.test('CLI-15: a list from the server that is too large to be read again is not stored', async (t) => {
   const folder = await temporaryFolder(t);
   const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
-  await writeKnown(folder, { devices: [], bins: [bin] }, KEYS);
-  await writeKnown(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] }, KEYS);
-  t.equal((await readKnown(folder)).bins?.length, 1, 'the previous list stays');
+  await writeAccountCache(folder, { devices: [], bins: [bin] }, KEYS);
+  await writeAccountCache(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] }, KEYS);
+  t.equal((await readAccountCache(folder)).bins?.length, 1, 'the previous list stays');
 });
 
 t.test('CLI-20: a list that was never read is not stored as empty', async (t) => {
   const folder = await temporaryFolder(t);
   const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
-  await writeKnown(folder, { devices: undefined, bins: [bin] }, KEYS);
-  t.match(await readKnown(folder), { devices: undefined, bins: [{ id: 'inbox' }] });
-  await writeKnown(folder, { devices: [], bins: undefined }, KEYS);
-  t.match(await readKnown(folder), { devices: [], bins: [{ id: 'inbox' }] });
+  await writeAccountCache(folder, { devices: undefined, bins: [bin] }, KEYS);
+  t.match(await readAccountCache(folder), { devices: undefined, bins: [{ id: 'inbox' }] });
+  await writeAccountCache(folder, { devices: [], bins: undefined }, KEYS);
+  t.match(await readAccountCache(folder), { devices: [], bins: [{ id: 'inbox' }] });
 });
 
 t.test('CLI-20 CLI-52: names of bins are known without the server, and not on disk in the clear', async (t) => {
   const folder = await temporaryFolder(t);
   const label = { name: 'Großeinkauf', emoji: '🛒' };
   const bin = { id: 'b1', slug: 'b1', createdAt: 1, updatedAt: 1, itemCount: null, label, readable: true };
-  await writeKnown(folder, { devices: [], bins: [bin] }, KEYS);
+  await writeAccountCache(folder, { devices: [], bins: [bin] }, KEYS);
   // Only the devices are written: the names of the bins stay.
-  await writeKnown(folder, { devices: [], bins: undefined }, KEYS);
-  t.match((await readKnown(folder, KEYS)).bins, [{ id: 'b1', label }]);
+  await writeAccountCache(folder, { devices: [], bins: undefined }, KEYS);
+  t.match((await readAccountCache(folder, KEYS)).bins, [{ id: 'b1', label }]);
   const other = { ...KEYS, masterKey: nodeSodium.random(32) };
-  t.match((await readKnown(folder, other)).bins, [{ id: 'b1', label: null, readable: false }]);
+  t.match((await readAccountCache(folder, other)).bins, [{ id: 'b1', label: null, readable: false }]);
   t.notMatch(readFileSync(join(folder, 'known.json'), 'utf8'), /einkauf|🛒/);
   const { bins } = JSON.parse(readFileSync(join(folder, 'known.json'), 'utf8')) as { bins: Record<string, unknown>[] };
   const before = bins.map((one) => ({ ...one, meta: undefined }));
   writeFileSync(join(folder, 'known.json'), JSON.stringify({ devices: [], bins: before }));
   t.match(
-    (await readKnown(folder, KEYS)).bins,
+    (await readAccountCache(folder, KEYS)).bins,
     [{ id: 'b1', label: null, readable: true }],
     'a file of an earlier version is read',
   );
-  await writeKnown(folder, { devices: [], bins: [{ ...bin, label: null, readable: false }] }, KEYS);
+  await writeAccountCache(folder, { devices: [], bins: [{ ...bin, label: null, readable: false }] }, KEYS);
   t.match(
-    (await readKnown(folder, KEYS)).bins,
+    (await readAccountCache(folder, KEYS)).bins,
     [{ label: null, readable: false }],
     'a label that does not verify stays unreadable without the server',
   );
-  await writeKnown(folder, { devices: [], bins: [{ ...bin, slug: '' }] }, KEYS);
+  await writeAccountCache(folder, { devices: [], bins: [{ ...bin, slug: '' }] }, KEYS);
   t.match(
-    await readKnown(folder, KEYS),
+    await readAccountCache(folder, KEYS),
     { devices: [], bins: [{ id: 'b1', label }] },
     'an empty slug hides nothing else',
   );

@@ -31,7 +31,7 @@ function presenting(tap: Wiretap, change: (request: object) => object): void {
 }
 
 /** An attempt to join with these words over `tap`. */
-function joining({ url }: World, words: string, tap: Wiretap = wiretap()) {
+function joining({ url }: World, words: string, tap: Wiretap = wiretap(), signal?: AbortSignal) {
   const digits: string[] = [];
   const identity = join({
     platform: tap.platform,
@@ -39,6 +39,7 @@ function joining({ url }: World, words: string, tap: Wiretap = wiretap()) {
     name: 'New',
     glyph: 'phone',
     words,
+    signal,
     onDigits: (shown) => digits.push(shown),
   });
   identity.catch(() => undefined);
@@ -109,6 +110,38 @@ t.test('pairing by six words', async (t) => {
     t.match(await refusal(offer.joined), { code: 'rejected' });
     t.match(await refusal(attempt.identity), { name: 'PairingError', code: 'rejected' });
     t.equal(wraps().length, before);
+  });
+
+  await t.test('CLIENT-64: a new device that stops ends the pairing while the user still compares', async (t) => {
+    const released = () => all.first.tap.calls.filter(({ path, body }) => path.endsWith('wrap') && !body?.['reject']);
+    const before = released().length;
+    let ask: () => void = () => undefined;
+    const asked = new Promise<void>((resolve) => (ask = resolve));
+    const offer = await device.offerPairing(() => {
+      ask();
+      return new Promise<boolean>(() => undefined);
+    });
+    const stop = new AbortController();
+    const { identity } = joining(all, offer.words, wiretap(), stop.signal);
+    await asked;
+    stop.abort();
+    t.match(await refusal(offer.joined), { name: 'PairingError', code: 'withdrawn' });
+    t.match(await refusal(identity), { name: 'NetworkError', code: 'aborted' });
+    t.equal(released().length, before, 'nothing was released');
+  });
+
+  await t.test('CLIENT-64: an approval that crosses the withdrawal releases nothing', async (t) => {
+    const stop = new AbortController();
+    let stopped: Promise<unknown> = Promise.resolve();
+    const offer = await device.offerPairing(async () => {
+      stop.abort();
+      await stopped;
+      return true;
+    });
+    const { identity } = joining(all, offer.words, wiretap(), stop.signal);
+    stopped = refusal(identity);
+    t.match(await refusal(offer.joined), { name: 'PairingError', code: 'withdrawn' });
+    t.equal((await device.devices.refresh()).length, 2, 'no device was added');
   });
 
   await t.test('the secret of a session is erased after a rejection', async (t) => {

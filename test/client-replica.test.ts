@@ -97,6 +97,33 @@ t.test(
   },
 );
 
+t.test('CLIENT-63: a late reply to a change that a state which does not open has replaced is believed', async (t) => {
+  for (const good of [undefined, 4, 5]) {
+    const world = await replica();
+    const before = sealedRow(world.me, { version: 3, ts: 1_000 });
+    await world.replica.apply([arrives(before)]);
+    const { id } = before;
+    const row = sealedRow(world.me, { version: 0, ts: 2_000, id });
+    const { pending, stored } = world.outbox.add({ kind: 'write', id, base: 3, row, rewrap: false });
+    await stored;
+    // Of another device, where the stream gave the version of the reply or a later one to its state.
+    if (good !== undefined) await world.replica.apply([arrives(sealedRow(world.me, { version: good, ts: 1_500, id }))]);
+    await world.replica.apply([arrives(sealedRow(newIdentity(), { version: 6, ts: 3_000, id }))]);
+    t.match(await world.store.get(id), { state: 'quarantined', version: 6 });
+    const isBelieved = await world.outbox.mayBecome(pending, 4);
+    t.equal(isBelieved, good === undefined, 'not where the stream contradicts it');
+    if (!isBelieved) continue;
+    await world.outbox.acknowledged(pending, 4);
+    const items = new ItemReader({ ...world.options, onProblem: (error) => t.fail(error) });
+    t.match(await items.kept(id), { ts: 2_000 }, 'the change is the last good state');
+    const acknowledged = world.outbox.unconfirmed();
+    await world.replica.settle(summary(6, 1, 6));
+    t.same(await world.store.pending(), []);
+    t.same(await world.outbox.resend(acknowledged), [], 'it is not missing either');
+    t.match(await world.store.get(id), { state: 'quarantined', kept: { ts: 2_000 } });
+  }
+});
+
 t.test(
   'LIAR-122: an older state that is stored while the reply to a change is read does not make it vanish',
   async (t) => {

@@ -8,6 +8,7 @@ import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/stor
 import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
 import { DeviceList } from '../src/sdk/device-list.js';
+import { devicesJson, readDeviceList } from '../src/sdk/replies.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import type { ConnectionState } from '../src/sdk/events.js';
@@ -228,6 +229,40 @@ t.test('a refresh during a reading of the devices reads them again, since the fi
   t.equal(answers.length, 2, 'one reading for both');
   answers[1]?.([entry(me), entry(newIdentity())]);
   for (const list of later) t.equal((await list).length, 2);
+});
+
+t.test('CLIENT-62 LIAR-62: a device that was seen revoked stays uncertified in every later run', async (t) => {
+  const me = newIdentity();
+  const other = { ...newIdentity(), masterKey: me.masterKey };
+  const entry = (of: typeof me, revokedAt: number | null) => ({
+    ...{ id: of.deviceId, name: 'D', glyph: 'laptop', pubkey: toBase64Url(of.keys.publicKey), pairedAt: 1, revokedAt },
+    ...{ cert: toBase64Url(listed(of).cert), online: true, current: of === me },
+  });
+  const own = entry(me, null);
+  let stored: string | undefined;
+  /** A run of a program that reads the list once, and stores it as JSON. */
+  const run = async (...devices: readonly object[]) => {
+    const told: string[] = [];
+    const remembered = stored === undefined ? undefined : readDeviceList(JSON.parse(stored), '');
+    const api = new DeviceApi(() => Promise.resolve({ status: 200, body: { devices } }));
+    const deviceList = new DeviceList({
+      ...{ api, sodium: nodeSodium, identity: me, clock: new TestClock(), remembered },
+      emit: (name) => void told.push(name),
+    });
+    stored = JSON.stringify(devicesJson(await deviceList.refresh()));
+    return { deviceList, told };
+  };
+  await run(own, entry(other, null));
+  t.same((await run(own, entry(other, 7))).told, ['devices']);
+  t.match((await run(own)).deviceList.counts(), { active: 1 }, 'a list that leaves it out');
+  for (const which of ['next', 'one after']) {
+    const { deviceList, told } = await run(own, entry(other, null));
+    t.same(told, ['devices', 'uncertified'], `the ${which}`);
+    await t.rejects(deviceList.recipients(), { code: 'uncertified_device' });
+  }
+  const { deviceList, told } = await run(own, { ...entry(other, 9), wasRevokedAt: 7 });
+  t.same(told, ['devices'], 'until it is revoked again');
+  t.match(await deviceList.recipients(), { length: 1 });
 });
 
 function line(overrides: { ticket?: () => Promise<string> } = {}) {

@@ -2,7 +2,7 @@ import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promis
 import { join, resolve } from 'node:path';
 import t from 'tap';
 import { ConfigError, publicHosts, readConfig } from '../src/server/config/config.js';
-import { keptSecret, serverSecrets } from '../src/server/config/secrets.js';
+import { fingerprintOf, keptSecret, serverSecrets } from '../src/server/config/secrets.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const DAY_MS = 86_400_000;
@@ -374,6 +374,9 @@ t.test('CFG-05 CFG-07: secrets are configured, or kept, or kept with a warning',
   const warned = await serverSecrets({ ...unset, databaseUrl: external });
   t.equal(warned.tokenSecret, kept.tokenSecret);
   t.equal(warned.blobUrlSecret, kept.blobUrlSecret);
+  t.match(fingerprintOf(kept), /^[0-9a-f]{8}$/);
+  t.not(fingerprintOf(kept), fingerprintOf({ ...kept, tokenSecret: given }));
+  t.not(fingerprintOf(kept), fingerprintOf({ ...kept, blobUrlSecret: given }), 'INST-63');
   t.equal(warned.warnings.length, 2);
   t.match(warned.warnings[0], /^TOKEN_SECRET is not set/);
   t.match(warned.warnings[1], /^BLOB_URL_SECRET is not set/);

@@ -67,6 +67,37 @@ t.test('HTTP-22: what follows a chunked body is never run as a request', async (
   await alone.until(() => alone.closed);
 });
 
+t.test(
+  'HTTP-23: a long body that is refused costs neither the reply nor the next request, and is dropped',
+  async (t) => {
+    const { port, lines } = await frontOf(t);
+    const token = `Authorization: Bearer ${tokenOf()}\r\n`;
+    // Requests as its content: none of them is run.
+    const body = Buffer.alloc(16 * 1024 * 1024, 'GET /api/me HTTP/1.1\r\nHost: x\r\n\r\n');
+    const cases: [path: string, lines: string, status: number][] = [
+      ['/nowhere', '', 404],
+      ['/api/items', '', 401],
+      ['/api/items', token, 413],
+    ];
+    const endless = await raw(t, port, head('/nowhere', 'Content-Length: 100000000000\r\n'));
+    for (const [path, more, status] of cases) {
+      const connection = await raw(t, port, head(path, `${more}Content-Length: ${body.length}\r\n`));
+      await new Promise((resolve) => connection.socket.write(body, resolve));
+      t.equal(await connection.status(), status, path);
+      t.match(connection.got, /\r\nconnection: close\r\n/);
+      connection.got = '';
+      connection.socket.write('GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n');
+      t.equal(await connection.status(), 200, 'the next request');
+    }
+    t.equal(lines.filter((line) => line['path'] === '/api/me').length, 0);
+    // However it goes on: the library closes it after ten seconds.
+    const more = setInterval(() => endless.socket.write(body.subarray(0, 64 * 1024)), 200);
+    t.teardown(() => clearInterval(more));
+    await endless.until(() => endless.closed);
+    t.match(endless.got, /^HTTP\/1\.1 404 /);
+  },
+);
+
 t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: an unknown path is 404, a wrong method 405, before the token', async (t) => {
   const { port } = await frontOf(t);
   for (const path of ['/nowhere', '/api', '/api/', '/api/items/', '/api/items/a/b', '/api/signup', '/api/tls-check']) {

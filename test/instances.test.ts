@@ -381,6 +381,34 @@ t.test('INST-11: a commit checks a write again after devices or bins changed on 
   t.equal((await write(there, third, newItem(all))).outcome, '403 device_revoked', 'the revoked device writes nothing');
 });
 
+t.test('INST-63: an instance whose signing keys are different from those of another says so once', async (t) => {
+  const database = await testDatabase(t);
+  const started = (secret: string): Promise<Running> =>
+    runServer(t, { database, env: { TOKEN_SECRET: secret, STORAGE_KIND: 'local', BLOB_URL_SECRET: 'b'.repeat(16) } });
+  const faults = ({ logs }: Running): string[] =>
+    logs.map(({ cause }) => JSON.stringify(cause) ?? '').filter((cause) => cause.includes('TOKEN_SECRET'));
+  const one = await started('the-secret-of-both');
+  const two = await started('the-secret-of-both');
+  const three = await started('the-secret-of-another');
+  await until('each is told', () => [one, two, three].every((server) => faults(server).length > 0));
+  const rows = await one.sql('SELECT id, secrets FROM instances ORDER BY id');
+  const [first, second, third] = rows.map(({ id }) => String(id));
+  t.match(rows, [{ secrets: /^[0-9a-f]{8}$/ }, { secrets: rows[0]?.['secrets'] }, { secrets: /^[0-9a-f]{8}$/ }]);
+  t.not(rows[2]?.['secrets'], rows[0]?.['secrets']);
+  const named = (server: Running): boolean[] =>
+    [first, second, third].map((id) => faults(server)[0]?.includes(String(id)) ?? false);
+  t.same([one, two, three].map(named), [
+    [false, false, true],
+    [false, false, true],
+    [true, true, false],
+  ]);
+  t.same(
+    [one, two, three].map((server) => faults(server).length),
+    [1, 1, 1],
+    'once',
+  );
+});
+
 t.test('INST-11: the storage cap holds across instances', async (t) => {
   const env = { STORAGE_CAP_BYTES: '20000' };
   const { wires, first, all } = await pair(t, { one: new TestClock(), two: new TestClock(), env });

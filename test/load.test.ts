@@ -168,7 +168,7 @@ t.test('LOAD-03: what a socket missed, or got as another change, is reported', a
     const [first, ...rest] = receivers;
     if (first === undefined) throw new Error('no socket');
     const changed: Received = {
-      ...{ versions: first.versions, entries: first.entries, odd: first.odd, live: first.live },
+      ...{ versions: first.versions, entries: first.entries, unexpected: first.unexpected, live: first.live },
       ...change(first),
     };
     const parts = { sodium: nodeSodium, target, tenant, ledger, receivers: [changed, ...rest] };
@@ -185,7 +185,7 @@ t.test('LOAD-03: what a socket missed, or got as another change, is reported', a
   t.match(lost, /socket of device 1 missed version \d+/);
   const other = await found(({ entries }) => ({ entries: entries.map((entry) => entry + 1) }));
   t.match(other, /which is (?:of no change|[0-9A-Z]{26})/);
-  t.match(await found(() => ({ odd: ['version 4 after 5'] })), /got version 4 after 5/);
+  t.match(await found(() => ({ unexpected: ['version 4 after 5'] })), /got version 4 after 5/);
   t.match(await found(() => ({ live: false })), /was not open at the end/);
   t.same((await worker.finish()).audit.faults, 0);
   t.same(await worker.remove(), []);
@@ -339,7 +339,7 @@ t.test('LOAD-06 LOAD-09: a socket reconnects no earlier than it may, and is time
   const [first, second] = hellos;
   t.ok((second?.at ?? 0) - (first?.at ?? 0) >= 1_990_000, 'the socket waits two seconds');
   t.equal(second?.since, 7, 'the socket resumes from the last version that it saw');
-  t.same(receiver.odd, [
+  t.same(receiver.unexpected, [
     'a frame that is not a JSON object',
     'a frame that is not a JSON object',
     'a change without id or version',

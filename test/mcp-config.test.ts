@@ -18,7 +18,7 @@ import {
   type Keeper,
 } from '../src/mcp/config-file.js';
 import { holdInstance, runningInstance } from '../src/mcp/lock.js';
-import { machineOf, type Machine, type MachineOutside } from '../src/mcp/machine.js';
+import { machineOf, type Machine, type SystemCalls } from '../src/mcp/machine.js';
 import { pathsOf, type Paths } from '../src/mcp/context.js';
 import { newIdentity } from './support/client.js';
 import { refusal } from './support/client-world.js';
@@ -32,7 +32,7 @@ const OTHER_ID = '0123456789abcdef0123456789abcdef';
 const UUID = '4C4C4544-0031-3010-8039-B9C04F4E3533';
 
 /** A machine of the test, of which nothing is known but what is given. */
-const machine = (known: Partial<MachineOutside> = {}): Machine =>
+const machine = (known: Partial<SystemCalls> = {}): Machine =>
   machineOf({
     platform: 'linux',
     read: () => Promise.reject(new Error('ENOENT')),

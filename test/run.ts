@@ -27,6 +27,7 @@ const IN_BROWSER: readonly string[] = [
   'reference-pages',
   'web-archive',
   'web-attacks',
+  'web-devices',
   'web-import',
   'web-passkey',
   'web-screens',

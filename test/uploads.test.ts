@@ -296,6 +296,31 @@ t.test('BLOB-61: an upload is refused in the same cases as an upload URL', async
   t.ok(true, 'expired uploads make room');
 });
 
+t.test(
+  'BLOB-64: a tenant may have ten thousand blobs without an item, those of deleted items among them',
+  async (t) => {
+    const { server } = scene;
+    // Inserted by hand, to save time; without bytes, so that the tenant's usage stays right. Those of items do not count.
+    const add = (from: number, to: number, state: string, itemId: string | null): Promise<unknown> =>
+      server.sql(
+        `INSERT INTO blobs (tenant_id, ref, size, state, item_id, created_at, expires_at)
+        SELECT $1, '1' || lpad(n::text, 25, '0') || '.bin', 0, $2, $3, $4, 0 FROM generate_series($5::integer, $6::integer) n`,
+        [server.tenantId, state, itemId, stage.clock.now(), from, to],
+      );
+    const [before] = await server.sql(`SELECT count(*) AS n FROM blobs WHERE state <> 'ready' OR item_id IS NULL`);
+    await add(1, 100, 'ready', '01ARZ3NDEKTSV4RRFFQ69G5FAV');
+    await add(101, 5_000, 'ready', null);
+    await add(5_001, 10_099 - Number(before?.['n']), 'orphan', '01ARZ3NDEKTSV4RRFFQ69G5FAV');
+    const last = await begun(wire, first, 1);
+    t.equal((await askBegin(wire, first, 1)).outcome, '429 rate_limited');
+    await drop(last.blobRef);
+    await drop((await begun(wire, first, 1)).blobRef);
+    await server.sql(`DELETE FROM blobs WHERE tenant_id = $1 AND ref LIKE '1%' AND size = 0`, [server.tenantId]);
+    await stage.released();
+    await stage.sound();
+  },
+);
+
 t.test('BLOB-61 BLOB-31: a tenant may have a thousand open uploads; expired ones make room, no others', async (t) => {
   // All but one are inserted by hand, to save time; without bytes, so that the tenant's usage stays right.
   await scene.server.sql(

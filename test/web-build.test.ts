@@ -89,7 +89,7 @@ t.test('WEB-13: page and service worker have no code of client, cryptography or 
 });
 
 t.test(
-  'WEB-96: what reads files of other programs is a script of its own, without keys, that only the engine names',
+  'WEB-101: what reads files of other programs is a script of its own, without keys, that only the engine names',
   async (t) => {
     const reader = release.assets.find(({ path }) => path.startsWith('/web/reader.'))?.path ?? '?';
     t.ok(inputs.reader.some((path) => path.includes('kdbxweb')));

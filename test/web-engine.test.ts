@@ -222,12 +222,13 @@ t.test('WEB-52 WEB-58: what is closed while it plans deletions stores no more of
   t.same([removed, [...records.kept.keys()]], [[], ['removal:one', 'removal:two']]);
 });
 
-/** Uploads with a device whose answers the test gives; `begun`: its earlier uploads. */
+/** Uploads with a device whose answers the test gives; `begun`: its earlier uploads; `pending`: items in its outbox. */
 function uploading(
   records: Records,
   put: (request: PutRequest) => Promise<unknown>,
   begun: readonly Pick<BegunUpload, 'id' | 'sent'>[] = [],
   giveUp: (id: string) => Promise<void> = () => Promise.resolve(),
+  pending: readonly string[] = [],
 ) {
   const requests: PutRequest[] = [];
   const givenUp: string[] = [];
@@ -235,6 +236,7 @@ function uploading(
   const clock = new TestClock();
   const made = new Uploads(records, {
     device: {
+      get: (id) => Promise.resolve(pending.includes(id) ? ({ id, pending: true } as ItemView) : undefined),
       put: async (request) => {
         requests.push(request);
         await put(request);
@@ -389,6 +391,30 @@ t.test(
   },
 );
 
+t.test(
+  'WEB-96: a file whose item waits in the outbox is told apart, and is not sent again by a later run',
+  async (t) => {
+    const records = new Records();
+    const queued = (id: string) => Promise.reject(new QueuedError(id, new Error('no server')));
+    const first = uploading(records, ({ id = '' }) => (id === 'id-1' ? queued(id) : new Promise(() => undefined)));
+    await first.made.add(waiting(file('a.bin', ''), file('b.bin', '')));
+    await until('the second is being sent', () => first.requests.length === 2);
+    const counted = () => first.made.list.value.map(({ queued }) => queued);
+    t.same(counted(), [true, false]);
+    first.made.kept('id-2');
+    t.same(counted(), [true, true], 'its reply is awaited, and a crash would not lose it');
+    first.made.close();
+    const next = uploading(records, () => new Promise(() => undefined), [], undefined, ['id-1']);
+    await next.made.load();
+    await until('the second is being sent again', () => next.requests.length === 1);
+    t.match(next.requests, [{ id: 'id-2' }]);
+    t.match(next.made.list.value, [{ state: 'waiting', queued: true }, { queued: false }]);
+    t.equal(next.made.refused('id-1'), true, 'it is sent again where its item is refused');
+    next.made.written('id-1');
+    t.match(next.made.list.value, [{ name: 'b.bin' }]);
+  },
+);
+
 t.test('WEB-82: refused changes are kept encrypted, each separately, until written or dismissed', async (t) => {
   const records = new Records();
   const vault = new Vault(records, nodeSodium);
@@ -440,7 +466,8 @@ t.test('WEB-82: refused changes are kept encrypted, each separately, until writt
   await t.rejects(next.resend(first?.id ?? '', 'copy'));
   t.equal(next.list.value.length, 2);
   refuses = false;
-  await next.resend(first?.id ?? '', 'overwrite');
+  await Promise.all([1, 2].map(() => next.resend(first?.id ?? '', 'overwrite')));
+  t.equal(written.length, 1, 'a double click writes once');
   t.match(written, [[{ text: /one|two/ }, 'overwrite']]);
   await next.dismiss(second?.id ?? '');
   t.same([next.list.value.length, [...records.kept.keys()].filter((key) => key.startsWith('refused:')).length], [0, 0]);

@@ -105,7 +105,7 @@ const kept = async (app: App, count: number): Promise<string[]> => {
 };
 
 t.test(
-  'WEB-97: a Bitwarden export is shown by kinds and bins, imported as by the command line, and once',
+  'WEB-102: a Bitwarden export is shown by kinds and bins, imported as by the command line, and once',
   { skip },
   async (t) => {
     const { app, page, phrase } = await settings(t);
@@ -137,7 +137,7 @@ t.test(
   },
 );
 
-t.test('WEB-97: a CSV, and exports under a password: a wrong one is typed again', { skip }, async (t) => {
+t.test('WEB-102: a CSV, and exports under a password: a wrong one is typed again', { skip }, async (t) => {
   const { app, page, phrase } = await settings(t);
   await offered(page, 'passwords.csv', chromeCsv);
   await says(page, words.holds('Chrome CSV', 3, 4, 1));
@@ -180,7 +180,7 @@ t.test('WEB-97: a CSV, and exports under a password: a wrong one is typed again'
   t.same(app.faults, []);
 });
 
-t.test('WEB-98: a damaged, hostile or oversized file is refused with place and reason', { skip }, async (t) => {
+t.test('WEB-103: a damaged, hostile or oversized file is refused with place and reason', { skip }, async (t) => {
   const { app, page } = await settings(t);
   const MIB = 1024 * 1024;
   const cases: readonly (readonly [name: string, content: string | Uint8Array, size: number, why: RegExp])[] = [
@@ -209,7 +209,7 @@ t.test('WEB-98: a damaged, hostile or oversized file is refused with place and r
 });
 
 t.test(
-  'WEB-98: a file whose key takes long stops nothing, and its reader ends with the dialog',
+  'WEB-103: a file whose key takes long stops nothing, and its reader ends with the dialog',
   { skip },
   async (t) => {
     const { app } = await settings(t);
@@ -246,20 +246,24 @@ t.test(
   },
 );
 
-t.test('WEB-99: an import goes on when its dialog is closed, and the settings have its result', { skip }, async (t) => {
-  const { app, page } = await settings(t);
-  const ROWS = 1_500;
-  const rows = Array.from({ length: ROWS }, (_, row) => `n${row},https://n${row}.example,u,fake${row},`);
-  await offered(page, 'many.csv', ['name,url,username,password,note', ...rows].join('\n'));
-  await press(page, words.importAll(ROWS));
-  await app.shows('importing', (importing) => (importing?.done ?? 0) > 10);
-  await closed(page);
-  t.not(await app.value('importing'), null, 'it goes on');
-  await app.call('importStop');
-  const [line = ''] = archive.imported({ ...NOTHING, stopped: true, written: 0, same: 0, bins: 0 });
-  await says(page, line);
-  t.match(await page.$eval('.notice.good', (notice) => notice.textContent), words.ended);
-  const total = (await app.value('list'))?.total ?? 0;
-  t.ok(total > 0 && total < ROWS, `${total} items`);
-  t.same(app.faults, []);
-});
+t.test(
+  'WEB-104: an import goes on when its dialog is closed, and the settings have its result',
+  { skip },
+  async (t) => {
+    const { app, page } = await settings(t);
+    const ROWS = 1_500;
+    const rows = Array.from({ length: ROWS }, (_, row) => `n${row},https://n${row}.example,u,fake${row},`);
+    await offered(page, 'many.csv', ['name,url,username,password,note', ...rows].join('\n'));
+    await press(page, words.importAll(ROWS));
+    await app.shows('importing', (importing) => (importing?.done ?? 0) > 10);
+    await closed(page);
+    t.not(await app.value('importing'), null, 'it goes on');
+    await app.call('importStop');
+    const [line = ''] = archive.imported({ ...NOTHING, stopped: true, written: 0, same: 0, bins: 0 });
+    await says(page, line);
+    t.match(await page.$eval('.notice.good', (notice) => notice.textContent), words.ended);
+    const total = (await app.value('list'))?.total ?? 0;
+    t.ok(total > 0 && total < ROWS, `${total} items`);
+    t.same(app.faults, []);
+  },
+);

@@ -15,7 +15,7 @@ import type { Terminal } from '../terminal/terminal.js';
 import { completionAt, type Kind } from './completion-spec.js';
 import type { Profile } from './context.js';
 import { ShortIds } from './find.js';
-import { readKnown } from './known.js';
+import { readAccountCache } from './account-cache.js';
 import { LOCK_FILE, profileOf, STORE_FOLDER } from './profile.js';
 
 /** Titles are truncated to this many columns. */
@@ -63,13 +63,13 @@ async function items(profile: Profile, identity: Identity, fits: Fits): Promise<
 
 async function candidates(kind: Kind, profile: Profile, fits: Fits): Promise<readonly Candidate[]> {
   if (kind === 'device') {
-    const devices = (await readKnown(profile.folder)).devices ?? [];
+    const devices = (await readAccountCache(profile.folder)).devices ?? [];
     return devices.filter(({ revokedAt }) => revokedAt === null).map(({ id, name }) => [name, id]);
   }
   const identity = await profile.identity();
   if (identity === undefined) return [];
   if (kind === 'item') return items(profile, identity, fits);
-  const { bins = [] } = await readKnown(profile.folder, { sodium: nodeSodium, masterKey: identity.masterKey });
+  const { bins = [] } = await readAccountCache(profile.folder, { sodium: nodeSodium, masterKey: identity.masterKey });
   return bins.map(({ slug, label }) => (label === null ? [slug, ''] : [label.name, slug]));
 }
 

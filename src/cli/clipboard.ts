@@ -19,7 +19,7 @@ import { delay, type Clock } from '../protocol/clock.js';
 import { PAYLOAD_MAX } from '../sdk/payloads/shapes.js';
 import { count, nonEmpty, object } from '../sdk/reader.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
-import type { Outside } from './context.js';
+import type { Context } from './context.js';
 
 /** A command and its arguments. */
 type CommandLine = readonly [command: string, ...args: string[]];
@@ -101,7 +101,7 @@ export function clipboardTools(env: Env, system: NodeJS.Platform = process.platf
 }
 
 /** What a tool is run with. */
-interface Session {
+interface ToolContext {
   readonly env: Env;
   readonly clock: Clock;
 }
@@ -111,7 +111,7 @@ interface Session {
  * the tool cannot be started, fails, writes more, or does not end within `TOOL_MS`.
  */
 function run(
-  { env, clock }: Session,
+  { env, clock }: ToolContext,
   [command, ...args]: CommandLine,
   { input, most }: { readonly input?: Uint8Array; readonly most?: number },
 ): Promise<Buffer | undefined> {
@@ -152,8 +152,8 @@ function run(
 }
 
 /** The clipboard's text, at most `PAYLOAD_MAX` bytes; undefined where the tool fails, as some do for an empty clipboard. */
-export async function pasteBy(session: Session, tools: Installed): Promise<Buffer | undefined> {
-  const bytes = await run(session, tools.paste, { most: PAYLOAD_MAX });
+export async function pasteBy(context: ToolContext, tools: Installed): Promise<Buffer | undefined> {
+  const bytes = await run(context, tools.paste, { most: PAYLOAD_MAX });
   // PowerShell appends a line break.
   return bytes !== undefined && tools.utf16 ? Buffer.from(bytes.toString('utf8').replace(/\r\n$/, '')) : bytes;
 }
@@ -220,7 +220,7 @@ const hashOf = (salt: string, text: string): string =>
     .digest('base64url');
 
 /** Cancels the clearing of an earlier secret, since the clipboard holds something else now. */
-export async function replaceCopied({ profile, platform }: Outside): Promise<void> {
+export async function replaceCopied({ profile, platform }: Context): Promise<void> {
   if (existsSync(join(profile.folder, FILE))) await mark(profile.folder, platform.clock.now());
 }
 
@@ -233,7 +233,7 @@ async function mark(folder: string, until: number): Promise<string> {
 
 /** Starts the child that clears a secret after `CLEAR_AFTER_MS`. Rejects where the child cannot be started. */
 export async function clearLater(
-  { terminal, profile, platform }: Outside,
+  { terminal, profile, platform }: Context,
   secret: string,
   by: CopiedBy,
 ): Promise<void> {
@@ -264,7 +264,7 @@ export async function clearLater(
 }
 
 /** The child's work: waits until the secret is due, and clears it. Ends without that once there is a newer copy. */
-export async function clearWhenDue({ clock, env }: Session, clearing: Clearing): Promise<void> {
+export async function clearWhenDue({ clock, env }: ToolContext, clearing: Clearing): Promise<void> {
   const { folder, salt, hash, tools, sequence } = clearing;
   const began = clock.now();
   for (;;) {

@@ -53,15 +53,11 @@ export interface OpenDevice {
   readonly catchUp: (brief?: 'brief') => Promise<boolean>;
 }
 
-/** What a device is opened with. */
-export interface Outside {
+/** The context of one command. */
+export interface Context {
   readonly terminal: Terminal;
   readonly platform: Platform;
   readonly profile: Profile;
-}
-
-/** The context of one command. */
-export interface Context extends Outside {
   /**
    * Runs `work` with the device of the profile, under the profile's lock: commands that write run one after another.
    * Device and lock are released also when `work` throws. Throws `CommandError` `notFound` where there is no device yet.

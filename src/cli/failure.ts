@@ -51,6 +51,7 @@ const API: Readonly<Record<string, Partial<Failure>>> = {
 
 const PAIRING: Readonly<Partial<Record<errors.PairingFailure, Partial<Failure>>>> = {
   cancelled: { exitCode: EXIT.interrupted },
+  withdrawn: { hint: 'The six words are used up: `service-device pair` shows new ones.' },
   unknown_code: {
     exitCode: EXIT.notFound,
     hint: 'Compare them with the other screen. Words work once and for five minutes: `service-device pair` shows new ones.',
@@ -65,8 +66,8 @@ const PAIRING: Readonly<Partial<Record<errors.PairingFailure, Partial<Failure>>>
 };
 
 /**
- * A `bad_request` that an address typed differently explains, and a server in between as well: so nobody is sent to the
- * other address with the twelve words unless they know it.
+ * A `bad_request` with two possible reasons: the address was typed differently, or a server is in between. So the hint
+ * says that the twelve words must not be typed at an address that the user does not know.
  */
 const WRONG_HOST = {
   exitCode: EXIT.untrusted,

@@ -1,10 +1,12 @@
 /** What becoming a device and the other commands share: options of a new device, and names. */
 import { Option } from 'commander';
-import { isDisplayName } from '../protocol/ids.js';
+import { freeName, isDisplayName } from '../protocol/ids.js';
 import type { Glyph } from '../protocol/requests.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { GLYPHS } from '../sdk/api.js';
+import type { DeviceEntry } from '../sdk/replies.js';
 import { usageError } from '../terminal/terminal.js';
-import type { DeviceCommand } from './context.js';
+import { PROGRAM_NAME, type Context, type DeviceCommand } from './context.js';
 
 /** Options of every new device. */
 export interface NewcomerOptions {
@@ -22,6 +24,25 @@ export const newcomerOptions = (command: DeviceCommand): DeviceCommand =>
 /** Adds the account password for scripts. */
 export const passwordOption = (command: DeviceCommand): DeviceCommand =>
   command.option('--password-file <path>', 'the account password, for scripts ("-": standard input)');
+
+/**
+ * Proposes a free name for a device that has joined or recovered where another one has the same: before that it cannot
+ * know the names of the others.
+ */
+export function proposeName(
+  { terminal }: Pick<Context, 'terminal'>,
+  { id, name }: Pick<DeviceEntry, 'id' | 'name'>,
+  all: readonly DeviceEntry[],
+): void {
+  const others = all.filter((device) => device.id !== id && device.revokedAt === null);
+  const free = freeName(
+    name,
+    others.map((device) => device.name),
+  );
+  if (free === name) return;
+  const command = `${PROGRAM_NAME} rename ${id} "${sanitizeText(free)}"`;
+  terminal.note(`Another of your devices is "${sanitizeText(name)}" too. To give the new one its own name: ${command}`);
+}
 
 /** The name without white space around it. Throws `CommandError` for an invalid one. */
 export function checkedName(of: 'device' | 'bin', typed: string): string {

@@ -13,9 +13,9 @@ import type { StoreRepair } from '../sdk/store/open.js';
 import { MemoryStore, type Entry, type Store } from '../sdk/store/store.js';
 import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
-import type { Context, OpenDevice, Outside, Profile, Sync } from './context.js';
+import type { Context, OpenDevice, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
-import { type Known, readKnown, writeKnown } from './known.js';
+import { type AccountCache, readAccountCache, writeAccountCache } from './account-cache.js';
 import { STORE_FOLDER, withLock } from './profile.js';
 
 /** Time-out of the first request, which finds out whether the server can be reached. */
@@ -26,10 +26,10 @@ const PROBE_AGAIN_MS = 1_000;
 const FLUSH_MS = 20_000;
 
 /** The context of one command. */
-export const contextOf = (outside: Outside): Context => ({
-  ...outside,
-  withDevice: (work, sync) => withDevice(outside, work, sync),
-});
+export function contextOf(parts: Omit<Context, 'withDevice'>): Context {
+  const context: Context = { ...parts, withDevice: (work, sync) => withDevice(context, work, sync) };
+  return context;
+}
 
 /** The error of a profile that is not a device yet. */
 export function noDevice({ name }: Profile): CommandError {
@@ -49,27 +49,27 @@ export function repairNote({ carried, lost }: Pick<StoreRepair, 'carried' | 'los
   return said.join(' ');
 }
 
-async function withDevice<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, sync: Sync = 'catch up') {
-  const { profile } = outside;
+async function withDevice<T>(context: Context, work: (open: OpenDevice) => Promise<T>, sync: Sync = 'catch up') {
+  const { profile } = context;
   // Before the lock, which creates the folder: a mistyped name must not leave one behind.
   if (!existsSync(profile.folder)) throw noDevice(profile);
-  return withLock(outside, async () => {
+  return withLock(context, async () => {
     const identity = await profile.identity();
     if (identity === undefined) throw noDevice(profile);
     const { store, repair } = await openNodeStore(join(profile.folder, STORE_FOLDER), identity);
-    if (repair !== null) outside.terminal.note(`Warning: ${repairNote(repair)}`);
+    if (repair !== null) context.terminal.note(`Warning: ${repairNote(repair)}`);
     try {
-      const session = await Session.open(outside, { identity, store, held: sync === 'later' });
+      const opened = await CommandDevice.open(context, { identity, store, held: sync === 'later' });
       let caughtUp: Promise<boolean> | undefined;
       const catchUp: OpenDevice['catchUp'] = (brief) => {
-        if (brief !== undefined && caughtUp === undefined) session.limitTime();
-        return (caughtUp ??= session.catchUp());
+        if (brief !== undefined && caughtUp === undefined) opened.limitTime();
+        return (caughtUp ??= opened.catchUp());
       };
       try {
         const current = sync === 'catch up' && (await catchUp());
-        return await work({ device: session.device, identity, store, current, catchUp });
+        return await work({ device: opened.device, identity, store, current, catchUp });
       } finally {
-        await session.end();
+        await opened.end();
       }
     } finally {
       await store.close();
@@ -88,11 +88,11 @@ export async function withCopy<T>(context: Context, work: (open: Omit<OpenDevice
     identity: (await context.profile.identity()) ?? open.identity,
     store: await copyOf(open.store),
   }));
-  const session = await Session.open(context, { identity, store, isCopy: true });
+  const opened = await CommandDevice.open(context, { identity, store, isCopy: true });
   try {
-    return await work({ device: session.device, identity, store, current });
+    return await work({ device: opened.device, identity, store, current });
   } finally {
-    await session.end();
+    await opened.end();
   }
 }
 
@@ -106,16 +106,16 @@ async function copyOf(store: Store): Promise<Store> {
 }
 
 /** A device open in this process, and what is saved when it closes. Needs no lock where its store is a copy. */
-class Session {
+class CommandDevice {
   /** Failing to save a renewed token is not an error: the next command renews it again with the device's key. */
   private readonly saver: TokenSaver;
-  private known: Known = {};
+  private read: AccountCache = {};
   private ended = false;
   private late: Timer | undefined;
   private readonly interrupt = (): void => this.device.close();
 
   private constructor(
-    private readonly outside: Outside,
+    private readonly context: Context,
     readonly device: Device,
     private readonly parts: {
       readonly identity: Identity;
@@ -128,7 +128,7 @@ class Session {
       readonly cutOff: AbortController;
     },
   ) {
-    const { platform, profile, terminal } = outside;
+    const { platform, profile, terminal } = context;
     this.saver = new TokenSaver({
       save: (identity) => profile.renew(identity),
       clock: platform.clock,
@@ -144,8 +144,8 @@ class Session {
     this.listen();
   }
 
-  static async open(outside: Outside, opening: Omit<Session['parts'], 'cutOff'>): Promise<Session> {
-    const { platform, profile } = outside;
+  static async open(context: Context, opening: Omit<CommandDevice['parts'], 'cutOff'>): Promise<CommandDevice> {
+    const { platform, profile } = context;
     const cutOff = new AbortController();
     const fetch: Fetch = async (url, init) => {
       cutOff.signal.throwIfAborted();
@@ -153,15 +153,15 @@ class Session {
       return platform.fetch(url, { ...init, signal: AbortSignal.any(signals) });
     };
     // Undefined while the device opens: it sends nothing before its first call, so neither callback is lost.
-    let session: Session | undefined = undefined;
+    let opened: CommandDevice | undefined = undefined;
     const device = await Device.open({
       ...{ ...opening, platform: { ...platform, fetch } },
-      devices: (await readKnown(profile.folder)).devices,
-      onIdentity: (next) => session?.saver.offer(next),
-      onProblem: (error) => session?.problem(error),
+      devices: (await readAccountCache(profile.folder)).devices,
+      onIdentity: (next) => opened?.saver.offer(next),
+      onProblem: (error) => opened?.problem(error),
     });
-    session = new Session(outside, device, { ...opening, cutOff });
-    return session;
+    opened = new CommandDevice(context, device, { ...opening, cutOff });
+    return opened;
   }
 
   /**
@@ -169,7 +169,7 @@ class Session {
    * are not transient, such as a revocation.
    */
   async catchUp(): Promise<boolean> {
-    const { terminal } = this.outside;
+    const { terminal } = this.context;
     const { cutOff, held } = this.parts;
     terminal.progress('Asking the server ...');
     try {
@@ -194,12 +194,12 @@ class Session {
   /** Bounds the rest of the command to `FLUSH_MS`: changes not sent by then are sent by the next command. */
   limitTime(): void {
     const late = new NetworkError('timeout', 'the server takes too long', { final: true });
-    this.late = this.outside.platform.clock.setTimer(FLUSH_MS, () => this.parts.cutOff.abort(late));
+    this.late = this.context.platform.clock.setTimer(FLUSH_MS, () => this.parts.cutOff.abort(late));
   }
 
   /** Waits until the outbox is empty or blocked, for `FLUSH_MS` at most. */
   private async flush(): Promise<void> {
-    const { platform, terminal } = this.outside;
+    const { platform, terminal } = this.context;
     const limit = new AbortController();
     const stop = AbortSignal.any([limit.signal, terminal.interrupted]);
     const late = delay(platform.clock, FLUSH_MS, stop).catch(() => undefined);
@@ -222,14 +222,14 @@ class Session {
   async end(): Promise<void> {
     this.ended = true;
     this.late?.cancel();
-    this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
+    this.context.terminal.interrupted.removeEventListener('abort', this.interrupt);
     this.device.close();
     await this.saver.end();
     if (this.parts.isCopy === true) return;
-    const { platform, profile, terminal } = this.outside;
+    const { platform, profile, terminal } = this.context;
     const keys = { ...platform, masterKey: this.parts.identity.masterKey };
     // A failure is only reported: the command has succeeded, and the next one that reaches the server stores the lists.
-    await writeKnown(profile.folder, this.known, keys).catch((error: unknown) =>
+    await writeAccountCache(profile.folder, this.read, keys).catch((error: unknown) =>
       terminal.note(`Warning: devices and bins are not kept for use without the server: ${failureOf(error).message}`),
     );
   }
@@ -240,7 +240,7 @@ class Session {
    * HTTP parser is loaded (CLI-38).
    */
   private async probe(): Promise<void> {
-    const { platform, terminal } = this.outside;
+    const { platform, terminal } = this.context;
     const stop = new AbortController();
     const signal = AbortSignal.any([stop.signal, terminal.interrupted]);
     const url = `${this.parts.identity.serverUrl}/api/health`;
@@ -273,9 +273,9 @@ class Session {
 
   private listen(): void {
     const { device } = this;
-    const note = (text: string): void => this.outside.terminal.note(text);
-    device.on('devices', ({ devices }) => (this.known = { ...this.known, devices }));
-    device.on('bins', ({ bins }) => (this.known = { ...this.known, bins }));
+    const note = (text: string): void => this.context.terminal.note(text);
+    device.on('devices', ({ devices }) => (this.read = { ...this.read, devices }));
+    device.on('bins', ({ bins }) => (this.read = { ...this.read, bins }));
     device.on('uncertified', ({ devices }) => {
       for (const { id, name } of devices)
         note(
@@ -300,7 +300,7 @@ class Session {
 
   /** Reports a background error, unless it is transient or caused by the end of the command. */
   private problem(error: Error): void {
-    if (this.ended || isTransient(error) || this.outside.terminal.interrupted.aborted) return;
-    this.outside.terminal.note(`Warning: ${failureOf(error).message}.`);
+    if (this.ended || isTransient(error) || this.context.terminal.interrupted.aborted) return;
+    this.context.terminal.note(`Warning: ${failureOf(error).message}.`);
   }
 }

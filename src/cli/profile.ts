@@ -6,7 +6,7 @@ import { privateFolder } from '../files/private.js';
 import type { Platform } from '../sdk/platform.js';
 import { waitForLock } from '../terminal/lock.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../terminal/terminal.js';
-import type { Outside, Profile } from './context.js';
+import type { Context, Profile } from './context.js';
 import { systemKeychain } from './keychain.js';
 import { keychainSetting, Secrets } from './secrets.js';
 
@@ -57,7 +57,7 @@ export function profileOf(
  * fails at once; this one makes the next command wait. Throws `CommandError` with code `busy` after 30 s, `interrupted`
  * when the user interrupts the wait.
  */
-export async function withLock<T>({ terminal, platform, profile }: Outside, work: () => Promise<T>): Promise<T> {
+export async function withLock<T>({ terminal, platform, profile }: Context, work: () => Promise<T>): Promise<T> {
   await privateFolder(profile.folder, (text) => terminal.note(`Warning: ${text}`));
   const hint = 'Wait for it to end, or use another profile (--profile NAME).';
   const lock = await waitForLock(join(profile.folder, LOCK_FILE), {

@@ -45,9 +45,10 @@ type StoredKey = Pick<Header, 'place' | 'keyName'> & { readonly key: Uint8Array 
 /** Derives the identity to store from the stored one; undefined: nothing is written. */
 type Next = (stored: Identity | undefined) => Identity | undefined;
 
-const FILE = 'identity';
+/** The encrypted file, in the profile's folder. */
+export const IDENTITY_FILE = 'identity';
 /** Held only while the file is replaced, never during a call to the keychain, which may hang. */
-const LOCK = `${FILE}.lock`;
+const LOCK = `${IDENTITY_FILE}.lock`;
 /** Retries after another process has replaced the key. A move into the keychain replaces it once. */
 const ROUNDS_MAX = 3;
 const FORMAT = `${SERVICE_NAME}-device-identity`;
@@ -55,7 +56,8 @@ const VERSION = 1;
 const FILE_MAX = 64 * 1024;
 const KEY_FILE_MAX = 256;
 const KEY_NAME = /^identity-[0-9a-f]{16}$/;
-const KEY_FILE = /^identity-[0-9a-f]{16}\.key$/;
+/** A key file beside it. */
+export const KEY_FILE = /^identity-[0-9a-f]{16}\.key$/;
 
 const BUSY = { code: 'busy' };
 
@@ -105,7 +107,7 @@ export class Secrets {
 
   /** Path of the encrypted file. */
   get path(): string {
-    return join(this.options.folder, FILE);
+    return join(this.options.folder, IDENTITY_FILE);
   }
 
   /** The stored identity, undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
@@ -281,7 +283,7 @@ export class Secrets {
     if (file === undefined) return undefined;
     let read: ReturnType<typeof readHeader>;
     try {
-      read = readHeader(JSON.parse(file.toString('utf8')), FILE);
+      read = readHeader(JSON.parse(file.toString('utf8')), IDENTITY_FILE);
     } catch (cause) {
       throw this.damaged('is damaged', { cause });
     }

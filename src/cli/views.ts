@@ -3,19 +3,21 @@ import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { NUMBERS_MAX, shortIds } from './find.js';
-import { binsOf, type Known, readKnown } from './known.js';
+import { binsOf, type AccountCache, readAccountCache } from './account-cache.js';
 import { type Column, counted, sanitizeText, paletteOf, relative, show, table } from '../terminal/output.js';
 import { fieldText, titleOf } from '../sdk/payloads/shapes.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { sizeText } from './transfer.js';
 
 /** Bins and devices, for the names that are shown with items. */
-export type Surroundings = Required<Known>;
+export type Surroundings = Required<AccountCache>;
 
 /** Reads them from the server, or from the last command; an unknown one is shown by its id. */
 export async function surroundings(context: Context, open: OpenDevice): Promise<Surroundings> {
   const bins = await binsOf(context, open);
-  const devices = open.current ? await open.device.devices.list() : (await readKnown(context.profile.folder)).devices;
+  const devices = open.current
+    ? await open.device.devices.list()
+    : (await readAccountCache(context.profile.folder)).devices;
   return { bins, devices: devices ?? [] };
 }
 

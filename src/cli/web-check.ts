@@ -33,13 +33,13 @@ export async function readRelease(folder = WEB_FOLDER): Promise<WebRelease | und
 }
 
 /** A response and the start of its body. */
-export type Reply = Awaited<ReturnType<typeof answerOf>>;
+export type Reply = Awaited<ReturnType<typeof fetchOnce>>;
 
 /**
  * Requests a URL once, without a token and without following redirects. Returns the response with at most `max` bytes of its
  * body, and when it was sent and received, ms. Rejects with the error of `fetch`; after 15 s it aborts `stop`.
  */
-export async function answerOf(
+export async function fetchOnce(
   { fetch, clock }: Platform,
   url: string,
   { headers, max }: { readonly headers: Readonly<Record<string, string>>; readonly max: number },
@@ -60,7 +60,7 @@ export async function answerOf(
 
 function get(platform: Platform, url: string, max: number): Promise<Reply> {
   const stop = new AbortController();
-  return answerOf(platform, url, { headers: AS_BROWSERS, max }, stop).catch((cause: unknown) => {
+  return fetchOnce(platform, url, { headers: AS_BROWSERS, max }, stop).catch((cause: unknown) => {
     throw new NetworkError(stop.signal.aborted ? 'timeout' : 'network', `no answer from ${url}`, { cause });
   });
 }

@@ -179,7 +179,11 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     },
   }),
   ...inGroup('Devices', {
-    'GET /api/devices': { summary: 'All devices', replies: done('DeviceList') },
+    'GET /api/devices': {
+      summary: 'All devices',
+      text: 'Of revoked devices the latest 1,000.',
+      replies: done('DeviceList'),
+    },
     'PATCH /api/devices/:id': {
       summary: 'Change name, glyph or certificate of a device',
       text: 'What is left out stays. Any device may change any other.',
@@ -252,7 +256,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     },
     'POST /api/devices/pair-fetch-npk': {
       summary: 'Step 3, new device: ask to join and wait for approval',
-      text: 'Held up to 25 s. The same call again by the same key goes on waiting, and gets the result again until the session is cleared away.',
+      text: 'Held up to 25 s. The same call again by the same key goes on waiting, and gets the result again until the session is cleared away. With `withdraw: true` it ends the session instead, and answers `pair_invalid`.',
       body: 'PairFetchNpkBody',
       replies: [
         { status: 200, when: 'Approved: the device exists.', schema: 'Paired' },

@@ -15,7 +15,7 @@ import type { Receiver } from './receiver.js';
 import { withRetries, type Target } from './target.js';
 
 /** What a socket received. */
-export type Received = Pick<Receiver, 'versions' | 'entries' | 'odd' | 'live'>;
+export type Received = Pick<Receiver, 'versions' | 'entries' | 'unexpected' | 'live'>;
 
 /** What an audit found. */
 export interface Audited {
@@ -197,7 +197,7 @@ export class TenantAudit {
   private checkReceived(receiver: Received, device: number): void {
     const { ledger, tenant } = this.parts;
     const name = `socket of device ${device + 1}`;
-    for (const text of receiver.odd) this.fault(`${name} got ${text}`);
+    for (const text of receiver.unexpected) this.fault(`${name} got ${text}`);
     if (!receiver.live) this.fault(`${name} was not open at the end`);
     const seen = new Set(receiver.versions);
     receiver.versions.forEach((version, at) => {

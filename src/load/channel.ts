@@ -6,6 +6,7 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { StringDecoder } from 'node:string_decoder';
+import { isObject } from '../protocol/bytes.js';
 import { every, systemClock, type Clock, type Timer } from '../protocol/clock.js';
 
 const NONCE = /^[0-9a-f]{32}$/;
@@ -129,7 +130,7 @@ export class Channel {
     } catch {
       return 'a message that is not JSON';
     }
-    if (typeof message === 'object' && message !== null && 'ping' in message) return undefined;
+    if (isObject(message) && 'ping' in message) return undefined;
     return this.options.onMessage(message);
   }
 }

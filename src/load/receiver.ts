@@ -33,7 +33,7 @@ export class Receiver {
   readonly versions: number[] = [];
   readonly entries: number[] = [];
   /** Descriptions of frames that a correct server does not send. */
-  readonly odd: string[] = [];
+  readonly unexpected: string[] = [];
   live = false;
   /** The server ended this device, or the run ended it. */
   ended = false;
@@ -207,6 +207,6 @@ export class Receiver {
   }
 
   private note(text: string): void {
-    if (this.odd.length < 10) this.odd.push(text);
+    if (this.unexpected.length < 10) this.unexpected.push(text);
   }
 }

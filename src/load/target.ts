@@ -1,6 +1,7 @@
 /** The server under load: requests over persistent connections, and how long to wait after a refusal. */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { isObject } from '../protocol/bytes.js';
 import { delay, systemClock } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
@@ -93,8 +94,8 @@ export const plainCode = (code: unknown): string =>
 
 function refusalOf(reply: TargetReply, retryAfter: string | undefined): Refused {
   const { body, status } = reply;
-  const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined;
-  const named = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
+  const error = isObject(body) ? body['error'] : undefined;
+  const named = isObject(error) ? error['code'] : undefined;
   return new Refused(
     named === undefined ? `http_${status}` : plainCode(named),
     status,

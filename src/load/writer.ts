@@ -6,6 +6,7 @@ import { sealedBlobSize } from '../crypto/blob-stream.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { delay, systemClock } from '../protocol/clock.js';
+import { WaitGroup } from '../protocol/wait-group.js';
 import { blobAddress, uploadHeaders } from '../sdk/blobs/exchange.js';
 import { count, nonEmpty, object, record, string } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
@@ -52,7 +53,7 @@ const download = object({ url: string });
 /** Performs the operations that are due, concurrently. */
 export class Writer {
   /** Operations under way. */
-  private readonly running = new Set<Promise<void>>();
+  private readonly running = new WaitGroup();
   private readonly kinds: readonly (readonly [kind: Kind, upTo: number])[];
   private readonly total: number;
 
@@ -68,15 +69,13 @@ export class Writer {
     meter.time('lag', nowUs() - at, measured(at));
     const dice = Math.random() * this.total;
     const kind = this.kinds.find(([, upTo]) => dice < upTo)?.[0] ?? 'insert';
-    const one = this.run(kind, at)
-      .catch((error: unknown) => meter.error(error instanceof Refused ? error.code : 'client_fault'))
-      .finally(() => this.running.delete(one));
-    this.running.add(one);
+    const counted = (error: unknown): void => meter.error(error instanceof Refused ? error.code : 'client_fault');
+    void this.running.add(this.run(kind, at).catch(counted));
   }
 
   /** Resolves when nothing is under way any more. */
-  async done(): Promise<void> {
-    while (this.running.size > 0) await Promise.all(this.running);
+  done(): Promise<void> {
+    return this.running.idle();
   }
 
   private async run(kind: Kind, at: number): Promise<void> {

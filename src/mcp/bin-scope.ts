@@ -55,7 +55,7 @@ export class BinScope {
     // Duplicate ids are dropped: a bin that the server lists twice would make its own name ambiguous.
     const listed = [...new Map(list.map((bin) => [bin.id, factsOf(bin)])).values()];
     for (const name of this.names ?? []) {
-      const [only, other] = this.pinned.has(name) ? [] : meant(listed, name);
+      const [only, other] = this.pinned.has(name) ? [] : matching(listed, name);
       if (only !== undefined && other === undefined) this.pinned.set(name, only.id);
     }
     const allowed = this.names === null ? null : new Set(this.pinned.values());
@@ -74,7 +74,7 @@ export class BinScope {
       named: (name: string): string => {
         const pinned = this.pinned.get(name);
         if (pinned !== undefined) return pinned;
-        const [found, ...others] = meant(all, name);
+        const [found, ...others] = matching(all, name);
         if (found === undefined) throw refusal(name, all, limited);
         if (others.length > 0) throw ambiguous(name, [found, ...others]);
         return found.id;
@@ -97,14 +97,14 @@ function factsOf({ id, slug, label }: BinView): BinFacts {
  * The bin with that id; else all with that slug or name. Slugs come from the server, so a matching slug must not hide a
  * bin with that name.
  */
-function meant(bins: readonly BinFacts[], name: string): readonly BinFacts[] {
+function matching(bins: readonly BinFacts[], name: string): readonly BinFacts[] {
   const own = bins.find(({ id }) => id === name);
   if (own !== undefined) return [own];
   const wanted = folded(name);
   return bins.filter((bin) => bin.slug === name || (wanted !== '' && bin.name !== null && folded(bin.name) === wanted));
 }
 
-function few(bins: readonly BinFacts[], how: (bin: BinFacts) => string): string {
+function shortList(bins: readonly BinFacts[], how: (bin: BinFacts) => string): string {
   return bins.slice(0, LISTED_MAX).map(how).join(', ') + (bins.length > LISTED_MAX ? ', …' : '');
 }
 
@@ -124,7 +124,7 @@ function likeliest(bins: readonly BinFacts[], name: string): readonly BinFacts[]
 
 /** With an allow list the refusal does not reveal whether a bin outside of it exists. */
 function refusal(name: string, there: readonly BinFacts[], limited: boolean): McpError {
-  const hint = there.length === 0 ? undefined : `Bins: ${few(likeliest(there, name), binText)}.`;
+  const hint = there.length === 0 ? undefined : `Bins: ${shortList(likeliest(there, name), binText)}.`;
   const shown = JSON.stringify(shownName(name) ?? '');
   if (!limited) return new McpError('bin_not_found', `there is no bin ${shown}`, { hint });
   return new McpError('bin_not_allowed', `${BINS_VARIABLE} does not let this program use a bin ${shown}`, { hint });
@@ -132,5 +132,5 @@ function refusal(name: string, there: readonly BinFacts[], limited: boolean): Mc
 
 const ambiguous = (name: string, found: readonly BinFacts[]): McpError =>
   new McpError('bin_ambiguous', `${JSON.stringify(shownName(name))} can be any of ${found.length} bins`, {
-    hint: `Name one by its id: ${few(found, (bin) => `${bin.id} is ${binText(bin)}`)}.`,
+    hint: `Name one by its id: ${shortList(found, (bin) => `${bin.id} is ${binText(bin)}`)}.`,
   });

@@ -173,6 +173,7 @@ const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: str
 const PAIRING: Readonly<Record<sdk.PairingFailure, McpCode>> = {
   rejected: 'pairing_rejected',
   cancelled: 'interrupted',
+  withdrawn: 'pairing_rejected',
   unknown_code: 'unknown_code',
   expired: 'pairing_expired',
   no_code: 'server_trouble',

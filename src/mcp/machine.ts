@@ -26,7 +26,7 @@ export interface MachineId {
 export type Machine = ReturnType<typeof machineOf>;
 
 /** The system calls; tests replace them. */
-export interface MachineOutside {
+export interface SystemCalls {
   readonly platform: NodeJS.Platform;
   readonly read: (path: string) => Promise<string>;
   /** Standard output of a program. */
@@ -68,9 +68,9 @@ function accountName(): string {
   }
 }
 
-export function machineOf(outside: MachineOutside) {
+export function machineOf(system: SystemCalls) {
   const of = async (source: MachineSource): Promise<MachineId | undefined> => {
-    const found = await READ[source](outside);
+    const found = await READ[source](system);
     return found === undefined ? undefined : { source, bytes: found };
   };
   return {
@@ -87,7 +87,7 @@ export function machineOf(outside: MachineOutside) {
   };
 }
 
-const READ: Readonly<Record<MachineSource, (outside: MachineOutside) => Promise<Uint8Array | undefined>>> = {
+const READ: Readonly<Record<MachineSource, (system: SystemCalls) => Promise<Uint8Array | undefined>>> = {
   'machine-id': async ({ platform, read }) => {
     if (platform === 'win32' || platform === 'darwin') return undefined;
     for (const path of FILES) {
@@ -97,11 +97,11 @@ const READ: Readonly<Record<MachineSource, (outside: MachineOutside) => Promise<
     }
     return undefined;
   },
-  'platform-uuid': (outside) =>
-    uuidOf(outside, 'darwin', ['IOPlatformUUID', '/usr/sbin/ioreg', '-rd1', '-c', 'IOPlatformExpertDevice']),
-  'machine-guid': (outside) => {
-    const reg = join(outside.systemRoot, 'System32', 'reg.exe');
-    return uuidOf(outside, 'win32', ['MachineGuid', reg, 'query', GUID_KEY, '/v', 'MachineGuid', '/reg:64']);
+  'platform-uuid': (system) =>
+    uuidOf(system, 'darwin', ['IOPlatformUUID', '/usr/sbin/ioreg', '-rd1', '-c', 'IOPlatformExpertDevice']),
+  'machine-guid': (system) => {
+    const reg = join(system.systemRoot, 'System32', 'reg.exe');
+    return uuidOf(system, 'win32', ['MachineGuid', reg, 'query', GUID_KEY, '/v', 'MachineGuid', '/reg:64']);
   },
   'host-name': ({ hostName, userName }) => Promise.resolve(lengthPrefixed(hostName().toLowerCase(), userName())),
 };
@@ -111,7 +111,7 @@ const plain = (id: string): Uint8Array => text(id.replaceAll('-', '').toLowerCas
 
 /** On the platform `only`: the UUID on the line of the program's output that contains `name`. */
 async function uuidOf(
-  { platform, run }: MachineOutside,
+  { platform, run }: SystemCalls,
   only: NodeJS.Platform,
   [name, program, ...args]: readonly [string, string, ...string[]],
 ): Promise<Uint8Array | undefined> {
@@ -124,5 +124,5 @@ async function uuidOf(
 
 const execute = promisify(execFile);
 
-const run: MachineOutside['run'] = async (file, args) =>
+const run: SystemCalls['run'] = async (file, args) =>
   (await execute(file, args, { timeout: RUN_MS, maxBuffer: OUTPUT_MAX, windowsHide: true })).stdout;

@@ -6,14 +6,14 @@ import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { fieldsOf, kindOf, mainFields } from '../sdk/payloads/shapes.js';
 import { SEARCH_TEXT_MAX } from '../sdk/query.js';
 
-/** What the model that fills in a payload of each type is told. */
-const LESSONS: Readonly<Record<ContentType, { readonly says: string; readonly example: JsonObject }>> = {
+/** The description of each type for the model that fills in its payload. */
+const DESCRIPTIONS: Readonly<Record<ContentType, { readonly description: string; readonly example: JsonObject }>> = {
   password: {
-    says: 'A login, a key, a PIN or the password of a Wi-Fi network.',
+    description: 'A login, a key, a PIN or the password of a Wi-Fi network.',
     example: { service: 'Wi-Fi at home', user: 'Fritz-7590', secret: 'correct horse battery' },
   },
   link: {
-    says: 'A web address.',
+    description: 'A web address.',
     example: {
       url: 'https://www.postgresql.org/docs/current/indexes.html',
       title: 'Indexes in PostgreSQL',
@@ -21,33 +21,33 @@ const LESSONS: Readonly<Record<ContentType, { readonly says: string; readonly ex
       site: 'postgresql.org',
     },
   },
-  text: { says: 'A note, or any text that fits no other type.', example: { text: 'Milk, bread, coffee' } },
+  text: { description: 'A note, or any text that fits no other type.', example: { text: 'Milk, bread, coffee' } },
   code: {
-    says: 'Source code, a command or a query.',
+    description: 'Source code, a command or a query.',
     example: { lang: 'sql', label: 'Users per day', text: 'SELECT date(at), count(*) FROM visits GROUP BY 1' },
   },
   image: {
-    says: 'What a picture shows; not the picture.',
+    description: 'What a picture shows; not the picture.',
     example: { w: 1600, h: 1200, label: 'Whiteboard of Monday', mime: 'image/png' },
   },
   file: {
-    says: 'Name, size and type of a file; not its content.',
+    description: 'Name, size and type of a file; not its content.',
     example: { name: 'contract.pdf', size: 48213, mime: 'application/pdf' },
   },
   audio: {
-    says: 'What a recording is; not the sound.',
+    description: 'What a recording is; not the sound.',
     example: { duration: 92.5, label: 'Call with the landlord', mime: 'audio/mpeg' },
   },
   video: {
-    says: 'What a film is; not the film.',
+    description: 'What a film is; not the film.',
     example: { title: 'Building the shelf', duration: 314, mime: 'video/mp4' },
   },
   contact: {
-    says: 'A person or company.',
+    description: 'A person or company.',
     example: { name: 'Ada Lovelace', role: 'Plumber', email: 'ada@example.com', phone: '+44 20 7946 0958' },
   },
   location: {
-    says: 'A place: name, addr, or lat and lng.',
+    description: 'A place: name, addr, or lat and lng.',
     example: { name: 'Office', addr: 'Unter den Linden 1, Berlin', lat: 52.5163, lng: 13.3777 },
   },
 };
@@ -79,10 +79,10 @@ function fieldSchema(type: ContentType, field: string, main: boolean): JsonObjec
 
 function payloadSchema(type: ContentType): JsonObject {
   const main = mainFields(type);
-  const { says, example } = LESSONS[type];
+  const { description, example } = DESCRIPTIONS[type];
   return {
     title: type,
-    description: says,
+    description,
     type: 'object',
     properties: Object.fromEntries(fieldsOf(type).map((name) => [name, fieldSchema(type, name, main.includes(name))])),
     ...(main.length === 0 ? {} : { required: main }),

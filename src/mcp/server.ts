@@ -7,6 +7,7 @@ import * as rpc from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { sanitizeText } from '../protocol/sanitize.js';
+import { WaitGroup } from '../protocol/wait-group.js';
 import type { AuditEntry } from './audit.js';
 import { toolFailure, McpError } from './errors.js';
 import { READ_ONLY_VARIABLE, type Policy } from './policy.js';
@@ -42,7 +43,7 @@ const INSTRUCTIONS =
 export class ToolServer {
   /** Offers the tools; not connected yet. */
   readonly mcp: McpServer;
-  private readonly calls = new Set<Promise<rpc.CallToolResult>>();
+  private readonly calls = new WaitGroup();
 
   constructor(private readonly options: ServerOptions) {
     const { version, tools, policy } = options;
@@ -70,15 +71,13 @@ export class ToolServer {
         });
       };
       const progress = progressToken === undefined ? undefined : increasing(report);
-      const result = this.answered(tool, args, { signal, progress });
-      this.calls.add(result);
-      return result.finally(() => this.calls.delete(result));
+      return this.calls.add(this.answered(tool, args, { signal, progress }));
     });
   }
 
   /** Resolves when no call is running. */
-  async idle(): Promise<void> {
-    while (this.calls.size > 0) await Promise.allSettled(this.calls);
+  idle(): Promise<void> {
+    return this.calls.idle();
   }
 
   private async answered(tool: Tool, given: unknown, call: ToolCall): Promise<rpc.CallToolResult> {

@@ -67,3 +67,28 @@ export function isDisplayName(value: string): boolean {
   const length = Array.from(value).length;
   return length >= 1 && length <= NAME_MAX && !UNSAFE.test(value.replace(SEEN, '')) && isVisible(value);
 }
+
+/** As many whole characters from the front, as a reader sees them, as have at most `max` code points. */
+function cutName(name: string, max: number): string {
+  let cut = '';
+  let left = max;
+  for (const { segment } of new Intl.Segmenter().segment(name)) {
+    left -= Array.from(segment).length;
+    if (left < 0) break;
+    cut += segment;
+  }
+  return cut.trimEnd();
+}
+
+/**
+ * A proposal for the name of a device: `name`, or where others have it, with the first number from 2 that makes it
+ * unlike theirs. The name is cut for the number by whole characters: half of an emoji is no display name (DEV-09).
+ */
+export function freeName(name: string, taken: readonly string[]): string {
+  let free = name;
+  for (let next = 2; taken.includes(free); next++) {
+    const number = ` ${next}`;
+    free = `${cutName(name, NAME_MAX - number.length)}${number}`;
+  }
+  return free;
+}

@@ -62,6 +62,10 @@ export const REPLY_BYTES_BURST = 32 * 1024 * 1024;
 export const BIN_META_MAX = 4 * 1024;
 /** Bins of a tenant. */
 export const BINS_MAX = 1_000;
+/** Revoked devices in the list of devices: the latest. */
+export const REVOKED_LISTED_MAX = 1_000;
+/** Deleted bins of a tenant that stay stored: sockets are told of them, and clients that are further behind read the list. */
+export const DELETED_BINS_MAX = 100;
 /** The bin that every tenant has and that cannot be deleted. */
 export const DEFAULT_BIN = 'inbox';
 /** Characters of the name of a device or a bin. */

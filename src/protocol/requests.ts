@@ -242,6 +242,8 @@ export interface PairFetchNpkBody {
   attestation: Base64;
   /** Required if an account password is set. */
   passwordTicket?: (string & tags.MaxLength<256>) | null;
+  /** True ends the session that the same key has requested to join: the user of the new device has stopped. */
+  withdraw?: boolean;
 }
 
 /** Either the wrapped master key or a rejection. */

@@ -49,6 +49,10 @@ export class PublicApi extends Endpoints {
     return reply.status === 202 ? 'pending' : replies.readPaired(reply.body, path);
   }
 
+  /** Not repeated: a request that does not arrive expires with its code. The answer is the refusal `pair_invalid`. */
+  readonly pairWithdraw = (body: PairFetchNpkBody) =>
+    this.ask('/devices/pair-fetch-npk', replies.unread, { body: { ...body, withdraw: true } });
+
   readonly reauthChallenge = (deviceId: string) =>
     this.ask('/devices/reauth/challenge', replies.readReauthChallenge, { body: { deviceId }, repeatable: true });
 

@@ -14,7 +14,7 @@ import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { ClientError, isTransient, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
-import { devicesJson, type DeviceEntry } from './replies.js';
+import { devicesJson, REVOKED_MAX, type DeviceEntry } from './replies.js';
 import type { Core } from './core.js';
 
 /**
@@ -32,15 +32,15 @@ export function fingerprintOfDevice(
 /** How long a write waits for the first reading of the list: a silent server must not delay showing the write. */
 const FIRST_READ_MS = 1_000;
 
-/** Most revoked devices remembered. Above it the list is refused (`too_large`), so that memory stays bounded. */
-const REVOKED_MAX = 20_000;
-
 /** The verified device list. */
 export class DeviceList {
   private known: readonly DeviceEntry[] | undefined;
   private readonly reading = new SingleFlight(() => this.readList());
-  /** Devices once listed as revoked. Revocation is final: one that is listed as active again is uncertified. */
-  private readonly revoked = new Set<string>();
+  /**
+   * Devices once listed as revoked, and when that was, ms. Revocation is final: one that is listed as active again is
+   * uncertified, in later runs too, whose `remembered` is the list with what `withRevoked` adds.
+   */
+  private readonly revoked = new Map<string, number>();
 
   /** True while the first reading takes longer than `FIRST_READ_MS`: see `readInTime`. */
   private late = false;
@@ -57,7 +57,7 @@ export class DeviceList {
   ) {
     this.subscriptions = new ListSubscriptions(listText, (error) => options.emit('problem', { error }));
     this.known = options.remembered;
-    for (const { id, revokedAt } of options.remembered ?? []) if (revokedAt !== null) this.revoked.add(id);
+    this.noteRevoked(options.remembered ?? []);
   }
 
   /** All devices of the last reading, revoked ones included; reads the list if that has not happened yet. */
@@ -166,10 +166,11 @@ export class DeviceList {
   }
 
   private async readList(): Promise<readonly DeviceEntry[]> {
-    const devices = await this.options.api.devices();
-    for (const { id, revokedAt } of [...(this.known ?? []), ...devices]) if (revokedAt !== null) this.revoked.add(id);
+    const listed = await this.options.api.devices();
+    this.noteRevoked(listed);
     if (this.revoked.size > REVOKED_MAX)
       throw new ProtocolError('the server lists ever new devices', { code: 'too_large' });
+    const devices = this.withRevoked(listed);
     this.known = devices;
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });
@@ -177,6 +178,31 @@ export class DeviceList {
     const uncertified = this.uncertifiedIn(devices.filter(isActive));
     if (uncertified.length > 0) this.options.emit('uncertified', { devices: uncertified });
     return devices;
+  }
+
+  private noteRevoked(devices: readonly DeviceEntry[]): void {
+    for (const { id, revokedAt, wasRevokedAt } of devices) {
+      const at = revokedAt ?? wasRevokedAt ?? null;
+      if (at !== null && !this.revoked.has(id)) this.revoked.set(id, at);
+    }
+  }
+
+  /**
+   * The list with what the server does not say any more: which of the active devices were revoked, and the revoked ones
+   * that it leaves out. Without them it could list a device as active in a later run, which would know nothing of that.
+   */
+  private withRevoked(listed: readonly DeviceEntry[]): readonly DeviceEntry[] {
+    const ids = new Set(listed.map(({ id }) => id));
+    const leftOut = (this.known ?? []).flatMap((device) => {
+      const revokedAt = this.revoked.get(device.id);
+      const isHere = revokedAt === undefined || ids.has(device.id);
+      return isHere ? [] : { ...device, revokedAt, wasRevokedAt: null, online: false };
+    });
+    const marked = listed.map((device) => {
+      const wasRevokedAt = isActive(device) ? this.revoked.get(device.id) : undefined;
+      return wasRevokedAt === undefined ? device : { ...device, wasRevokedAt };
+    });
+    return [...marked, ...leftOut];
   }
 
   /** Stores this device's own certificate on the server where it is missing, because the other devices need it. */

@@ -130,6 +130,8 @@ export type PairingFailure =
   /** Refused by the user or the caller. */
   | 'rejected'
   | 'cancelled'
+  /** The user of the new device has stopped, before this device approved it. */
+  | 'withdrawn'
   /** No device shows this code. */
   | 'unknown_code'
   /** The five minutes are over, by this device's clock or the server's. */
@@ -144,6 +146,7 @@ export type PairingFailure =
 const PAIRING: Readonly<Record<PairingFailure, string>> = {
   rejected: 'the pairing was refused',
   cancelled: 'the pairing was cancelled',
+  withdrawn: 'the new device has withdrawn its request',
   unknown_code: 'no device shows these words',
   expired: 'the five minutes of the words are over',
   no_code: 'the server found every code in use',

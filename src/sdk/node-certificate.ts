@@ -67,7 +67,7 @@ export function targetOf(url: string) {
 export function handshake({ host, port }: { readonly host: string; readonly port: number }) {
   const named = isIP(host) === 0 ? { servername: host } : {};
   const socket = connect({ host, port, ...named, rejectUnauthorized: false });
-  // An error after the handshake concerns nobody, and must not end the process.
+  // An error after the handshake changes nothing, and without a listener it would end the process.
   socket.on('error', () => undefined);
   const done = once(socket, 'secureConnect').then(() => shownBy(socket));
   return { done, end: () => socket.destroy() };

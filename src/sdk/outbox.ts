@@ -358,10 +358,15 @@ function mayFollow(entry: Entry, own: Pending, version: number): boolean {
   if (own.kind === 'delete') return false;
   const states = entry.state === 'live' ? [entry.row] : [entry.row, entry.kept];
   const same = states.find((row) => row !== null && sameContent(row, own.row));
-  // A state that does not verify may have any `ts`.
-  const passed = entry.state === 'live' && entry.version > version;
+  const passed = entry.version > version;
   if (own.kind === 'move') return passed || same?.binId === own.row.binId;
-  return same !== undefined || (passed && entry.row.ts > own.row.ts);
+  if (same !== undefined) return true;
+  if (!passed) return false;
+  // A state that does not verify may have any `ts`. The good one before it contradicts only from the change's version on.
+  const last = entry.state === 'live' ? { ts: entry.row.ts, version: entry.version } : entry.kept;
+  // A version above the entry's is one of another history.
+  if (last === null || last.version < version || last.version > entry.version) return true;
+  return last.version > version && last.ts > own.row.ts;
 }
 
 /**

@@ -14,7 +14,7 @@ import {
   requestJoin,
   type PairLink,
 } from '../crypto/pairing.js';
-import { delay } from '../protocol/clock.js';
+import { delay, within } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
 import { isGlyph } from './api.js';
@@ -58,8 +58,13 @@ interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' |
 
 type Approve = (request: JoinApproval) => boolean | Promise<boolean>;
 
-/** Interval at which E polls for requests in addition to listening, because its socket may be down. */
+/**
+ * Interval at which E polls for requests in addition to listening, because its socket may be down; and then for whether
+ * the request is still there.
+ */
 const POLL_MS = 2_000;
+/** How long N waits until the server knows that it has withdrawn. */
+const WITHDRAW_MS = 2_000;
 /** Attempts to draw an unused code. */
 const DRAWS_MAX = 5;
 
@@ -113,8 +118,11 @@ async function decide(
     try {
       const { deviceId, name, glyph } = link.transcript;
       const answer = Promise.resolve(approve({ deviceId, name, glyph, digits: link.digits }));
+      const answered = new AbortController();
       // A user who does not answer must not keep a cancelled pairing open.
-      const approved = await abortable(answer, [cancelled], () => cancelled.throwIfAborted());
+      const approval = abortable(answer, [cancelled], () => cancelled.throwIfAborted());
+      const withdrawn = withdrawal(host, session, AbortSignal.any([cancelled, answered.signal]));
+      const approved = await Promise.race([approval, withdrawn]).finally(() => answered.abort());
       expectTime(host, session);
       if (!approved) throw new PairingError('rejected');
       await release(host, session, link);
@@ -141,7 +149,7 @@ async function firstRequest(host: OfferHost, session: Session, cancelled: AbortS
   const unsubscribe = host.onRequest((one) => take([one]));
   try {
     while (request === undefined) {
-      take(await polled(host));
+      take((await polled(host)) ?? []);
       cancelled.throwIfAborted();
       expectTime(host, session);
       // Ends early where a request arrives.
@@ -153,13 +161,26 @@ async function firstRequest(host: OfferHost, session: Session, cancelled: AbortS
   }
 }
 
-async function polled({ api, onProblem }: OfferHost): Promise<readonly PairRequest[]> {
+/** The requests that wait at the server; undefined: it gave no answer. */
+async function polled({ api, onProblem }: OfferHost): Promise<readonly PairRequest[] | undefined> {
   try {
     return await api.once.pairRequests();
   } catch (error) {
     if (!isTransient(error)) throw error;
     onProblem(error);
-    return [];
+    return undefined;
+  }
+}
+
+/** Rejects once the server does not have the request any more; never settles after `until`. */
+async function withdrawal(host: OfferHost, session: Session, until: AbortSignal): Promise<never> {
+  for (;;) {
+    await delay(host.clock, POLL_MS, until).catch(() => new Promise<never>(() => undefined));
+    const requests = await polled(host);
+    if (requests !== undefined && !requests.some(({ code }) => code === session.code.wireCode)) {
+      expectTime(host, session);
+      throw new PairingError('withdrawn');
+    }
   }
 }
 
@@ -190,7 +211,11 @@ async function release(host: OfferHost, session: Session, link: PairLink): Promi
   } catch (error) {
     // The first reply may have been lost after the device joined, and the repeat is then refused: check the list.
     const there = (await deviceList.refresh()).some(({ id }) => id === link.transcript.deviceId);
-    if (!there) throw error;
+    if (there) return;
+    // The session was this device's, and requested: only a withdrawal has ended it.
+    throw error instanceof ApiError && error.code === 'pair_invalid'
+      ? new PairingError('withdrawn', { cause: error })
+      : error;
   }
 }
 
@@ -214,6 +239,7 @@ export interface JoinRequest extends NewDevice {
   /** Shows the digits, for the user to compare. */
   readonly onDigits: (digits: string) => void;
   readonly password?: AskPassword;
+  /** Ends the attempt, and withdraws the request to join where the existing device may show it. */
   readonly signal?: AbortSignal;
 }
 
@@ -233,7 +259,16 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
     const passwordTicket = await ticketFor(request, { own, tenantId });
     const sent = { code: code.wireCode, host: own.host, attestation: toBase64Url(attestation), passwordTicket };
     const body = { ...own.fields, ...sent };
-    const reply = await pollRelease(request, () => own.api.pairFetchNpk(body, request.signal));
+    const reply = await pollRelease(request, () => own.api.pairFetchNpk(body, request.signal)).catch(
+      async (error: unknown) => {
+        // Else the other device would show the request until the code expires, and could admit a device that is gone.
+        if (request.signal?.aborted === true)
+          await within(request.platform.clock, WITHDRAW_MS, own.api.pairWithdraw(body), undefined).catch(
+            () => undefined,
+          );
+        throw error;
+      },
+    );
     const { wrappedMasterKey, deviceCert, confirmation } = reply;
     const masterKey = acceptRelease(sodium, link, {
       device: { id: reply.device.id, publicKey: reply.device.pubkey },

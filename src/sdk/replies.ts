@@ -25,6 +25,8 @@ import { epochText, itemChange, type Change } from './wire.js';
 
 /** Maximum of devices, revoked ones included, and bins in a reply: far more than a user has, few enough for memory. */
 const DEVICES_MAX = 10_000;
+/** Most revoked devices remembered. Above it the list is refused (`too_large`), so that memory stays bounded. */
+export const REVOKED_MAX = 20_000;
 const BINS_READ_MAX = 10_000;
 
 /** Maximum length of an id that need not be a ULID. */
@@ -38,20 +40,31 @@ const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(
 const device = object(deviceFields);
 
 /** `cert` null: not certified. Times are ms. */
-const deviceEntry = object({
+const entryFields = {
   ...deviceFields,
   cert: nullable(bytes()),
   revokedAt: nullable(count),
   lastSeenAt: nullable(count),
   online: boolean,
   current: boolean,
-});
-/** The entries of a device list. */
-export const readDeviceList = array(deviceEntry, DEVICES_MAX);
+} as const;
+const deviceEntry = object(entryFields);
 /** `GET /devices`. */
-export const readDevices = field('devices', readDeviceList);
+export const readDevices = field('devices', array(deviceEntry, DEVICES_MAX));
 /** An entry of the device list, which is only a claim of the server. */
-export type DeviceEntry = Read<typeof deviceEntry>;
+export type DeviceEntry = Read<typeof deviceEntry> & {
+  /**
+   * Of a device that the server lists as active after it was listed as revoked: when that was, ms. Set by `DeviceList`,
+   * never by the server; stored with the list, so that the device stays uncertified in later runs.
+   */
+  readonly wasRevokedAt?: number | null;
+};
+
+/** The entries of a list that was stored, to which `DeviceList` may have added revoked devices. */
+export const readDeviceList = array(
+  object({ ...entryFields, wasRevokedAt: nullable(count) }),
+  DEVICES_MAX + REVOKED_MAX,
+);
 
 /** The entries in the form that `readDeviceList` reads. */
 export const devicesJson = (devices: readonly DeviceEntry[]) =>

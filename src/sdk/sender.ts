@@ -345,8 +345,8 @@ export class Sender {
   }
 
   /**
-   * Drops changes. The caller gets the error, or event `rejected` reports it. Told while the store still has the change:
-   * if the program ends in between, it is dropped and told again instead of never.
+   * Drops changes. The caller gets the error, or event `rejected` reports it. Reported while the store still has the
+   * change: if the program ends in between, it is reported again instead of never.
    */
   private async drop(gone: readonly Pending[], error: Error): Promise<void> {
     const dropped = this.options.outbox.drop(gone);

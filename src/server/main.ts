@@ -12,6 +12,7 @@ import { DataDirInUseError } from './storage/embedded/embedded.js';
 import type { DrainOrder } from './storage/registration.js';
 import { ClusterVersionError } from './storage/embedded/binaries.js';
 import { MigrationError } from './storage/migrate.js';
+import { isObject } from '../protocol/bytes.js';
 import { asError } from '../protocol/error-code.js';
 import { IN_CHECKOUT, RELEASE } from '../root.js';
 
@@ -170,7 +171,7 @@ function drainOnSignal(starting: Promise<Server>, order: DrainOrder): void {
     drain(order);
   });
   process.on('message', (message: unknown) => {
-    if (typeof message !== 'object' || message === null || !(DRAIN_MESSAGE in message)) return;
+    if (!isObject(message) || !(DRAIN_MESSAGE in message)) return;
     drain({ ms: Number(message[DRAIN_MESSAGE]), alone: false });
   });
 }

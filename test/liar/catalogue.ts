@@ -53,7 +53,7 @@ const UNDETECTABLE: readonly Undetectable[] = [
     does: 'un-revokes a device that held the master key, for a device that did not see the revocation',
     why: 'The certificate of that device is still valid, and only the server states a revocation',
     limits:
-      'A device that saw the revocation in the same run of its program notices (LIAR-62). Only a new phrase, and with it a new tenant, shuts out a holder of the master key',
+      'A device that saw the revocation notices, in later runs too where it stores the device list (LIAR-62). Only a new phrase, and with it a new tenant, shuts out a holder of the master key',
   },
   {
     does: 'lies about the author of an item (`senderDevice`), or attributes it to another device',

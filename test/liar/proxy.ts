@@ -99,6 +99,18 @@ export class Liar implements Hooks {
     return this.heard.some((text) => forms.some((form) => text.includes(form)));
   }
 
+  /** The ids of all devices that the client sealed a key for. */
+  sealedFor(): readonly string[] {
+    const written = this.calls.flatMap(({ path, body }) =>
+      path === '/items' ? [body] : path === '/items/batch' ? (body['items'] as Json[]) : [],
+    );
+    const ids = written.flatMap(({ payloadEnc, blobKeys }) => [
+      ...Object.keys(((payloadEnc ?? {}) as Json)['keys'] ?? {}),
+      ...Object.keys(blobKeys ?? {}),
+    ]);
+    return [...new Set(ids)];
+  }
+
   /** Sends frames of the liar's own to every connected client. */
   say(...frames: readonly (Json | string)[]): void {
     for (const client of this.clients) {

@@ -10,7 +10,7 @@ import type { WithTeardown } from '../support/postgres.js';
 import { next, note, world, type World } from '../support/client-world.js';
 import { SOON_MS } from '../support/events.js';
 import { nameOf } from './lie.js';
-import { Liar, type Json } from './proxy.js';
+import { Liar } from './proxy.js';
 import { platform } from './victim.js';
 
 /** Without rates, which are not under test here. */
@@ -185,14 +185,7 @@ export class Stage {
   /** Ids of devices that are not the user's and for which a key was sealed. */
   strangers(): readonly string[] {
     const own = new Set([this.identity.deviceId, this.owner.id, ...this.others]);
-    const written = this.liar.calls.flatMap(({ path, body }) =>
-      path === '/items' ? [body] : path === '/items/batch' ? (body['items'] as Json[]) : [],
-    );
-    const ids = written.flatMap(({ payloadEnc, blobKeys }) => [
-      ...Object.keys(((payloadEnc ?? {}) as Json)['keys'] ?? {}),
-      ...Object.keys(blobKeys ?? {}),
-    ]);
-    return [...new Set(ids)].filter((id) => !own.has(id));
+    return this.liar.sealedFor().filter((id) => !own.has(id));
   }
 
   private tell(name: string): void {

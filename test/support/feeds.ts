@@ -69,7 +69,7 @@ export const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
     return Object.assign(change, { version: head - sizes.length + 1 + n });
   });
 
-const STATUS = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
+const STATUS = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false, secrets: '' };
 
 export interface Instance {
   readonly id: string;

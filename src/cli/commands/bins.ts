@@ -7,7 +7,7 @@ import { ulid } from '../../sdk/ulid.js';
 import { confirmed } from '../../terminal/ask.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { findBin } from '../find.js';
-import { binsOf } from '../known.js';
+import { binsOf } from '../account-cache.js';
 import { counted, sanitizeText, show, table } from '../../terminal/output.js';
 import { type Terminal, usageError } from '../../terminal/terminal.js';
 import { checkedName } from '../newcomer.js';

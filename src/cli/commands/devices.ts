@@ -7,18 +7,19 @@ import { isCertified } from '../../crypto/device.js';
 import { confirmed } from '../../terminal/ask.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { findDevice } from '../find.js';
-import { readKnown } from '../known.js';
+import { readAccountCache } from '../account-cache.js';
 import { withLock } from '../profile.js';
 import { paletteOf, relative, sanitizeText, show } from '../../terminal/output.js';
 import { checkedName } from '../newcomer.js';
 
 /** A device as JSON, with what this device has verified itself. Times are ms. */
 const deviceFacts = ({ sodium }: Platform, identity: Identity, device: DeviceEntry) => {
-  const { id, name, glyph, online, pairedAt, lastSeenAt, revokedAt, pubkey, cert } = device;
+  const { id, name, glyph, online, pairedAt, lastSeenAt, revokedAt, wasRevokedAt, pubkey, cert } = device;
   return {
     ...{ id, name, glyph, thisDevice: id === identity.deviceId, online, pairedAt, lastSeenAt, revokedAt },
-    /** Its certificate is valid under the master key. */
-    certified: isCertified(sodium, identity.masterKey, { id, publicKey: pubkey, cert }),
+    /** Its certificate is valid under the master key, and it was never revoked. */
+    certified:
+      (wasRevokedAt ?? null) === null && isCertified(sodium, identity.masterKey, { id, publicKey: pubkey, cert }),
     fingerprint: fingerprintOfDevice(sodium, { id, pubkey }),
   };
 };
@@ -65,7 +66,7 @@ export function registerDevices(program: DeviceCommand): void {
 async function devices(context: Context, options: { readonly all?: boolean }): Promise<void> {
   const { terminal, platform, profile } = context;
   await context.withDevice(async ({ device, identity, current }) => {
-    const entries = current ? await device.devices.refresh() : ((await readKnown(profile.folder)).devices ?? []);
+    const entries = current ? await device.devices.refresh() : ((await readAccountCache(profile.folder)).devices ?? []);
     const listed = entries
       .filter(({ revokedAt }) => options.all === true || revokedAt === null)
       .map((entry) => deviceFacts(platform, identity, entry));

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { readOfferText } from '../../sdk/address.js';
 import { type NewDevice, prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
+import { Device } from '../../sdk/device.js';
 import { isUndecided } from '../../sdk/errors.js';
 import type { Identity } from '../../sdk/identity.js';
 import { join as joinBy } from '../../sdk/pairing.js';
@@ -14,7 +15,7 @@ import { delay } from '../../protocol/clock.js';
 import { PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import { backoffMs, RECONNECT } from '../../sdk/platform.js';
 import { failureOf } from '../failure.js';
-import { checkedName, newcomerOptions, type NewcomerOptions, passwordOption } from '../newcomer.js';
+import { checkedName, newcomerOptions, type NewcomerOptions, passwordOption, proposeName } from '../newcomer.js';
 import { noDevice } from '../open-device.js';
 import { withLock } from '../profile.js';
 import { paletteOf, show } from '../../terminal/output.js';
@@ -246,10 +247,21 @@ async function recover(context: Context, url: string | undefined, options: Recov
       const identity = await registerWithRetries(context, register, hint);
       const next = `Check the other devices, and revoke lost ones: ${PROGRAM_NAME} devices`;
       await saveIdentity(context, identity, { event: 'recovered', next });
+      await proposeOwnName(context, identity);
     } finally {
       recovery.forget();
     }
   });
+}
+
+/** As `proposeName`, for this device. It has recovered, whether or not the list can be read. */
+async function proposeOwnName(context: Context, identity: Identity): Promise<void> {
+  const device = await Device.open({ platform: context.platform, identity, onProblem: () => undefined });
+  await device.devices
+    .list()
+    .then((all) => proposeName(context, { id: identity.deviceId, name: identity.name }, all))
+    .catch(() => undefined)
+    .finally(() => device.close());
 }
 
 const phraseOf = (context: Context, file: string | undefined): Promise<string> =>

@@ -80,18 +80,28 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
   });
 }
 
-/** False where the server counts items that it does not list: an export without them must not look like a whole one. */
+/**
+ * False where the server counts items that it does not list, and where it was reached but not compared with: an export
+ * without them must not look like a whole one, and a server could hide them by not answering.
+ */
 async function comparedWith({ terminal }: Context, { device, current }: OpenDevice): Promise<boolean> {
   if (!current) {
     terminal.note('The server could not be reached: only what is here is exported.');
     return true;
   }
-  const isWhole = (await device.check()) !== false;
-  if (!isWhole)
+  const isComplete = await device.check().catch((error: unknown) => {
+    if (terminal.interrupted.aborted || !isTransient(error)) throw error;
+    return null;
+  });
+  if (isComplete === false)
     terminal.note(
       'Warning: the server counts other items than are here: the export is incomplete. `doctor` says more.',
     );
-  return isWhole;
+  if (isComplete === null)
+    terminal.note(
+      'Warning: what is here could not be compared with the server: only that is exported, and it may be incomplete.',
+    );
+  return isComplete === true;
 }
 
 /** True where the output is not an encrypted archive. */

@@ -6,7 +6,7 @@ import { found, searchedText, wordsOf } from '../../sdk/query.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { findAnyId, findBin, findItem, type Listed, numbered, quoted, shortIds } from '../find.js';
-import { binsOf } from '../known.js';
+import { binsOf } from '../account-cache.js';
 import { itemsAndList, rememberListed } from '../listed.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';
 import { contentType } from '../put-content.js';

@@ -5,7 +5,7 @@ import { isLocalHost } from '../../protocol/local-host.js';
 import { offerText } from '../../sdk/address.js';
 import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
+import { newcomerOptions, passwordOption, proposeName, type NewcomerOptions } from '../newcomer.js';
 import { withCopy } from '../open-device.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { isYes } from '../../terminal/ask.js';
@@ -76,6 +76,7 @@ async function pair(context: Context, options: Options): Promise<void> {
     show(terminal, { event: 'joined', deviceId, name, rewrapped: items }, () => [
       `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
     ]);
+    proposeName(context, { id: deviceId, name }, await device.devices.list());
   });
 }
 

@@ -12,7 +12,7 @@ import { languageOf } from '../../import/detect.js';
 import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';
 import { findBin, findItem } from '../find.js';
-import { binsOf, readKnown } from '../known.js';
+import { binsOf, readAccountCache } from '../account-cache.js';
 import { itemsAndList } from '../listed.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { assigned, contentType, filesIn, type Found, foundIn, notText, shaped, type Source } from '../put-content.js';
@@ -232,7 +232,7 @@ async function targetOf(context: Context, open: OpenDevice, found: Found, { id, 
 
 /** Contacts the server only for a bin that is not known by its slug or id. */
 async function binIdOf(context: Context, open: OpenDevice, typed: string): Promise<string> {
-  const before = (await readKnown(context.profile.folder)).bins ?? [];
+  const before = (await readAccountCache(context.profile.folder)).bins ?? [];
   const here = before.find(({ id, slug }) => slug === typed.trim() || id === typed.trim());
   if (here !== undefined) return here.id;
   return findBin(await binsOf(context, { ...open, current: await open.catchUp() }), typed).id;

@@ -18,7 +18,7 @@ import type { Context, DeviceCommand } from '../context.js';
 import { failureOf } from '../failure.js';
 import { ShortIds } from '../find.js';
 import { fileNameOf, saveItem, textIn, whole } from '../item-content.js';
-import { readKnown } from '../known.js';
+import { readAccountCache } from '../account-cache.js';
 import { withCopy } from '../open-device.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
@@ -64,7 +64,7 @@ async function watch(context: Context, options: Options): Promise<void> {
   await withCopy(context, async ({ device, identity }) => {
     const watcher = new Watcher(context, device, options);
     const keys = { ...context.platform, masterKey: identity.masterKey };
-    await watcher.know(await readKnown(context.profile.folder, keys));
+    await watcher.know(await readAccountCache(context.profile.folder, keys));
     const ended = watcher.follow();
     ended.catch(() => undefined); // it is awaited below
     if (options.last !== undefined) await watcher.last(options.last);

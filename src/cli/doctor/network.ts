@@ -18,7 +18,7 @@ import { CLOSE } from '../../protocol/close-codes.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { WS_TICKET_MS } from '../../protocol/limits.js';
 import { PROGRAM_NAME } from '../context.js';
-import { answerOf, compareWebApp, readRelease, type Reply } from '../web-check.js';
+import { fetchOnce, compareWebApp, readRelease, type Reply } from '../web-check.js';
 import { about, span, type CheckName, type DoctorContext, type Figures, type Finding } from './finding.js';
 
 const WITHIN_MS = 10_000;
@@ -169,7 +169,7 @@ export async function checkServer(doctor: DoctorContext): Promise<readonly Findi
   const headers = { accept: 'application/json', 'x-wire-shape': 'a' };
   let reply: Reply;
   try {
-    reply = await answerOf(doctor.platform, url, { headers, max: REPLY_MAX });
+    reply = await fetchOnce(doctor.platform, url, { headers, max: REPLY_MAX });
   } catch (error) {
     const cause = error instanceof Error ? errorCode(error.cause) || error.name : '';
     const what = `The connection opens, but a request gets no answer (${cause}).`;

@@ -5,6 +5,7 @@ import { isOpenToOthers } from '../../files/durable.js';
 import { modeText } from '../../files/private.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { type Context, PROGRAM_NAME } from '../context.js';
+import { IDENTITY_FILE, KEY_FILE } from '../secrets.js';
 import { CommandError } from '../../terminal/terminal.js';
 import { about, type Finding } from './finding.js';
 
@@ -15,7 +16,7 @@ const HEADER_PLACE = /"place":"(keychain|file)"/;
 
 /** Where the key of the secrets is. Reads the file directly: `Secrets` would correct its permissions. */
 export async function checkSecrets({ profile }: Context): Promise<Finding[]> {
-  const text = await readFile(join(profile.folder, 'identity'), 'utf8').catch(() => '');
+  const text = await readFile(join(profile.folder, IDENTITY_FILE), 'utf8').catch(() => '');
   const place = HEADER_PLACE.exec(text)?.[1];
   if (place === undefined) return [];
   const where =
@@ -31,7 +32,7 @@ export async function checkPermissions({ profile: { folder } }: Context): Promis
   const { ok, problem } = about('permissions');
   const findings: Finding[] = [];
   const names = await readdir(folder).catch(() => []);
-  const secrets = names.filter((name) => /^identity(-[0-9a-f]{16}\.key)?$/.test(name));
+  const secrets = names.filter((name) => name === IDENTITY_FILE || KEY_FILE.test(name));
   for (const path of [folder, ...secrets.map((name) => join(folder, name))]) {
     const stat = await lstat(path).catch(() => undefined);
     if (stat === undefined || !isOpenToOthers(stat.mode)) continue;

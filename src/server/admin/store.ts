@@ -103,7 +103,7 @@ export class OperatorStore extends Store {
   /** The instances that are up, ordered by machine. */
   instances(): Promise<InstanceRow[]> {
     return this.rows<InstanceRow>(
-      `SELECT id, host, pid, port, version, sockets, draining FROM instances
+      `SELECT id, host, pid, port, version, sockets, draining, secrets FROM instances
         WHERE seen_at >= ${DATABASE_NOW} - ${SEEN_MS} ORDER BY host, port, pid, id`,
     );
   }

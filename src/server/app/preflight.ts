@@ -16,7 +16,7 @@ import {
 } from '../storage/database.js';
 import { describeHosts, hostsOf, type DatabaseHosts } from '../storage/database-hosts.js';
 import { migrate, MigrationError } from '../storage/migrate.js';
-import { strangeLibrary } from '../http/library.js';
+import { untestedLibrary } from '../http/library.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { SQL_FOLDER } from '../../root.js';
 
@@ -37,7 +37,7 @@ const FREE_BYTES = 16 * MIB;
 
 /** All checks. Resolves with warnings. Throws `StartError`, or `MigrationError` for a database of another version. */
 export async function preflight(config: Config): Promise<string[]> {
-  const strange = strangeLibrary();
+  const strange = untestedLibrary();
   if (strange !== undefined && config.uwsStrict === 'on')
     throw new StartError(`${strange} Install what package-lock.json names (npm ci), or set UWS_STRICT to off.`);
   const { host, metricsHost, metricsPort, instances } = config;

@@ -22,7 +22,7 @@ import { Reaper } from '../blobs/reaper.js';
 import { BlobStore } from '../blobs/store.js';
 import { Transfers } from '../blobs/transfers.js';
 import { apexOf, apexUrl, publicHosts, tenantUrl, type Config } from '../config/config.js';
-import { serverSecrets } from '../config/secrets.js';
+import { fingerprintOf, serverSecrets } from '../config/secrets.js';
 import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
 import { Devices } from '../devices/devices.js';
 import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
@@ -102,6 +102,8 @@ interface Parts {
   readonly secret: Uint8Array;
   /** Signs the URLs of the local blob store. */
   readonly blobUrlSecret: string;
+  /** Of these two, for the other instances. */
+  readonly fingerprint: string;
   /** Run in reverse order when the server stops. */
   readonly stops: Stop[];
   readonly onFault: (error: unknown, tenantId?: string) => void;
@@ -157,7 +159,7 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION, onFault });
   const { blobUrlSecret } = secrets;
   const parts: Parts = {
-    ...{ log, config, clock, database, instanceId, secret, blobUrlSecret },
+    ...{ log, config, clock, database, instanceId, secret, blobUrlSecret, fingerprint: fingerprintOf(secrets) },
     ...{ stops, onFault, tenantId, meter, linkFolder: options.siblings || undefined },
   };
 
@@ -286,13 +288,13 @@ interface Hooks {
 type Tenants = ReturnType<typeof composeTenants>;
 
 /** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
-function composeTenants({ config, clock, database, instanceId, linkFolder, stops, onFault, meter }: Parts) {
-  const { pool, feedPool, history, noticeKey } = database;
-  const prepares = !database.pooled;
+function composeTenants(parts: Parts) {
+  const { config, clock, database, instanceId, linkFolder, fingerprint: secrets, stops, onFault, meter } = parts;
+  const { pool, feedPool, history, noticeKey, pooled } = database;
   const items = new PostgresItemLog(pool, meter);
   const lanes = new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
-    prepares,
+    prepares: !pooled,
     lanes: LANES,
     storageCap: config.storageCapBytes,
     wait: (ms) => sleep(ms),
@@ -310,7 +312,7 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
     hooks.onHint(tenantId);
   };
   const feed: ChangeFeed = new ChangeFeed({
-    ...{ instanceId, pool: feedPool, prepares, noticeKey, linkFolder, clock, onFault, meter },
+    ...{ instanceId, pool: feedPool, prepares: !pooled, noticeKey, linkFolder, clock, onFault, meter },
     epoch: () => history.epoch,
     connection: () => listenConfig(database),
     onHint: (tenant, head, generation) => {
@@ -326,7 +328,7 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
     onOthers: () => presence.announceAll(),
     status: () => {
       const { port, sockets, draining } = hooks.front;
-      return { host: hostname(), pid: process.pid, version: SERVER_VERSION, port, sockets, draining };
+      return { host: hostname(), pid: process.pid, version: SERVER_VERSION, port, sockets, draining, secrets };
     },
     onDrain: (order) => hooks.onDrain(order),
   });

@@ -5,6 +5,7 @@ import { bytesWithin } from '../../protocol/binary-fields.js';
 import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/requests.js';
+import { WaitGroup } from '../../protocol/wait-group.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import { binOf, type BinOutcome, type BinStore, type EmptiedBin } from './store.js';
 
@@ -39,7 +40,7 @@ const metaField = (value: string | null): Uint8Array | null =>
 export class Bins {
   /** Number of deletions under way on this instance, by tenant. */
   private readonly deleting = new Map<string, number>();
-  private readonly resumed = new Set<Promise<void>>();
+  private readonly resumed = new WaitGroup();
   private closing = false;
 
   constructor(private readonly options: BinsOptions) {}
@@ -103,7 +104,7 @@ export class Bins {
   /** Resolves when no deletion runs in the background; the rest of an interrupted one waits for the next list. */
   async close(): Promise<void> {
     this.closing = true;
-    await Promise.all(this.resumed);
+    await this.resumed.idle();
   }
 
   private async changed(tenantId: string, outcome: BinOutcome): Promise<BinReply<Uint8Array>> {
@@ -118,10 +119,8 @@ export class Bins {
     const emptyAll = async (): Promise<void> => {
       for (const id of closed) await this.empty({ tenantId, id, by: null }, () => !this.closing);
     };
-    const work = this.whileDeleting(tenantId, emptyAll)
-      .catch((error: unknown) => this.options.onFault(error, tenantId))
-      .finally(() => this.resumed.delete(work));
-    this.resumed.add(work);
+    const work = this.whileDeleting(tenantId, emptyAll);
+    void this.resumed.add(work.catch((error: unknown) => this.options.onFault(error, tenantId)));
   }
 
   /** Deletes a closed bin. `goesOn`: whether to go on with the next batch. */

@@ -1,5 +1,6 @@
 /** Bins in PostgreSQL (sql/0005_bins.sql). */
 import type { ErrorName } from '../../protocol/errors.js';
+import { DELETED_BINS_MAX } from '../../protocol/limits.js';
 import type { Bin } from '../../protocol/replies.js';
 import { Store, type Outcome } from '../storage/query.js';
 
@@ -18,6 +19,9 @@ interface BinCall {
 export interface EmptiedBin extends Pick<BinCall, 'tenantId' | 'id'> {
   readonly by: string | null;
 }
+
+/** Deleted bins that are removed with the making of one. */
+const FORGOTTEN_AT_ONCE = 500;
 
 /** The outcome of a change of a bin. */
 export type BinOutcome = Outcome<BinRecord>;
@@ -51,13 +55,27 @@ export class BinStore extends Store {
   }
 
   /** Makes a bin. `conflict`: the id is in use; `bin_limit`: the tenant has `maxBins`. */
-  create(
+  async create(
     bin: BinCall & { slug: string; meta: Uint8Array | null; maxBins: number },
   ): Promise<BinOutcome | { readonly verdict: 'bin_limit' }> {
+    await this.forgetDeleted(bin.tenantId);
     return this.one(
       `SELECT f.verdict, ${columns('(f.bin)')}, 0 AS "itemCount"
           FROM create_bin($1, $2, $3, $4, $5, $6, $7) f`,
       [bin.tenantId, bin.id, bin.by, bin.slug, bin.meta, bin.maxBins, bin.now],
+    );
+  }
+
+  /**
+   * Removes deleted bins but the latest: a device that makes and deletes bins would otherwise fill the database, beyond
+   * any cap (BIN-19). Without the tenant's lock: a bin that is made again meanwhile is not deleted any more, and stays.
+   */
+  private async forgetDeleted(tenantId: string): Promise<void> {
+    await this.rows(
+      `DELETE FROM bins b WHERE b.tenant_id = $1 AND b.deleted_at IS NOT NULL AND b.id = ANY (ARRAY(
+          SELECT d.id FROM bins d WHERE d.tenant_id = $1 AND d.deleted_at IS NOT NULL
+          ORDER BY d.changed_at_generation DESC OFFSET ${DELETED_BINS_MAX} LIMIT ${FORGOTTEN_AT_ONCE}))`,
+      [tenantId],
     );
   }
 

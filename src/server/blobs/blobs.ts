@@ -28,7 +28,10 @@ export interface UploadRequest extends UploadStart {
   readonly origin: string;
 }
 
-/** Reservations that a tenant may have open at once. Bounds the rows, which have a cost even without bytes. */
+/**
+ * Reservations that a tenant may have open at once, and a tenth of the blobs that it may have without an item, open or not
+ * (sql/0022). Bounds the rows and files, which have a cost even without bytes.
+ */
 const OPEN_MAX = 1_000;
 /** Expired reservations settled per attempt when a tenant has no room left; the nightly job settles all. */
 const RELEASED_AT_ONCE = 100;
@@ -287,7 +290,8 @@ const isFull = (verdict: ReserveVerdict): boolean => verdict === 'cap' || verdic
 
 const REFUSALS: Readonly<Record<Exclude<ReserveVerdict, 'ok'>, () => ServiceError>> = {
   cap: () => new ServiceError('storage_cap_exceeded'),
-  too_many: () => rateLimited(`at most ${OPEN_MAX} uploads may be open`, OPEN_RETRY_S),
+  too_many: () =>
+    rateLimited(`at most ${OPEN_MAX} uploads may be open, and ten times as many without an item`, OPEN_RETRY_S),
   tenant_not_found: () => unavailable('the tenant is gone'),
   device_revoked: () => new ServiceError('device_revoked'),
 };

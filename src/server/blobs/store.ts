@@ -20,13 +20,13 @@ export interface Reservation extends ObjectName, UploadGrant {
   readonly by: string;
   /** Bytes that the tenant may hold; 0: unlimited. */
   readonly cap: number;
-  /** Reservations that the tenant may have open at once. */
+  /** Reservations that the tenant may have open at once; ten times as many blobs may be without an item. */
   readonly openMax: number;
   /** Until then the upload counts as under way without reports; 0: it passes through this server, which reports it. */
   readonly uploadingUntil: number;
 }
 
-/** Result of a reservation. `cap`: it would exceed the cap. `too_many`: the tenant has `openMax` reservations open. */
+/** Result of a reservation. `cap`: it would exceed the cap. `too_many`: see `Reservation.openMax`. */
 export type ReserveVerdict = 'ok' | 'cap' | 'too_many' | 'device_revoked' | 'tenant_not_found';
 
 /**

@@ -5,6 +5,7 @@
 import type { Clock } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
 import { blobPath } from '../../protocol/ids.js';
+import { WaitGroup } from '../../protocol/wait-group.js';
 import type { BlobFile, UploadStream } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
 import type { LocalStore } from './objects/local.js';
@@ -74,7 +75,7 @@ export class Transfers {
   private missedAt = -Infinity;
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
-  private readonly receiving = new Set<Promise<void>>();
+  private readonly receiving = new WaitGroup();
 
   constructor(private readonly options: TransfersOptions) {}
 
@@ -103,14 +104,12 @@ export class Transfers {
       await before?.done.catch(() => undefined);
       await this.receivePart(name, from, source);
     };
-    const done = receive();
+    const done = this.receiving.add(receive());
     const mine = { source, done };
     this.uploads.set(key, mine);
-    this.receiving.add(done);
     try {
       await done;
     } finally {
-      this.receiving.delete(done);
       if (this.uploads.get(key) === mine) this.uploads.delete(key);
       leave();
     }
@@ -152,7 +151,7 @@ export class Transfers {
   /** Ends the uploads under way, and resolves when their files are removed. */
   async close(): Promise<void> {
     for (const { source } of this.uploads.values()) source.cut();
-    await Promise.allSettled(this.receiving);
+    await this.receiving.idle();
   }
 
   /**

@@ -1,5 +1,5 @@
 /** Secrets that are not configured: generated once and stored in DATA_DIR/secrets (0700), one file each (0600). */
-import { randomBytes } from 'node:crypto';
+import { createHmac, randomBytes } from 'node:crypto';
 import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Config } from './config.js';
@@ -99,3 +99,15 @@ export async function serverSecrets(
       : (config.blobUrlSecret ?? '');
   return { tokenSecret, blobUrlSecret, warnings };
 }
+
+/**
+ * 8 hex characters, different where one of the two keys is: instances compare theirs. Too short to confirm a guess of a
+ * secret by whoever reads the table of the instances.
+ */
+export const fingerprintOf = ({
+  tokenSecret,
+  blobUrlSecret,
+}: {
+  readonly tokenSecret: string;
+  readonly blobUrlSecret: string;
+}): string => createHmac('sha256', tokenSecret).update(`instances\0${blobUrlSecret}`).digest('hex').slice(0, 8);

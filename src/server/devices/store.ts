@@ -3,6 +3,7 @@ import { ulid } from 'ulid';
 import { Batcher } from '../../protocol/batcher.js';
 import type { NewDevice } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
+import { REVOKED_LISTED_MAX } from '../../protocol/limits.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';
 import { arrayOf, byColumn, deviceOf, proofOf, Store, type Outcome } from '../storage/query.js';
@@ -109,9 +110,15 @@ export class AccountStore extends Store {
     return rows.length > 0;
   }
 
-  /** All devices, also revoked ones, oldest first. */
+  /**
+   * All devices, oldest first; of the revoked ones the latest `REVOKED_LISTED_MAX`. A device could otherwise, by pairing
+   * and revoking others day after day, make the list longer than any client reads (DEV-23).
+   */
   devices(tenantId: string): Promise<DeviceRecord[]> {
-    const text = `SELECT ${columns('d')} FROM devices d WHERE d.tenant_id = $1 ORDER BY d.paired_at, d.id`;
+    const text = `SELECT ${columns('d')} FROM (
+        SELECT * FROM devices WHERE tenant_id = $1 AND revoked_at IS NULL
+        UNION ALL (SELECT * FROM devices WHERE tenant_id = $1 AND revoked_at IS NOT NULL
+          ORDER BY revoked_at DESC, id LIMIT ${REVOKED_LISTED_MAX})) d ORDER BY d.paired_at, d.id`;
     return this.rows<DeviceRecord>(text, [tenantId]);
   }
 

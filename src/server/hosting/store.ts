@@ -54,8 +54,8 @@ export class HostingStore extends Store {
   }
 
   /**
-   * The names that changed since a position, as they are now: a transaction that frees a name and signs it up, and one
-   * that commits before an older one, have no order by which the last change could be told.
+   * The names that changed since a position, as they are now. The changes themselves could not be put in order: one
+   * transaction may free a name and sign it up again, and a later transaction may commit before an earlier one.
    */
   since(position: string): Promise<HostChanges> {
     const text = `SELECT ${POSITION}, (SELECT coalesce(json_agg(json_build_object('slug', h.slug, 'tenantId', t.id)), '[]')

@@ -57,7 +57,7 @@ export class Connections {
     res.close();
   };
 
-  /** A connection has become a socket, of which the filter is not told again. */
+  /** A connection has become a socket; the library does not call the filter when that closes. */
   upgraded(): void {
     this.count(-1);
   }

@@ -27,7 +27,7 @@ export function libraryFile(): string {
 }
 
 /** A warning where the library is not one that this version was tested with; else undefined. */
-export function strangeLibrary(): string | undefined {
+export function untestedLibrary(): string | undefined {
   const file = libraryFile();
   const sha256 = createHash('sha256').update(readFileSync(file)).digest('hex');
   if (KNOWN_LIBRARIES[basename(file)] === sha256) return undefined;

@@ -129,11 +129,16 @@ const RETRY_LATER: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /**
  * Whether the connection has to be closed after the reply. The library does not read trailers, so the end of a chunked
- * request is unknown, and the part of a body beyond SWALLOW_MAX would be parsed as the next request. Such a reply has a
- * body, even where the same request would otherwise get 204 or 304 (HTTP-16).
+ * request is unknown. Such a reply has a body, even where the same request would otherwise get 204 or 304 (HTTP-16).
  */
-const cuts = (ctx: RequestContext): boolean =>
-  ctx.closing === 'cut' || ctx.chunked || (ctx.upload?.left ?? ctx.contentLength) > SWALLOW_MAX;
+const cuts = (ctx: RequestContext): boolean => ctx.closing === 'cut' || ctx.chunked;
+
+/**
+ * Whether so much of the body is still to come that the client is asked to close the connection. The server does not close
+ * it: the kernel would answer the next bytes with a reset, which makes a proxy drop the reply and answer 502. The library
+ * drops the rest meanwhile, for ten seconds, or as much of it as the URL of an upload admits (HTTP-23).
+ */
+const isLeft = (ctx: RequestContext): boolean => (ctx.upload?.left ?? ctx.contentLength) > SWALLOW_MAX;
 
 /** Whether the client has what this entity tag names, so that it gets a 304. */
 const isKept = (ctx: RequestContext, etag: string): boolean => hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
@@ -353,6 +358,7 @@ export class ResponseWriter {
   private send(ctx: RequestContext, out: Outgoing): void {
     if (ctx.over) return this.budgets.releaseRoom(ctx);
     if (cuts(ctx)) ctx.closing = 'cut';
+    else if (isLeft(ctx)) ctx.closing = 'ask';
     const atOnce = ctx.turn === this.turn.number;
     if (ctx.closing !== 'cut' && !(atOnce && ++this.turn.answered > AT_ONCE_MAX)) this.deliver(ctx, out);
     // Not in the turn that parses the bytes that arrived with it. While an answer is pending, the library drops further

@@ -293,8 +293,9 @@ const BODY_MS = 30_000;
 /** A body that arrives slowly resets the library's time-out of ten seconds this often, ms. */
 const STAY_OPEN_MS = 2_000;
 /**
- * A client reads the refusal of a body that it is still sending only if the connection stays open until it has sent all
- * of it. Up to this many bytes are therefore read and dropped; beyond that the connection is closed.
+ * A client reads the refusal of a body that it is still sending only if the connection stays open meanwhile. Of a chunked
+ * one, up to this many bytes are therefore read and dropped before it is refused and the connection closed. Where more of
+ * a declared length is left, the client is asked to close.
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 

@@ -21,7 +21,7 @@ interface PairingOptions extends ChangeNotifier {
   /** For the calls of E, which has a token. */
   readonly store: Pick<PairingStore, 'open' | 'requests' | 'answer'>;
   /** For those of N: their statements wait in a line of their own (FAIR-50). */
-  readonly unauthenticatedStore: Pick<PairingStore, 'find' | 'join' | 'status'>;
+  readonly unauthenticatedStore: Pick<PairingStore, 'find' | 'join' | 'status' | 'withdraw'>;
   readonly clock: Clock;
   readonly issueToken: TokenIssuer;
   /** Reads the tickets of `POST /password/verify`. */
@@ -197,8 +197,8 @@ export class Pairing {
    * Step 3, by N: requests to join and waits for E until 25 s have passed since the call. The same call again, by the
    * same key, continues the wait, and gets the result again until the session is deleted. `gone` aborts when the caller
    * disconnects.
-   * Throws `pair_invalid`, `pair_expired`, `password_required`, `device_exists`, `device_limit`; only the first
-   * successful request binds the session.
+   * Throws `pair_invalid` (also for a withdrawal, once it has ended the session), `pair_expired`, `password_required`,
+   * `device_exists`, `device_limit`; only the first successful request binds the session.
    */
   async fetchNpk(
     tenantId: string,
@@ -225,12 +225,19 @@ export class Pairing {
     // A wrong code is refused before the tenant's lock is taken, so that guesses cannot hold up the tenant's own calls.
     const found = await this.found(tenantId, request.code);
     if (found.state !== 'wrapped' && found.expiresAt <= now) throw new ServiceError('pair_expired');
+    if (body.withdraw === true) return this.withdraw(tenantId, request.code, pubkey);
     const joined = await unauthenticatedStore.join(request);
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
     const waiter = this.waiters.add(tenantId, joined.lookup_id, arrival);
     const release = await this.hold(waiter, now + PAIR_HOLD_MS, gone);
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
+  }
+
+  private async withdraw(tenantId: string, code: string, pubkey: Uint8Array): Promise<never> {
+    const { unauthenticatedStore, clock } = this.options;
+    if (await unauthenticatedStore.withdraw(tenantId, code, pubkey, clock.now())) await this.announce(tenantId);
+    throw new ServiceError('pair_invalid');
   }
 
   /** The requests that wait for this device's approval. The same content as the frames `pair_request`. */

@@ -67,6 +67,11 @@ export class PairingStore extends Store {
     return this.call('pair_join', tenantId, code, ...newDevice, ...proofOf(join.proof), maxDevices, now);
   }
 
+  /** Ends the session that this key has requested to join, unless it is decided; true: it has. */
+  withdraw(tenantId: string, code: string, pubkey: Uint8Array, now: number): Promise<boolean> {
+    return this.value('pair_withdraw', tenantId, code, pubkey, now);
+  }
+
   /** Undefined once the session was ended or cleared away. */
   status(tenantId: string, lookupId: string): Promise<PairStatus | undefined> {
     return this.first<PairStatus>(

@@ -209,7 +209,7 @@ export class Admission {
   }
 
   /**
-   * Updates window and rate after an answer. `ok`: it is one of the database, which admits nobody by failing quickly.
+   * Updates window and rate after an answer. `ok`: the database answered; quick failures must not count as admitted.
    * `halve`: the window is too large.
    */
   private learn(ok: boolean, halve: boolean): void {

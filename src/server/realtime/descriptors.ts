@@ -16,7 +16,7 @@ export interface DescriptorRoom {
   readonly connections: number;
   /**
    * As many descriptors as for `connections` are in use, whoever holds them. A socket that was ended is not counted as
-   * one any more, but holds its descriptor until its client has closed its end, up to 16 s. Linux tells the number since
+   * one any more, but holds its descriptor until its client has closed its end, up to 16 s. Linux reports the number since
    * version 6.2; before, this is false.
    */
   readonly isExhausted: () => boolean;

@@ -36,7 +36,8 @@ import { NoticeQueue } from './notice-queue.js';
 import { MAC_BYTES, NOTICE_CHARS, NoticeMac, noticeOf, type Hint, type Notice } from './notice.js';
 import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from './notification.js';
 import { isRetryableRead } from './query.js';
-import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type InstanceStatus } from './registration.js';
+import { otherSecrets, registration, SEEN_MS } from './registration.js';
+import type { DrainOrder, InstanceStatus, Registered } from './registration.js';
 import { Peers, RecentHeads, Subscriptions } from './subscriptions.js';
 
 /** The channel of all instances; in addition each has its own, with its id appended. */
@@ -171,6 +172,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True if an announcement was dropped or may have failed since the last heartbeat. */
   private unannounced = false;
   private others = 0;
+  private strangers = 0;
   /** The instances of which nothing verifiable had come when the last own heartbeat came back. */
   private unverified: readonly string[] = [];
   /** No other instance was up recently. */
@@ -532,18 +534,15 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   /** Uses the database's clock, since instances' clocks may differ. */
   private async registerNow(): Promise<void> {
-    const { host, pid, port, version, sockets, draining } = this.options.status();
     const untold = this.unannounced;
     this.unannounced = false;
     const { instanceId } = this.options;
     // The others read the heartbeat in the table, unless they have to be notified at once.
     const channel = untold || this.beats === 1 ? CHANNEL : channelOf(instanceId);
     const beat = { from: instanceId, beat: this.beats, ...(untold ? { untold } : {}) } satisfies Notice;
+    const signed = this.mac.sign(channel, JSON.stringify(beat));
     const { rows } = await this.options.pool
-      .query<Registered>(REGISTER, [
-        ...[instanceId, this.mac.sign(channel, JSON.stringify(beat)), host, pid, port, version, sockets, draining],
-        channel,
-      ])
+      .query<Registered>(registration(this.options.status(), { id: instanceId, channel, signed }))
       .catch((error: unknown) => {
         this.unannounced ||= untold;
         throw error;
@@ -554,6 +553,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     const appeared = this.others === 0 && others > 0;
     // An instance appeared that was not known: nothing may have been announced to it since the last heartbeat.
     if (others > this.others && this.beats > 1) this.unannounced = true;
+    if (found.strangers.length > this.strangers) this.options.onFault(otherSecrets(found.strangers));
+    this.strangers = found.strangers.length;
     this.others = others;
     for (const id of found.others) this.meetOther(id);
     this.links?.keep(found.others);

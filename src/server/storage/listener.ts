@@ -6,6 +6,7 @@
 import { Socket } from 'node:net';
 import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
+import { WaitGroup } from '../../protocol/wait-group.js';
 
 /** Reconnection attempts of one subscriber, three seconds in total; then another one is created. */
 const RETRIES_MAX = 4;
@@ -33,7 +34,7 @@ interface ListenerOptions {
 export class Listener {
   private current: Subscription | undefined;
   /** Pending attempts to replace the subscriber; `close` waits for them. */
-  private readonly attempts = new Set<Promise<void>>();
+  private readonly attempts = new WaitGroup();
   private closed = false;
 
   constructor(private readonly options: ListenerOptions) {}
@@ -92,10 +93,11 @@ export class Listener {
   /** Replaces the current subscriber, which receives nothing any more. */
   replace(): void {
     const replaced = this.current;
-    const attempt = this.start()
-      .then(() => replaced?.end(), this.options.onFault)
-      .finally(() => this.attempts.delete(attempt));
-    this.attempts.add(attempt);
+    void this.attempts.add(
+      this.start()
+        .then(() => replaced?.end())
+        .catch(this.options.onFault),
+    );
   }
 
   async close(): Promise<void> {
@@ -104,7 +106,7 @@ export class Listener {
     // Before the first await: a pending attempt ends itself once it is not the current one.
     this.current = undefined;
     await current?.end();
-    await Promise.all(this.attempts);
+    await this.attempts.idle();
   }
 
   /** A subscriber of pg-listen, not connected yet. */

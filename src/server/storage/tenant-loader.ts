@@ -4,6 +4,7 @@ import { Batcher, nextTurn } from '../../protocol/batcher.js';
 import { delay, within, type Clock } from '../../protocol/clock.js';
 import type { Summary } from '../../protocol/item.js';
 import { ServiceError } from '../../protocol/errors.js';
+import { DELETED_BINS_MAX } from '../../protocol/limits.js';
 import type { FrameBin, FrameDevice, PairRequestFrame, Wire } from '../../protocol/frames.js';
 import type * as ports from '../tenant/ports.js';
 import { arrayOf, byColumn, Store } from './query.js';
@@ -43,9 +44,6 @@ class Spacing {
 
 /** On a busy machine timers fire before pending input is read: waits one more turn for that. */
 const wait = (clock: Clock, ms: number): Promise<void> => delay(clock, ms).then(nextTurn);
-
-/** The latest deleted bins, loaded for their frames; clients that are further behind reload the list. */
-const DELETED_BINS_MAX = 100;
 
 /**
  * Pairings of these tenants that wait for their existing device, as JSON with bytes as hex. One lookup per tenant: with
@@ -181,7 +179,7 @@ export class PostgresTenantLoader extends Store implements ports.TenantLoader {
 
   /**
    * @param clock decides which pairings have expired, and times the pauses in a reconnect storm.
-   * @param onFault is told of counts that could not be read.
+   * @param onFault is called for counts that could not be read.
    */
   constructor(
     pool: pg.Pool,

@@ -10,6 +10,7 @@ import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
+import { WaitGroup } from '../../protocol/wait-group.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './codec.js';
 import { FrameRing } from './deliver.js';
@@ -45,28 +46,6 @@ const COMPARE_REST = 9;
 /** The longest such pause, ms. */
 const COMPARE_REST_MAX_MS = 30_000;
 
-/** Counts database reads under way, so that a stop can wait for the last of them. */
-class PendingReads {
-  private underWay = 0;
-  private whenNone: (() => void)[] = [];
-
-  /** Returns the same promise. Its reader may start another read in the turn in which it settles. */
-  counted<T>(read: Promise<T>): Promise<T> {
-    this.underWay++;
-    const over = (): void => {
-      this.underWay--;
-      if (this.underWay === 0) for (const wake of this.whenNone.splice(0)) wake();
-    };
-    read.then(over, over);
-    return read;
-  }
-
-  /** Resolves when no read is under way, including those started when the last one settled. */
-  async done(): Promise<void> {
-    while (this.underWay > 0) await new Promise<void>((resolve) => void this.whenNone.push(resolve));
-  }
-}
-
 export interface RegistryOptions extends Omit<
   ActorPorts,
   'onBroken' | 'onLate' | 'ring' | 'replays' | 'waiting' | 'current'
@@ -86,7 +65,7 @@ export class TenantRegistry {
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
   /** Reads of the actors and of this registry, so that `close` can wait for them. */
-  private readonly reads = new PendingReads();
+  private readonly reads = new WaitGroup();
   private timers: readonly Timer[] = [];
   private readonly sweeping = new SingleFlight(() => this.sweep());
   /** Until this time, ms, no comparison of all actors is made. */
@@ -104,13 +83,13 @@ export class TenantRegistry {
     };
     this.ports = {
       ...options,
-      log: { page: (request) => this.reads.counted(log.page(request)) },
+      log: { page: (request) => this.reads.add(log.page(request)) },
       loader: {
-        load: (tenantId) => this.reads.counted(loader.load(tenantId)),
+        load: (tenantId) => this.reads.add(loader.load(tenantId)),
         hurry: () => loader.hurry(),
-        reload: (tenantId, known) => this.reads.counted(loader.reload(tenantId, known)),
-        head: (tenantId) => this.reads.counted(loader.head(tenantId)),
-        positions: (known) => this.reads.counted(loader.positions(known)),
+        reload: (tenantId, known) => this.reads.add(loader.reload(tenantId, known)),
+        head: (tenantId) => this.reads.add(loader.head(tenantId)),
+        positions: (known) => this.reads.add(loader.positions(known)),
       },
       ring: new FrameRing(RECENT_BYTES_ALL),
       replays: new TurnQueue(REPLAY_PAGES),
@@ -140,7 +119,7 @@ export class TenantRegistry {
     for (const timer of this.timers) timer.cancel();
     this.restTimer?.cancel();
     this.retryTimer?.cancel();
-    await this.reads.done();
+    await this.reads.idle();
   }
 
   /** Tenants with a socket on this instance. */

@@ -14,7 +14,7 @@ import { removeIndexed } from '../../sdk/store/browser-store.js';
 import { problemOf } from '../link/host.js';
 import { type Failure, type NewLock, type Opener, type Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
-import { Enrolment, Offers } from './enrolment.js';
+import { Enrolment, Offers, type Method } from './enrolment.js';
 import { ForeignImports } from './foreign.js';
 import type { KeyValue } from './key-value.js';
 import { Session } from './session.js';
@@ -50,7 +50,7 @@ export class Engine {
     readonly serverUrl: string,
   ) {
     this.vault = new Vault(records, platform.sodium);
-    this.enrolment = new Enrolment(platform, serverUrl, (identity) => this.enrolled(identity));
+    this.enrolment = new Enrolment(platform, serverUrl, (identity, by) => this.enrolled(identity, by));
     this.watchLock();
   }
 
@@ -184,7 +184,7 @@ export class Engine {
     });
   }
 
-  private enrolled(identity: SavableIdentity): Promise<void> {
+  private enrolled(identity: SavableIdentity, by: Method): Promise<void> {
     return this.serial.run(async () => {
       // Two attempts may both register a device: one was cancelled after its request was sent, or two tabs began at once.
       // The first stays, since its outbox may hold changes that nothing else has.
@@ -192,6 +192,7 @@ export class Engine {
       await this.vault.create(identity);
       // From here on this browser is a device: the phase reports a failure, as at a start.
       await this.begin();
+      if (by === 'recover') this.session.value?.compareName();
     });
   }
 

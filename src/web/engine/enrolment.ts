@@ -21,6 +21,9 @@ interface Attempt {
   readonly signal: AbortSignal;
 }
 
+/** How a browser becomes a device. */
+export type Method = 'claim' | 'join' | 'recover';
+
 /** Undefined: the attempt waits for the user; `register` continues it. */
 type Work = (attempt: Attempt) => Promise<SavableIdentity | undefined>;
 
@@ -31,6 +34,7 @@ const PASSWORDS_MAX = 5;
 export class Enrolment {
   readonly step = new Cell<Step>({ step: 'idle' });
   private current = new AbortController();
+  private method: Method = 'claim';
   /** Registers the generated keys; called again while the outcome is unknown, so that no second device is made. */
   private register: (() => Promise<SavableIdentity>) | undefined;
   private answer: (password: string | null) => void = () => undefined;
@@ -41,11 +45,12 @@ export class Enrolment {
   constructor(
     private readonly platform: Platform,
     private readonly serverUrl: string,
-    private readonly enrolled: (identity: SavableIdentity) => Promise<void>,
+    private readonly enrolled: (identity: SavableIdentity, by: Method) => Promise<void>,
   ) {}
 
   /** Generates the keys and shows the twelve words; `retry` registers the keys. */
   claim(name: string, claimToken: string | null): void {
+    this.method = 'claim';
     this.begin(async ({ show }) => {
       const claim = await prepareClaim({ ...this.device(name), claimToken: claimToken ?? undefined });
       show({ step: 'phrase', words: claim.phrase.split(' ') });
@@ -55,6 +60,7 @@ export class Enrolment {
   }
 
   join(name: string, words: string): void {
+    this.method = 'join';
     this.begin(({ show, password, signal }) => {
       let digits = '';
       return join({
@@ -73,6 +79,7 @@ export class Enrolment {
   }
 
   recover(name: string, phrase: string): void {
+    this.method = 'recover';
     this.begin(async ({ password }) => {
       const recovery = await prepareRecovery({ ...this.device(name), phrase, password });
       this.forget();
@@ -132,7 +139,7 @@ export class Enrolment {
       // other. If the keys cannot be stored, as on a full disk, only storing them is retried.
       isRegistered = true;
       this.register = () => Promise.resolve(identity);
-      await this.enrolled(identity);
+      await this.enrolled(identity, this.method);
       this.cancel();
     };
     run().catch((error: unknown) => {

@@ -23,6 +23,8 @@ export class Notices {
   readonly list = new Cell<readonly Notice[]>([]);
   /** By the notice's id. */
   private readonly refusals = new Map<string, PutParams>();
+  /** Notices whose change is being written: a second click must not make a second copy. */
+  private readonly resending = new Set<string>();
 
   constructor(
     private readonly ports: {
@@ -80,9 +82,14 @@ export class Notices {
   /** Writes the refused change of a notice again. The notice stays if that is refused too. */
   async resend(id: string, how: ResendHow): Promise<void> {
     const item = this.refusals.get(id);
-    if (item === undefined) return;
-    await this.ports.write(item, how);
-    await this.dismiss(id);
+    if (item === undefined || this.resending.has(id)) return;
+    this.resending.add(id);
+    try {
+      await this.ports.write(item, how);
+      await this.dismiss(id);
+    } finally {
+      this.resending.delete(id);
+    }
   }
 
   private made(kind: Notice['kind'], { title, error }: { readonly title: string; readonly error: unknown }): Notice {

@@ -162,6 +162,16 @@ export class Session {
     await this.parts.store.close();
   }
 
+  /** Adds a notice where another device has the name of this one, which has recovered and could not know the names. */
+  compareName(): void {
+    this.background(async () => {
+      const devices = await this.device.devices.list();
+      const isTaken = ({ id, name, revokedAt }: DeviceEntry): boolean =>
+        id !== this.device.id && revokedAt === null && name === this.identity.name;
+      if (devices.some(isTaken)) this.notices.add('same_name');
+    });
+  }
+
   /** Keys and address of the device. */
   get identity(): SavableIdentity {
     return this.parts.identity;
@@ -293,6 +303,10 @@ export class Session {
     device.on('bins', ({ bins }) => this.showBins(bins));
     device.on('devices', ({ devices }) => this.showDevices(devices));
     device.on('uncertified', () => this.publishSoon());
+    device.on('kept', ({ id }) => {
+      this.uploads.kept(id);
+      this.publishSoon();
+    });
     device.on('sent', ({ id }) => {
       this.uploads.written(id);
       this.publishSoon();

@@ -35,13 +35,15 @@ interface Transfer extends Waiting {
   speed: number;
   /** `queued`: sent, and its item waits in the outbox. */
   state: Upload['state'] | 'queued';
+  /** The item is in the outbox. */
+  kept: boolean;
   problem: Failure | null;
   /** The failure is transient: the file is retried automatically. */
   transient: boolean;
   readonly stop: AbortController;
 }
 
-const INITIAL = { done: 0, speed: 0, state: 'waiting', problem: null, transient: false } as const;
+const INITIAL = { done: 0, speed: 0, state: 'waiting', kept: false, problem: null, transient: false } as const;
 
 /** The content type of a file, by its media type. */
 export function typeOfFile(mime: string): ContentType {
@@ -93,7 +95,7 @@ export class Uploads {
   constructor(
     private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
     private readonly ports: {
-      readonly device: Pick<Device, 'put' | 'uploads' | 'giveUpUpload'>;
+      readonly device: Pick<Device, 'get' | 'put' | 'uploads' | 'giveUpUpload'>;
       readonly clock: Clock;
       readonly onProblem: (error: unknown) => void;
     },
@@ -101,7 +103,13 @@ export class Uploads {
 
   /** Resumes the uploads that an earlier run left. */
   async load(): Promise<void> {
-    for (const [, value] of await this.records.all(PREFIX)) this.take(value as Waiting);
+    for (const [, value] of await this.records.all(PREFIX)) {
+      const waiting = value as Waiting;
+      // An item that does not open must not keep the device from opening.
+      const view = await this.ports.device.get(waiting.id).catch(() => undefined);
+      // An earlier run has sent it: sent again, it would be a second change above the one that waits.
+      this.take(waiting, view?.pending === true ? 'queued' : 'waiting');
+    }
     // From the local store: the server may be unreachable.
     for (const { id, sent } of await this.ports.device.uploads()) {
       const transfer = this.all.get(id);
@@ -146,6 +154,14 @@ export class Uploads {
     return true;
   }
 
+  /** The item of a file is in the outbox: from now on it counts as a change. */
+  kept(id: string): void {
+    const transfer = this.all.get(id);
+    if (transfer?.state !== 'sending') return;
+    transfer.kept = true;
+    this.publish();
+  }
+
   /** The item of a queued file is on the server. */
   written(id: string): void {
     if (!this.all.has(id)) return;
@@ -171,8 +187,9 @@ export class Uploads {
     this.list.set([]);
   }
 
-  private take(waiting: Waiting): void {
-    this.all.set(waiting.id, { ...waiting, ...INITIAL, stop: new AbortController() });
+  private take(waiting: Waiting, state: 'waiting' | 'queued' = 'waiting'): void {
+    const kept = state === 'queued';
+    this.all.set(waiting.id, { ...waiting, ...INITIAL, state, kept, stop: new AbortController() });
   }
 
   /** Abandons the upload on the server; repeated when the server is reachable again. */
@@ -213,6 +230,7 @@ export class Uploads {
 
   private async send(transfer: Transfer): Promise<void> {
     transfer.state = 'sending';
+    transfer.kept = false;
     transfer.problem = null;
     this.publish();
     const { id, binId, file, stop } = transfer;
@@ -223,7 +241,8 @@ export class Uploads {
     } catch (error) {
       if (stop.signal.aborted) return;
       // The server keeps the file for a day; the item waits in the outbox, and may still be refused.
-      if (error instanceof QueuedError) {
+      transfer.kept = error instanceof QueuedError;
+      if (transfer.kept) {
         transfer.state = 'queued';
         return this.publish();
       }
@@ -256,9 +275,10 @@ export class Uploads {
 
   private publish(): void {
     this.publishedAt = this.ports.clock.now();
-    const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem, transient }) => ({
+    const shown = [...this.all.values()].map(({ id, file, done, speed, state, kept, problem, transient }) => ({
       ...{ id, name: file.name, size: file.size, done, speed, problem: transient ? null : problem },
       state: state === 'queued' ? ('waiting' as const) : state,
+      queued: kept,
     }));
     this.list.set(shown);
   }

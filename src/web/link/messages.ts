@@ -159,6 +159,8 @@ export interface Upload {
   /** Bytes a second over the last seconds. */
   readonly speed: number;
   readonly state: 'waiting' | 'sending' | 'failed';
+  /** The file was sent, and its item is one of the changes in the outbox (`DeviceInfo.waiting`). */
+  readonly queued: boolean;
   /** Why it failed; null: nothing that lasts, and it is tried again by itself. */
   readonly problem: Failure | null;
 }
@@ -166,7 +168,7 @@ export interface Upload {
 /** A notice for the user, shown until it is dismissed. */
 export interface Notice {
   readonly id: string;
-  readonly kind: 'rejected' | 'untagged_delete' | 'repaired_store' | 'missing' | 'reset' | 'problem';
+  readonly kind: 'rejected' | 'untagged_delete' | 'repaired_store' | 'missing' | 'reset' | 'same_name' | 'problem';
   /** The item's title, where there is one. */
   readonly title: string;
   readonly problem: Failure | null;

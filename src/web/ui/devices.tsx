@@ -1,6 +1,7 @@
 /** The user's devices: names, certificates, pairing and revocation. */
 import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { freeName } from '../../protocol/ids.js';
 import { NAME_MAX } from '../../protocol/limits.js';
 import { isLocalHost } from '../../protocol/local-host.js';
 import type { DeviceRow, Failure, Offer } from '../link/messages.js';
@@ -119,8 +120,9 @@ function Row({ device }: RowProps) {
 
 function Seen({ device }: RowProps) {
   // Without a connection, the last reported state may be outdated.
-  if (device.online && info.value?.connection.state === 'connected') return <span class="online">{words.online}</span>;
-  if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
+  const connected = info.value?.connection.state === 'connected';
+  if (device.online && connected) return <span class="online">{words.online}</span>;
+  if (device.lastSeenAt === null) return connected ? <span>{words.neverSeen}</span> : null;
   return <Since label={words.lastSeen} at={device.lastSeenAt} />;
 }
 
@@ -166,7 +168,7 @@ function Uncertified({ device }: RowProps) {
 }
 
 function RenameDialog({ device, onClose }: RowProps & Closable) {
-  const typed = useTyped(device.name);
+  const typed = useTyped(freeNameOf(device));
   const name = typed.value.trim();
   const rename = async (): Promise<void> => {
     if (name !== device.name) await call('deviceRename', { id: device.id, name });
@@ -253,15 +255,16 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
 }
 
 /** Browsers of one kind propose the same name, and only a device that is in knows the names of the others. */
-function freeName(name: string, taken: ReadonlySet<string>): string {
-  let free = name;
-  for (let next = 2; taken.has(free); next++) free = `${name.slice(0, NAME_MAX - 4)} ${next}`;
-  return free;
-}
+const freeNameOf = ({ id, name }: Pick<DeviceRow, 'id' | 'name'>): string => {
+  const others = devices.value?.filter((device) => device.id !== id && device.state === 'active') ?? [];
+  return freeName(
+    name,
+    others.map((device) => device.name),
+  );
+};
 
 function Joined({ step: { id, name }, onClose }: Closable & { step: Extract<Offer, { step: 'joined' }> }) {
-  const others = devices.value?.filter((device) => device.id !== id && device.state === 'active') ?? [];
-  const [free] = useState(() => freeName(name, new Set(others.map((device) => device.name))));
+  const [free] = useState(() => freeNameOf({ id, name }));
   const typed = useTyped(free);
   const chosen = typed.value.trim();
   const rename = async (): Promise<void> => {
@@ -278,9 +281,10 @@ function Joined({ step: { id, name }, onClose }: Closable & { step: Extract<Offe
 
 function Failed({ problem, task, onClose }: Closable & { problem: Failure; task: Task }) {
   const again = <Button kind="primary" {...task.button(() => call('offer'))} label={pair.again} />;
+  const said = { rejected: pair.differed, withdrawn: pair.withdrawn }[problem.code];
   return (
     <Dialog title={pair.failedTitle} onClose={onClose} actions={again}>
-      {problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={problem} />}
+      {said === undefined ? <Problem problem={problem} /> : <p role="alert">{said}</p>}
     </Dialog>
   );
 }

@@ -72,6 +72,30 @@ export function Button(props: ButtonProps) {
   );
 }
 
+const pressedIn = ({ target }: Event): EventTarget | null =>
+  (target instanceof Element && target.closest('a, button')) || target;
+
+/**
+ * Ignores the second click of a double click where the first has brought something else under the pointer, as a row
+ * that moves up when the one above it is removed, or a dialog and its backdrop: it was meant for what was there before.
+ */
+export function ignoreStrayClicks(): void {
+  let first: EventTarget | null = null;
+  let stray = false;
+  const pressed = (event: MouseEvent): void => {
+    const target = pressedIn(event);
+    if (event.detail < 2) first = target;
+    stray = target !== first;
+  };
+  const clicked = (event: MouseEvent): void => {
+    if (!stray || event.detail < 2) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  addEventListener('mousedown', pressed, { capture: true });
+  addEventListener('click', clicked, { capture: true });
+}
+
 /** What is typed into a field. */
 export interface Typed {
   readonly value: string;

@@ -3,7 +3,7 @@ import { render } from 'preact';
 import { scriptAddress } from '../script.js';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
-import { toast } from './kit.js';
+import { ignoreStrayClicks, toast } from './kit.js';
 import { metaContent } from './meta.js';
 import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
@@ -54,6 +54,7 @@ function start(): void {
     return;
   }
   startRouting();
+  ignoreStrayClicks();
   lead();
   // Registration may fail in a private window.
   startServiceWorker(scriptOf('sw')).catch(() => undefined);

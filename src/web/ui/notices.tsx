@@ -5,7 +5,7 @@ import { attempt } from './actions.js';
 import { Button, Dialog, later, Notice, OneLine, openDialog, Progress, useOwnDialog, When } from './kit.js';
 import { call, info, notices, shared, uploads } from './link.js';
 import { Orphaned } from './orphaned.js';
-import { ask } from './screen.js';
+import { ask, useTask } from './screen.js';
 import * as text from './strings.js';
 import { update } from './update.js';
 
@@ -118,6 +118,7 @@ function EventRow({ event }: { event: EventNotice }) {
   // Nothing stands in the way of a new item but its size. A change of one would replace what others wrote meanwhile.
   const isFull = isNew && problem?.code === 'storage_cap_exceeded';
   const question = useOwnDialog();
+  const task = useTask();
   const dismiss = (): void => {
     // What was typed is nowhere else.
     if (canResend)
@@ -126,7 +127,7 @@ function EventRow({ event }: { event: EventNotice }) {
         action: text.kit.discard,
         onYes: () => call('dismiss', id),
       });
-    else void attempt(call('dismiss', id));
+    else task.run(() => attempt(call('dismiss', id)));
   };
   return (
     <Notice
@@ -135,11 +136,15 @@ function EventRow({ event }: { event: EventNotice }) {
       onDismiss={dismiss}
       live
       actions={
-        canResend && (
-          <>
-            <Button onClick={() => resend('overwrite')} label={isFull ? text.kit.tryAgain : words.overwrite} />
-            {!isFull && <Button onClick={() => resend('copy')} label={words.asCopy} />}
-          </>
+        kind === 'same_name' ? (
+          <Button href="#/devices" label={words.toDevices} />
+        ) : (
+          canResend && (
+            <>
+              <Button onClick={() => resend('overwrite')} label={isFull ? text.kit.tryAgain : words.overwrite} />
+              {!isFull && <Button onClick={() => resend('copy')} label={words.asCopy} />}
+            </>
+          )
         )
       }
     >
@@ -168,6 +173,7 @@ export function Uploads() {
 }
 
 function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: { upload: Upload }) {
+  const task = useTask();
   return (
     <li class="upload line">
       <div class="grow">
@@ -195,7 +201,7 @@ function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: 
         kind="icon"
         icon={X}
         label={text.uploads.cancel(name)}
-        onClick={() => void attempt(call('uploadCancel', id))}
+        {...task.button(() => attempt(call('uploadCancel', id)))}
       />
     </li>
   );

@@ -360,7 +360,8 @@ export function SignOutDialog({ onClose }: Closable) {
   const waiting = info.value?.waiting.count ?? 0;
   const connected = info.value?.connection.state === 'connected';
   const go = (how: 'signOut' | 'forget') => (): void => task.run(() => call(how), onClose);
-  const files = uploads.value?.length ?? 0;
+  // The item of a queued file is among the changes.
+  const files = uploads.value?.filter(({ queued }) => !queued).length ?? 0;
   const loses = waiting + files > 0;
   const barred = loses && !knows;
   return (

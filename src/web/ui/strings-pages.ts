@@ -30,6 +30,7 @@ const pair = {
   sameName: 'Another of your devices has the same name. Give this one its own.',
   failedTitle: 'Not paired',
   differed: 'You said that they differ, so nothing was sent. If it happens again, do not trust this network or server.',
+  withdrawn: 'Pairing was stopped on the new device, so nothing was sent.',
   again: 'New words',
   done: 'Done',
 };

@@ -384,6 +384,7 @@ export const notices = {
   repaired_store: 'Data stored in this browser was damaged and has been repaired',
   missing: (title: string): string => `“${title}” is missing on the server`,
   reset: 'The server was restored to an older state',
+  same_name: 'Another of your devices has the same name',
   problem: 'Something went wrong',
   update: 'A new version is ready',
   nameless: 'An item',

@@ -66,7 +66,7 @@ export const DEVICE_LIES: readonly Lie[] = [
     id: 'LIAR-62',
     family: 'devices',
     does: 'un-revokes a device whose revocation this device has seen',
-    notices: 'Every device that saw the revocation, in the same run of its program',
+    notices: 'Every device that saw the revocation, in later runs too where it stores the list',
     named: ['uncertified', 'throws UncertifiedDeviceError uncertified_device'],
     costs: STOPS,
     play: async (stage) => {

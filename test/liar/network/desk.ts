@@ -254,14 +254,7 @@ export class Desk {
 
   private strangers(): readonly string[] {
     const own = new Set([this.clientId, this.owner.id]);
-    const bodies = this.liar.calls.flatMap(({ path, body }) =>
-      path === '/items' ? [body] : path === '/items/batch' ? (body['items'] as Json[]) : [],
-    );
-    const ids = bodies.flatMap(({ payloadEnc, blobKeys }) => [
-      ...Object.keys(((payloadEnc ?? {}) as Json)['keys'] ?? {}),
-      ...Object.keys(blobKeys ?? {}),
-    ]);
-    return [...new Set(ids)].filter((id) => !own.has(id));
+    return this.liar.sealedFor().filter((id) => !own.has(id));
   }
 
   /** The public key that the client registered. */

@@ -48,9 +48,9 @@ const stateOf = ({ draining, sockets }: InstanceRow): string =>
 const instanceTable = (terminal: Terminal, rows: readonly InstanceRow[]): string[] =>
   table(
     terminal,
-    titled('Instance', 'Machine', 'Process', 'Port', 'Version', 'Sockets', 'State'),
+    titled('Instance', 'Machine', 'Process', 'Port', 'Version', 'Secrets', 'Sockets', 'State'),
     rows.map((row) => [
-      ...[row.id, row.host, String(row.pid), String(row.port), row.version],
+      ...[row.id, row.host, String(row.pid), String(row.port), row.version, row.secrets],
       ...[String(row.sockets), stateOf(row)],
     ]),
   );

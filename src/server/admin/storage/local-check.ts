@@ -3,6 +3,7 @@ import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { ulid } from 'ulid';
 import { ifThere } from '../../../files/there.js';
+import { isObject } from '../../../protocol/bytes.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { StoreFault } from '../../blobs/objects/fault.js';
@@ -88,10 +89,9 @@ async function tenantAt(origin: string): Promise<string | NoTenant> {
     if (status === 503 && !body.toString().startsWith('{'))
       return { fault: new StoreFault('unreachable', `the server behind ${origin} is away (503)`), advice: START };
     const reply: unknown = status === 200 || status === 503 ? JSON.parse(body.toString()) : undefined;
-    const said = typeof reply === 'object' && reply !== null ? reply : {};
-    if ('database' in said && said.database === 'down')
+    const { database, tenantId: id } = isObject(reply) ? reply : {};
+    if (database === 'down')
       return { fault: new StoreFault('unreachable', `${origin} answers, its database does not`), advice: DATABASE };
-    const id = 'tenantId' in said ? said.tenantId : undefined;
     if (typeof id === 'string') return id;
     return { fault: new StoreFault('refused', `${origin} is no tenant's address (${status})`), advice: ADDRESS };
   } catch (error) {

@@ -1,5 +1,6 @@
 /** Blobs in a bucket of Google Cloud Storage. */
 import { ApiError, Storage, type File, type GetSignedUrlConfig } from '@google-cloud/storage';
+import { isObject } from '../../../protocol/bytes.js';
 import {
   partSizeOf,
   type DownloadGrant,
@@ -210,7 +211,7 @@ const validity = ({ now, expiresAt }: DownloadGrant) =>
 
 /** The library returns the next query, or null, in a tuple without an exact type. */
 function tokenOf(next: unknown): string | undefined {
-  const token = typeof next === 'object' && next !== null && 'pageToken' in next ? next.pageToken : undefined;
+  const token = isObject(next) ? next['pageToken'] : undefined;
   return typeof token === 'string' && token !== '' ? token : undefined;
 }
 

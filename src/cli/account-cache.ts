@@ -9,15 +9,15 @@ import { openLabel, sealLabel, type BinKeys } from '../sdk/bin-label.js';
 import type { BinView } from '../sdk/events.js';
 import { array, boolean, count, nonEmpty, nullable, object, string } from '../sdk/reader.js';
 import { devicesJson, readDeviceList, type DeviceEntry } from '../sdk/replies.js';
-import type { OpenDevice, Outside } from './context.js';
+import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
 
-const KNOWN_FILE = 'known.json';
-const KNOWN_MAX_BYTES = 4 * 1024 * 1024;
+const CACHE_FILE = 'known.json';
+const CACHE_MAX_BYTES = 4 * 1024 * 1024;
 const NO_BYTES = new Uint8Array(0);
 
 /** A part is undefined where it was not read from the server. */
-export interface Known {
+export interface AccountCache {
   readonly devices?: readonly DeviceEntry[] | undefined;
   readonly bins?: readonly BinView[] | undefined;
 }
@@ -40,11 +40,11 @@ const readParts = object({ devices: nullable(readDeviceList), bins: nullable(rea
  * label, and those with an encrypted one are not `readable`. Throws `CommandError` where the file is unsafe or too long
  * (`readPrivate`).
  */
-export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> {
-  const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
+export async function readAccountCache(folder: string, keys?: BinKeys): Promise<AccountCache> {
+  const stored = await readPrivate(join(folder, CACHE_FILE), CACHE_MAX_BYTES, () => undefined);
   if (stored === undefined) return {};
   try {
-    const { devices, bins } = readParts(JSON.parse(stored.toString('utf8')), KNOWN_FILE);
+    const { devices, bins } = readParts(JSON.parse(stored.toString('utf8')), CACHE_FILE);
     const named = bins?.map(({ meta, readable, ...bin }) => {
       const label =
         keys === undefined || meta === null ? null : openLabel(keys, bin.id, decodeBase64(meta) ?? NO_BYTES);
@@ -59,13 +59,13 @@ export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> 
 
 /**
  * Stores the parts that were read, under the profile's lock; other parts stay as they were. Nothing is stored beyond
- * the size that `readKnown` accepts.
+ * the size that `readAccountCache` accepts.
  */
-export async function writeKnown(folder: string, known: Known, keys: BinKeys): Promise<void> {
-  if (known.devices === undefined && known.bins === undefined) return;
-  const before = await readKnown(folder, keys);
-  const devices = known.devices ?? before.devices;
-  const bins = known.bins ?? before.bins;
+export async function writeAccountCache(folder: string, read: AccountCache, keys: BinKeys): Promise<void> {
+  if (read.devices === undefined && read.bins === undefined) return;
+  const before = await readAccountCache(folder, keys);
+  const devices = read.devices ?? before.devices;
+  const bins = read.bins ?? before.bins;
   const stored = {
     devices: devices && devicesJson(devices),
     bins: bins?.map(({ id, slug, createdAt, updatedAt, label, readable }) => {
@@ -74,11 +74,11 @@ export async function writeKnown(folder: string, known: Known, keys: BinKeys): P
   };
   const bytes = Buffer.from(JSON.stringify(stored));
   // The server decides the length of its lists: a file that cannot be read again would fail every later command.
-  if (bytes.length <= KNOWN_MAX_BYTES) await writePrivate(join(folder, KNOWN_FILE), bytes);
+  if (bytes.length <= CACHE_MAX_BYTES) await writePrivate(join(folder, CACHE_FILE), bytes);
 }
 
 /** The bins from the server, or without it those of the last command that reached it. */
-export async function binsOf({ platform, profile }: Outside, { device, identity, current }: OpenDevice) {
+export async function binsOf({ platform, profile }: Context, { device, identity, current }: OpenDevice) {
   if (current) return device.bins.list();
-  return (await readKnown(profile.folder, { ...platform, masterKey: identity.masterKey })).bins ?? [];
+  return (await readAccountCache(profile.folder, { ...platform, masterKey: identity.masterKey })).bins ?? [];
 }
