@@ -54,32 +54,6 @@ t.test('PAIR-06 PAIR-01: a code older than five minutes is pair_expired', async 
   t.equal((await fetchEpk(code, server.wire)).status, 200, 'the code may be used again');
 });
 
-t.test('PAIR-27: the new device that withdraws ends its session, and nobody else does', async (t) => {
-  const code = await start(wire, first);
-  const body = npkBody(code);
-  t.equal((await fetchNpk({ ...body, withdraw: true })).outcome, '400 pair_invalid', 'before it has requested to join');
-  const waiting = fetchNpk(body);
-  await waitForRequest(wire, first);
-  const { pubkey } = npkBody(code);
-  t.equal((await fetchNpk({ ...body, pubkey, withdraw: true })).outcome, '400 pair_invalid', 'by another key');
-  await waitForRequest(wire, first);
-  t.equal((await fetchNpk({ ...body, withdraw: true }, wire, 'b')).outcome, '400 pair_invalid');
-  t.equal((await waiting).outcome, '400 pair_invalid', 'its held call ends');
-  const left = await wire.get('/devices/pair-requests', { token: first.token, shape: 'a' });
-  t.same(left.list('requests'), []);
-  t.equal((await wrap(wrapBody(code))).outcome, '400 pair_invalid');
-
-  const admitted = await start(wire, first);
-  const other = npkBody(admitted);
-  const held = fetchNpk(other);
-  await waitForRequest(wire, first);
-  t.equal((await wrap(wrapBody(admitted))).status, 200);
-  t.equal((await held).status, 200);
-  t.equal((await fetchNpk({ ...other, withdraw: true })).outcome, '400 pair_invalid', 'too late');
-  t.equal((await fetchNpk(other)).status, 200, 'it is a device, and gets its result again');
-  await wire.post(`/devices/${String(other['deviceId'])}/revoke`, {}, scene.as('a'));
-});
-
 /** Counts timers of 1 or 2 s: in one instance without sockets only a held call that has looked sets one. */
 class HoldClock extends TestClock {
   looks = 0;

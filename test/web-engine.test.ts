@@ -226,10 +226,13 @@ t.test('WEB-52 WEB-58: what is closed while it plans deletions stores no more of
 function uploading(
   records: Records,
   put: (request: PutRequest) => Promise<unknown>,
-  begun: readonly Pick<BegunUpload, 'id' | 'sent'>[] = [],
-  giveUp: (id: string) => Promise<void> = () => Promise.resolve(),
-  pending: readonly string[] = [],
+  more: {
+    readonly begun?: readonly Pick<BegunUpload, 'id' | 'sent'>[];
+    readonly giveUp?: (id: string) => Promise<void>;
+    readonly pending?: readonly string[];
+  } = {},
 ) {
+  const { begun = [], giveUp = () => Promise.resolve(), pending = [] } = more;
   const requests: PutRequest[] = [];
   const givenUp: string[] = [];
   const problems: unknown[] = [];
@@ -288,7 +291,7 @@ t.test(
     const first = uploading(records, () => new Promise(() => undefined));
     await first.made.add(waiting(file('a.bin', ''), file('b.bin', '')));
     first.made.close();
-    const next = uploading(records, () => new Promise(() => undefined), [{ id: 'id-1', sent: 4 }]);
+    const next = uploading(records, () => new Promise(() => undefined), { begun: [{ id: 'id-1', sent: 4 }] });
     await next.made.load();
     t.match(next.made.list.value, [
       { name: 'a.bin', done: 4, size: 10 },
@@ -305,7 +308,7 @@ t.test('WEB-93: an upload that was cancelled without a server is given up when t
   let away = true;
   const giveUp = (): Promise<void> =>
     away ? Promise.reject(new NetworkError('network', 'no server')) : Promise.resolve();
-  const first = uploading(records, () => new Promise(() => undefined), [], giveUp);
+  const first = uploading(records, () => new Promise(() => undefined), { giveUp });
   await first.made.add(waiting(file('a.bin', ''), file('b.bin', '')));
   await first.made.cancel('id-1');
   t.same(first.givenUp, ['id-1']);
@@ -323,7 +326,7 @@ t.test('WEB-93: an upload that was cancelled without a server is given up when t
     { id: 'id-1', sent: 4 },
     { id: 'id-2', sent: 5 },
   ];
-  const next = uploading(records, () => new Promise(() => undefined), begun);
+  const next = uploading(records, () => new Promise(() => undefined), { begun });
   await next.made.load();
   t.same(next.givenUp, ['id-1']);
   t.match(next.made.list.value, [{ name: 'b.bin', done: 5 }]);
@@ -404,7 +407,7 @@ t.test(
     first.made.kept('id-2');
     t.same(counted(), [true, true], 'its reply is awaited, and a crash would not lose it');
     first.made.close();
-    const next = uploading(records, () => new Promise(() => undefined), [], undefined, ['id-1']);
+    const next = uploading(records, () => new Promise(() => undefined), { pending: ['id-1'] });
     await next.made.load();
     await until('the second is being sent again', () => next.requests.length === 1);
     t.match(next.requests, [{ id: 'id-2' }]);

@@ -295,6 +295,35 @@ const reject: Case = {
   },
 };
 
+const withdrawal: Case = {
+  ids: ['PAIR-27'],
+  async run(stage, check) {
+    const withdraw = async (body: Json, what: string): Promise<boolean> =>
+      check.outcome('PAIR-27', await fetchNpk(stage, { ...body, withdraw: true }), '400 pair_invalid', what);
+    const code = await start(stage);
+    const body = await stage.world.npkBody(code);
+    await withdraw(body, 'before the request');
+    const held = fetchNpk(stage, body);
+    await waitForRequest(stage.wire, stage.first);
+    await withdraw({ ...body, pubkey: epk() }, 'by another key');
+    check.same('PAIR-27', (await requests(stage)).length, 1, 'requests after both');
+    await withdraw(body, 'by the key that has requested');
+    check.outcome('PAIR-27', await held, '400 pair_invalid', 'the call that is held');
+    check.same('PAIR-27', await requests(stage), [], 'requests after it');
+    check.outcome('PAIR-27', await wrap(stage, wrapBody(code)), '400 pair_invalid', 'a wrap after it');
+
+    const admitted = await start(stage);
+    const other = await stage.world.npkBody(admitted);
+    const waiting = fetchNpk(stage, other);
+    await waitForRequest(stage.wire, stage.first);
+    await wrap(stage, wrapBody(admitted));
+    const paired = await waiting;
+    stage.adopt({ ...stage.first, id: paired.text('device.id'), token: paired.text('token') });
+    await withdraw(other, 'after the wrap');
+    check.outcome('PAIR-27', await fetchNpk(stage, other), '200', 'the result again');
+  },
+};
+
 const plain: Case = {
   ids: ['PAIR-20', 'DEV-14'],
   async run(stage, check) {
@@ -361,4 +390,16 @@ const most: Case = {
   },
 };
 
-export const pairing: readonly Case[] = [steps, codes, late, pending, holding, resent, reject, plain, known, most];
+export const pairing: readonly Case[] = [
+  steps,
+  codes,
+  late,
+  pending,
+  holding,
+  resent,
+  reject,
+  withdrawal,
+  plain,
+  known,
+  most,
+];
