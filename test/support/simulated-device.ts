@@ -7,7 +7,6 @@ import { certifyDevice } from '../../src/crypto/device.js';
 import { openItem } from '../../src/crypto/item.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { KeyPair, Sodium } from '../../src/crypto/sodium.js';
-import { nextTurn } from '../../src/protocol/batcher.js';
 import type { Clock, Timer } from '../../src/protocol/clock.js';
 import { rateLimited, unavailable } from '../../src/protocol/errors.js';
 import type { LiveItem } from '../../src/protocol/item.js';
@@ -161,7 +160,7 @@ class SlowStore extends MemoryStore {
   private async slowly<T>(call: () => Promise<T>): Promise<T> {
     if (!this.program.alive) return never();
     const result = call();
-    for (let ticks = this.world.draw(12); ticks > 0; ticks--) await null;
+    for (let ticks = this.world.draw(6); ticks > 0; ticks--) await null;
     return this.program.alive ? result : never();
   }
 
@@ -409,7 +408,11 @@ export class ClientWorld {
 
   /** Resolves when nothing happens any more before the test does something. */
   async idle(): Promise<void> {
-    for (let turns = 0; turns < QUIET_TURNS; turns++) await nextTurn();
+    await new Promise<void>((resolve) => {
+      let turns = QUIET_TURNS;
+      const next = (): unknown => (--turns === 0 ? resolve() : setImmediate(next));
+      setImmediate(next);
+    });
   }
 
   /** The server carries out a request; its reply waits. */
