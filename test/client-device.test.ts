@@ -8,6 +8,7 @@ import { systemClock, type Clock } from '../src/protocol/clock.js';
 import { TestClock } from './support/clock.js';
 import { newId, settle } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
+import { ClientWorld } from './support/simulated-device.js';
 
 const texts = async ({ device }: Client): Promise<unknown[]> =>
   (await device.list()).map((item) => item.payload?.['text']).sort();
@@ -331,4 +332,22 @@ t.test('keys for devices that join', async (t) => {
     const nonces = writes(fresh).map((body) => (body['payloadEnc'] as { nonce: string }).nonce);
     t.equal(nonces[0], nonces[1], 'the same content keeps its nonce, which is used for one text only');
   });
+});
+
+t.test('SDK-16: a call that the revocation of the device interrupts says so', async (t) => {
+  const world = new ClientWorld(1);
+  for (let n = 0; n < 2; n++) await world.join();
+  const [first, second] = world.devices;
+  if (first?.device === undefined || second?.device === undefined) throw new Error('no devices');
+  await world.flow([first]);
+  const revoked = first.device.revoke(second.id);
+  await world.flow([first]);
+  await revoked;
+  // The write waits for the list of devices, which this program has not read yet.
+  const put = second.device.put(note('no'));
+  await world.idle();
+  const [ticket] = world.calls.filter(({ request }) => request.path === '/ws-ticket');
+  if (ticket === undefined) throw new Error('no ticket is asked for');
+  await world.finish(ticket);
+  t.equal((await refusal(put)).code, 'revoked');
 });

@@ -5,9 +5,11 @@
  */
 import { certifyDevice } from '../../src/crypto/device.js';
 import { openItem } from '../../src/crypto/item.js';
+import { CryptoRefusal, orRefusal } from '../../src/crypto/refusal.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { KeyPair, Sodium } from '../../src/crypto/sodium.js';
 import type { Clock, Timer } from '../../src/protocol/clock.js';
+import { errorCode } from '../../src/protocol/error-code.js';
 import { rateLimited, unavailable } from '../../src/protocol/errors.js';
 import type { LiveItem } from '../../src/protocol/item.js';
 import { Device } from '../../src/sdk/device.js';
@@ -258,11 +260,13 @@ export class SimulatedDevice {
     device.on('devices', ({ devices }) => (this.listed = devices));
     device.on('rejected', ({ id, row }) => this.rejected.add(row === null ? `delete ${id}` : world.nameOf(row)));
     device.on('revoked', () => (this.revoked = true));
-    device.on('quarantined', (event) => world.accuse(this, 'quarantined', event));
+    device.on('quarantined', (event) => {
+      world.accuse(this, 'quarantined', event, event.reason === 'rolled_back');
+    });
     device.on('untagged_delete', (event) => world.accuse(this, 'untagged_delete', event));
     device.on('missing', (event) => world.accuse(this, 'missing', event));
     device.on('repaired', (event) => world.accuse(this, 'repaired', event));
-    device.on('orphaned', (event) => world.accuse(this, 'orphaned', event));
+    device.on('orphaned', (event) => world.accuse(this, 'orphaned', event, true));
     device.on('uncertified', (event) => world.accuse(this, 'uncertified', event));
     device.on('halted', (event) => world.accuse(this, 'halted', event));
     device.on('caught_up', (event) => event.complete === false && world.accuse(this, 'incomplete', event));
@@ -370,20 +374,30 @@ export class ClientWorld {
 
   nextText = (): string => `text ${++this.texts}`;
 
-  /** What a row is: its text, and for a move its bin; the same for every device. */
-  nameOf(row: LiveItem): string {
+  private opened(row: LiveItem) {
     const keys = { publicKey: new Uint8Array(32), secretKey: new Uint8Array(32) };
-    const payload = openItem(this.sodium, row, { masterKey: this.masterKey, device: { id: '', keys } });
+    return orRefusal(() => openItem(this.sodium, row, { masterKey: this.masterKey, device: { id: '', keys } }));
+  }
+
+  /** The row's tag holds, and it decrypts. */
+  opens = (row: LiveItem): boolean => !(this.opened(row) instanceof CryptoRefusal);
+
+  /** What a row is: its text, and its bin; the same for every device. */
+  nameOf(row: LiveItem): string {
+    const payload = this.opened(row);
+    if (payload instanceof CryptoRefusal) throw payload;
     return `${String(payload?.['text'])} in ${row.binId}`;
   }
 
-  accuse({ id }: SimulatedDevice, event: string, details: unknown): void {
+  /** `restored`: where the server was restored it is right. */
+  accuse({ id }: SimulatedDevice, event: string, details: unknown, restored = false): void {
+    if (restored && this.server.former.length > 0) return;
     this.findings.push(`${id.slice(-2)} ${event} ${JSON.stringify(details)}`);
   }
 
   problem(device: SimulatedDevice, error: Error): void {
     if (error instanceof ProtocolError || error instanceof TypeError || error instanceof RangeError)
-      this.accuse(device, `problem ${'code' in error ? String(error.code) : ''}`, error.stack);
+      this.accuse(device, `problem ${errorCode(error)}`, error.stack, errorCode(error) === 'epoch_changed');
     else if (!['NetworkError', 'ApiError', 'QueuedError', 'ClientError'].includes(error.name))
       this.accuse(device, 'problem', error.stack);
   }
