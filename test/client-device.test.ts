@@ -334,20 +334,43 @@ t.test('keys for devices that join', async (t) => {
   });
 });
 
-t.test('SDK-16: a call that the revocation of the device interrupts says so', async (t) => {
+/** Two devices and an honest server, of which the test moves every request and frame. */
+async function simulated() {
   const world = new ClientWorld(1);
   for (let n = 0; n < 2; n++) await world.join();
   const [first, second] = world.devices;
   if (first?.device === undefined || second?.device === undefined) throw new Error('no devices');
-  await world.flow([first]);
-  const revoked = first.device.revoke(second.id);
-  await world.flow([first]);
+  return { world, first: first.device, second: second.device };
+}
+
+t.test('SDK-16: a call that the revocation of the device interrupts says so', async (t) => {
+  const { world, first, second } = await simulated();
+  const others = world.devices.slice(0, 1);
+  await world.flow(others);
+  const revoked = first.revoke(second.id);
+  await world.flow(others);
   await revoked;
   // The write waits for the list of devices, which this program has not read yet.
-  const put = second.device.put(note('no'));
+  const put = second.put(note('no'));
   await world.idle();
-  const [ticket] = world.calls.filter(({ request }) => request.path === '/ws-ticket');
-  if (ticket === undefined) throw new Error('no ticket is asked for');
+  const ticket = world.calls.find(({ request }) => request.path === '/ws-ticket');
+  if (ticket === undefined) throw new Error('no ticket is requested');
   await world.finish(ticket);
   t.equal((await refusal(put)).code, 'revoked');
+});
+
+t.test('CLIENT-43: a write that lacked a key for a device is stored where that device is revoked by now', async (t) => {
+  const { world, first } = await simulated();
+  await world.flow();
+  await world.join();
+  const put = first.put(note('kept'));
+  await world.idle();
+  const write = world.calls.find(({ request }) => request.path === '/items');
+  if (write === undefined) throw new Error('nothing is written');
+  await world.deliver(write);
+  t.match(write.reply, { status: 400, body: { error: { details: { missingDevices: [world.devices[2]?.id] } } } });
+  const [gone] = world.server.devices.slice(-1);
+  if (gone !== undefined) await world.server.revoke(gone.id);
+  await world.flow();
+  t.match(await put, { version: 1 });
 });

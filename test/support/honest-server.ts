@@ -210,10 +210,14 @@ export class HonestServer {
       case 'POST items batch':
         return { results: await this.batch(deviceId, body['items'] as Json[]) };
       case 'DELETE items :id':
-        return this.submit(deviceId, ({ arena }) => Object.assign(tagged(arena, 'delete', body['sig'] as string), { id }));
+        return this.submit(deviceId, ({ arena }) =>
+          Object.assign(tagged(arena, 'delete', body['sig'] as string), { id }),
+        );
       case 'POST items :id reconcile': {
         const { binId, version: ifVersion, sig } = body as { binId: string; version: number; sig: string };
-        return this.submit(deviceId, ({ arena }) => Object.assign(tagged(arena, 'move', sig), { id, binId, ifVersion }));
+        return this.submit(deviceId, ({ arena }) =>
+          Object.assign(tagged(arena, 'move', sig), { id, binId, ifVersion }),
+        );
       }
       case 'GET devices':
         return { devices: this.devices.map((device) => entryOf(device, deviceId)) };
@@ -229,7 +233,7 @@ export class HonestServer {
     }
   }
 
-  private async revoke(id: string): Promise<void> {
+  async revoke(id: string): Promise<void> {
     const device = this.devices.find((known) => known.id === id);
     if (device === undefined) throw new ServiceError('device_not_found');
     if (this.devices.filter(({ revokedAt }) => revokedAt === null).length === 1) throw new ServiceError('last_device');

@@ -9,7 +9,7 @@ import { CryptoRefusal, orRefusal } from '../../src/crypto/refusal.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { KeyPair, Sodium } from '../../src/crypto/sodium.js';
 import type { Clock, Timer } from '../../src/protocol/clock.js';
-import { errorCode } from '../../src/protocol/error-code.js';
+import { asError, errorCode } from '../../src/protocol/error-code.js';
 import { rateLimited, unavailable } from '../../src/protocol/errors.js';
 import type { LiveItem } from '../../src/protocol/item.js';
 import { Device } from '../../src/sdk/device.js';
@@ -162,7 +162,7 @@ class SlowStore extends MemoryStore {
   private async slowly<T>(call: () => Promise<T>): Promise<T> {
     if (!this.program.alive) return never();
     const result = call();
-    for (let ticks = this.world.draw(6); ticks > 0; ticks--) await null;
+    for (let ticks = this.world.draw(6); ticks > 0; ticks--) await Promise.resolve();
     return this.program.alive ? result : never();
   }
 
@@ -188,7 +188,7 @@ export interface Asked {
   readonly id: string;
   /** The text of a put, the bin of a move. */
   readonly what: string;
-  outcome: { readonly version: number; readonly epoch: string } | Error | undefined;
+  outcome: { readonly version: number } | Error | undefined;
 }
 
 /** A device of the user, with what it keeps over its runs. */
@@ -415,8 +415,8 @@ export class ClientWorld {
     const one: Asked = { ...asked, outcome: undefined };
     this.asked.push(one);
     change.then(
-      ({ version }) => (one.outcome = { version, epoch: this.server.epoch }),
-      (error: Error) => (one.outcome = error),
+      ({ version }) => (one.outcome = { version }),
+      (error: unknown) => (one.outcome = asError(error)),
     );
   }
 
