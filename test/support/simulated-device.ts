@@ -31,6 +31,12 @@ const QUIET_TURNS = 6;
 /** More steps than this to come to rest mean that client and server run in circles. */
 const STEPS_MAX = 20_000;
 
+/**
+ * What a device may say of a server that was restored, before it knows. The reply to a write names no epoch, so its
+ * version is compared with the history that the device still has.
+ */
+const AFTER_RESTORE = ['epoch_changed', 'wrong_reply'];
+
 /** A pseudo-random integer below `below`; the same sequence for the same seed. */
 export function numbers(seed: number): (below: number) => number {
   let state = seed >>> 0;
@@ -397,7 +403,7 @@ export class ClientWorld {
 
   problem(device: SimulatedDevice, error: Error): void {
     if (error instanceof ProtocolError || error instanceof TypeError || error instanceof RangeError)
-      this.accuse(device, `problem ${errorCode(error)}`, error.stack, errorCode(error) === 'epoch_changed');
+      this.accuse(device, `problem ${errorCode(error)}`, error.stack, AFTER_RESTORE.includes(errorCode(error)));
     else if (!['NetworkError', 'ApiError', 'QueuedError', 'ClientError'].includes(error.name))
       this.accuse(device, 'problem', error.stack);
   }
