@@ -374,3 +374,27 @@ t.test('CLIENT-43: a write that lacked a key for a device is stored where that d
   await world.flow();
   t.match(await put, { version: 1 });
 });
+
+t.test('CLIENT-62: a write whose reply was lost and that was deleted since accuses nobody', async (t) => {
+  const { world, first, second } = await simulated();
+  const [, other] = world.devices;
+  if (other === undefined) throw new Error('no other device');
+  await world.flow();
+  const id = newId();
+  const put = first.put({ ...note('deleted'), id });
+  await world.idle();
+  const [write] = world.calls;
+  if (write === undefined) throw new Error('nothing is written');
+  await world.deliver(write);
+  world.lose(write);
+  await world.flow([other]);
+  const deleted = second.delete(id);
+  await world.flow([other]);
+  t.match(await deleted, { version: 2 });
+  // The retry is answered with the version that the item has now; then the delete comes.
+  await world.pass(1_000, true);
+  t.match(await put, { version: 2 });
+  await world.flow();
+  t.equal(await first.get(id), undefined);
+  t.same(world.findings, []);
+});

@@ -7,7 +7,7 @@ import { inLongRun } from './support/long.js';
 t.setTimeout(1_800_000);
 
 /** Scripts of each property. */
-const RUNS = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(25, 500));
+const RUNS = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(40, 1_000));
 
 /** Plays scripts of these events; returns how many versions the servers made. */
 async function versionsOf(names: typeof NAMES): Promise<number> {
