@@ -219,9 +219,13 @@ const refusedTo = (world: ClientWorld, of: SimulatedDevice, name: string): boole
     return kind === 'put' ? name.startsWith(`${what} in `) : name.endsWith(` in ${what}`);
   });
 
-/** The version that a call resolved with is what it asked for. */
+/**
+ * The version that a call resolved with is what it asked for; or of a delete above it, where the reply was lost and the
+ * retry came after the delete (RETRY-01).
+ */
 function fits(world: ClientWorld, { kind, what }: Asked, made: Item): boolean {
-  if (made.deletedAt !== null || kind === 'delete') return kind === 'delete' && made.deletedAt !== null;
+  if (made.deletedAt !== null) return kind !== 'move';
+  if (kind === 'delete') return false;
   return kind === 'move' ? made.binId === what : world.nameOf(made).startsWith(`${what} in `);
 }
 
