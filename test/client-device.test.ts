@@ -8,6 +8,7 @@ import { systemClock, type Clock } from '../src/protocol/clock.js';
 import { TestClock } from './support/clock.js';
 import { newId, settle } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
+import { ClientWorld } from './support/simulated-device.js';
 
 const texts = async ({ device }: Client): Promise<unknown[]> =>
   (await device.list()).map((item) => item.payload?.['text']).sort();
@@ -331,4 +332,69 @@ t.test('keys for devices that join', async (t) => {
     const nonces = writes(fresh).map((body) => (body['payloadEnc'] as { nonce: string }).nonce);
     t.equal(nonces[0], nonces[1], 'the same content keeps its nonce, which is used for one text only');
   });
+});
+
+/** Two devices and an honest server, of which the test moves every request and frame. */
+async function simulated() {
+  const world = new ClientWorld(1);
+  for (let n = 0; n < 2; n++) await world.join();
+  const [first, second] = world.devices;
+  if (first?.device === undefined || second?.device === undefined) throw new Error('no devices');
+  return { world, first: first.device, second: second.device };
+}
+
+t.test('SDK-16: a call that the revocation of the device interrupts says so', async (t) => {
+  const { world, first, second } = await simulated();
+  const others = world.devices.slice(0, 1);
+  await world.flow(others);
+  const revoked = first.revoke(second.id);
+  await world.flow(others);
+  await revoked;
+  // The write waits for the list of devices, which this program has not read yet.
+  const put = second.put(note('no'));
+  await world.idle();
+  const ticket = world.calls.find(({ request }) => request.path === '/ws-ticket');
+  if (ticket === undefined) throw new Error('no ticket is requested');
+  await world.finish(ticket);
+  t.equal((await refusal(put)).code, 'revoked');
+});
+
+t.test('CLIENT-43: a write that lacked a key for a device is stored where that device is revoked by now', async (t) => {
+  const { world, first } = await simulated();
+  await world.flow();
+  await world.join();
+  const put = first.put(note('kept'));
+  await world.idle();
+  const write = world.calls.find(({ request }) => request.path === '/items');
+  if (write === undefined) throw new Error('nothing is written');
+  await world.deliver(write);
+  t.match(write.reply, { status: 400, body: { error: { details: { missingDevices: [world.devices[2]?.id] } } } });
+  const [gone] = world.server.devices.slice(-1);
+  if (gone !== undefined) await world.server.revoke(gone.id);
+  await world.flow();
+  t.match(await put, { version: 1 });
+});
+
+t.test('CLIENT-65: a write whose reply was lost and that was deleted since accuses nobody', async (t) => {
+  const { world, first, second } = await simulated();
+  const [, other] = world.devices;
+  if (other === undefined) throw new Error('no other device');
+  await world.flow();
+  const id = newId();
+  const put = first.put({ ...note('deleted'), id });
+  await world.idle();
+  const [write] = world.calls;
+  if (write === undefined) throw new Error('nothing is written');
+  await world.deliver(write);
+  world.lose(write);
+  await world.flow([other]);
+  const deleted = second.delete(id);
+  await world.flow([other]);
+  t.match(await deleted, { version: 2 });
+  // The retry is answered with the version that the item has now; then the delete comes.
+  await world.pass(1_000, true);
+  t.match(await put, { version: 2 });
+  await world.flow();
+  t.equal(await first.get(id), undefined);
+  t.same(world.findings, []);
 });

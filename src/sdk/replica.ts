@@ -240,7 +240,9 @@ export class Replica {
     if (own === undefined) return before;
     if (own.version !== change.version) return entryOf(own, own.version ?? 0);
     if (confirms(change, own)) return before;
-    this.reportReused(change, draft);
+    // The retry of a write that was deleted since is answered with the version of the delete (RETRY-01).
+    const deleted = change.kind === 'delete' && this.rules.tagRefusal(change.id, change.sig) === undefined;
+    if (!deleted) this.reportReused(change, draft);
     return entryOf(own, own.version);
   }
 

@@ -361,7 +361,8 @@ export class Sender {
 
   /**
    * Adds the keys of devices that the server reports missing, because one joined since the write was sealed, or gives it
-   * the server's time where its own is too far ahead; the write is then sent again. False if it cannot be re-sealed.
+   * the server's time where its own is too far ahead; the write is then sent again, as it is where those devices are
+   * revoked by now. False if it cannot be re-sealed.
    */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
     const { missingDevices } = error.details;
@@ -377,9 +378,11 @@ export class Sender {
     const payload = isLate
       ? await this.retimed(pending, Number(error.details['serverTime']), by)
       : rewrapItem(sodium, pending.row, by);
-    if (payload === null) return false;
+    // A device that was missing is revoked by now: the write lacks nothing, and is sent again as it is.
+    const isGone = (id: unknown): boolean => typeof id === 'string' && deviceList.isRevoked(id);
+    if (payload === null && (!Array.isArray(missingDevices) || !missingDevices.every(isGone))) return false;
     tracked.reseals++;
-    await this.replace(pending, { ...pending.row, ...payload });
+    if (payload !== null) await this.replace(pending, { ...pending.row, ...payload });
     return true;
   }
 

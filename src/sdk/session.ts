@@ -50,6 +50,8 @@ export class Session {
       return await this.options.http.send(request, used.text);
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
+      // The revocation became known meanwhile, which ended this request: its caller is told why.
+      else this.expectActive();
       if (!isTokenRefusal(error)) throw error;
       // Another call may have renewed it during this one.
       if (this.token === used) await this.renew(once);

@@ -29,6 +29,11 @@ export class TestClock implements Clock {
     return this.pending.size;
   }
 
+  /** When the first timer falls due; `Infinity` where none waits. */
+  get nextAt(): number {
+    return Math.min(...[...this.pending].map(({ at }) => at));
+  }
+
   /** A timer waits that falls due in so many ms. */
   hasTimer(ms: number): boolean {
     return [...this.pending].some(({ at }) => at === this.time + ms);

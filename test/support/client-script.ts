@@ -1,0 +1,339 @@
+/**
+ * Property tests of the client library: any order of changes, requests, replies, frames, failures and deaths of its
+ * programs, drawn by fast-check, against an honest server. At the end everything is connected and quiet; then nothing
+ * that was promised may be lost, all devices show what the server has, and nobody has accused it
+ * (support/simulated-device.ts).
+ */
+import fc from 'fast-check';
+import { errorCode } from '../../src/protocol/error-code.js';
+import type { Item } from '../../src/protocol/item.js';
+import { itemId } from './changes.js';
+import { BINS } from './honest-server.js';
+import { ClientWorld, type Asked, type SimulatedDevice } from './simulated-device.js';
+
+const ITEMS = 4;
+const DEVICES_MAX = 4;
+const MINUTE = 60_000;
+
+/** One event. The numbers choose among what exists at that moment. */
+export interface Happening {
+  readonly what: keyof typeof HAPPENINGS;
+  readonly a: number;
+  readonly b: number;
+  readonly c: number;
+}
+
+const pick = <T>(from: readonly T[], n: number): T | undefined =>
+  from.length === 0 ? undefined : from[n % from.length];
+
+const deviceOf = (world: ClientWorld, n: number): SimulatedDevice | undefined => pick(world.devices, n);
+/** A device whose program runs. */
+function runningOf(world: ClientWorld, n: number) {
+  const device = deviceOf(world, n);
+  const run = device?.device;
+  return device?.program === undefined || run === undefined ? undefined : { device, program: device.program, run };
+}
+
+/** Work whose failure is a right answer to what happens meanwhile. */
+const attempt = (work: () => Promise<unknown>): void => void work().catch(() => undefined);
+
+const idOf = (n: number): string => itemId(n % ITEMS);
+
+const HAPPENINGS = {
+  put: (world: ClientWorld, { a, b, c }: Happening) => {
+    const of = runningOf(world, a);
+    if (of === undefined) return;
+    const [id, text] = [idOf(b), world.nextText()];
+    const binId = pick(BINS, c % 8 === 0 ? 1 : 0) ?? '';
+    const onConflict = c % 3 === 0 ? 'overwrite' : 'fail';
+    const put = of.run.put({ id, binId, type: 'text', payload: { text }, onConflict });
+    world.ask({ ...of, kind: 'put', id, what: text }, put);
+  },
+  delete: (world: ClientWorld, { a, b }: Happening) => {
+    const of = runningOf(world, a);
+    if (of !== undefined) world.ask({ ...of, kind: 'delete', id: idOf(b), what: '' }, of.run.delete(idOf(b)));
+  },
+  move: (world: ClientWorld, { a, b, c }: Happening) => {
+    const of = runningOf(world, a);
+    const what = pick(BINS, c) ?? '';
+    if (of !== undefined) world.ask({ ...of, kind: 'move', id: idOf(b), what }, of.run.move(idOf(b), what));
+  },
+  withdraw: (world: ClientWorld, { a, b }: Happening) => {
+    const of = deviceOf(world, a);
+    attempt(async () => {
+      if ((await of?.device?.withdraw(idOf(b))) === true) of?.rejected.add(`delete ${idOf(b)}`);
+    });
+  },
+  deliver: async (world: ClientWorld, { a }: Happening) => {
+    const call = pick(world.calls, a);
+    if (call !== undefined) await world.deliver(call);
+  },
+  finish: async (world: ClientWorld, { a }: Happening) => {
+    const call = pick(world.calls, a);
+    if (call !== undefined) await world.finish(call);
+  },
+  lose: (world: ClientWorld, { a }: Happening) => {
+    const call = pick(world.calls, a);
+    if (call !== undefined) world.lose(call);
+  },
+  refuse: (world: ClientWorld, { a, b }: Happening) => {
+    const call = pick(world.calls, a);
+    if (call !== undefined) world.refuse(call, b % 2 === 0);
+  },
+  frames: async (world: ClientWorld, { a, b }: Happening) => {
+    const link = deviceOf(world, a)?.link;
+    for (let left = 1 + (b % 4); left > 0; left--) await link?.arrive(world.server);
+  },
+  flow: (world: ClientWorld, { a, b }: Happening) => {
+    const of = deviceOf(world, a);
+    return world.flow(b % 2 === 0 || of === undefined ? world.devices : [of]);
+  },
+  pass: (world: ClientWorld, { a, b }: Happening) =>
+    world.pass([100, 1_500, 6_000, 20_000, MINUTE, 95_000, 12 * MINUTE][a % 7] ?? 0, b % 2 === 0),
+  cut: (world: ClientWorld, { a, b }: Happening) => {
+    const link = deviceOf(world, a)?.link;
+    if (link === undefined) return;
+    if (b % 3 === 0) link.mute = true;
+    else link.end(1006, 'cut');
+  },
+  offline: (world: ClientWorld, { a }: Happening) => deviceOf(world, a)?.goOffline(),
+  online: (world: ClientWorld, { a, b }: Happening) => {
+    const of = deviceOf(world, a);
+    if (of === undefined) return;
+    of.offline = false;
+    attempt(async () => b % 2 === 0 && of.device?.reconnect());
+  },
+  kill: (world: ClientWorld, { a, b }: Happening) => {
+    const of = deviceOf(world, a);
+    if (b % 2 === 0) of?.kill();
+    else if (of?.program !== undefined) of.program.batches = b % 5;
+  },
+  start: (world: ClientWorld, { a }: Happening) => deviceOf(world, a)?.start(),
+  pull: (world: ClientWorld, { a, b }: Happening) => {
+    attempt(async () => {
+      const device = deviceOf(world, a)?.device;
+      await (b % 4 === 0 ? device?.resync() : b % 4 === 1 ? device?.check() : device?.pull());
+    });
+  },
+  disconnect: (world: ClientWorld, { a, b }: Happening) => {
+    const device = deviceOf(world, a)?.device;
+    attempt(async () => {
+      device?.disconnect();
+      if (b % 2 === 0) await device?.connect();
+    });
+  },
+  rewrap: (world: ClientWorld, { a }: Happening) => attempt(async () => deviceOf(world, a)?.device?.rewrap()),
+  restart: (world: ClientWorld) => world.server.restart(),
+  join: async (world: ClientWorld) => {
+    if (world.devices.length < DEVICES_MAX) await world.join();
+  },
+  revoke: (world: ClientWorld, { a, b }: Happening) => {
+    // The first device stays: it has the keys of all items.
+    const gone = world.devices[1 + (b % 3)];
+    if (gone !== undefined && a % 3 === 0) attempt(async () => deviceOf(world, a)?.device?.revoke(gone.id));
+  },
+  backup: (world: ClientWorld) => world.server.takeBackup(),
+  restore: (world: ClientWorld) => world.server.restore(),
+};
+
+/** Events that make progress are drawn more often than those that end or break something. */
+const OFTEN: Partial<Record<keyof typeof HAPPENINGS, number>> = {
+  put: 8,
+  delete: 2,
+  move: 3,
+  deliver: 4,
+  finish: 8,
+  frames: 8,
+  flow: 4,
+  pass: 3,
+  start: 2,
+  online: 2,
+};
+export const NAMES = Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[];
+
+const number = fc.nat({ max: 997 });
+export const scriptOf = (names: readonly (keyof typeof HAPPENINGS)[]): fc.Arbitrary<Happening[]> => {
+  const what = fc.constantFrom(...names.flatMap((name) => new Array<typeof name>(OFTEN[name] ?? 1).fill(name)));
+  const happening = fc.record({ what, a: number, b: number, c: number });
+  // Not biased towards short scripts.
+  return fc.noBias(fc.array(happening, { minLength: 1, maxLength: 80, size: 'max' }));
+};
+
+/** Everything works again, and time passes until nothing is left to do. */
+async function settle(world: ClientWorld): Promise<void> {
+  for (const device of world.devices) {
+    device.offline = false;
+    if (device.program !== undefined) device.program.batches = Infinity;
+    await device.start();
+    if (device.link?.mute === true) device.link.end(1006, 'cut');
+    attempt(async () => device.device?.connect());
+  }
+  for (let rounds = 0; rounds < 4; rounds++) {
+    await world.flow();
+    await world.pass(70_000, true);
+  }
+  for (const device of world.devices.filter(({ revoked }) => !revoked)) {
+    device.device?.rewrap().catch((error: unknown) => world.findings.push(`a re-wrap failed: ${String(error)}`));
+    await world.flow();
+    await world.pass(5_000, true);
+  }
+}
+
+/**
+ * After a restore the user decides: what the new history lacks is written again, and so is what was newer than the state
+ * that the server shows now.
+ */
+async function recover(world: ClientWorld): Promise<void> {
+  for (const { device } of world.devices.filter(({ revoked }) => !revoked)) {
+    if (device === undefined) continue;
+    const work = async (): Promise<void> => {
+      for (const id of await device.orphaned()) await device.republish(id);
+      for (const { id } of await device.hidden()) {
+        const kept = await device.kept(id);
+        if (kept?.payload != null) await device.put({ ...kept, payload: kept.payload });
+      }
+    };
+    work().catch((error: unknown) => world.findings.push(`not recovered: ${String(error)}`));
+    await world.flow();
+    await world.pass(5_000, true);
+  }
+}
+
+/** What a call may be refused with: no honest server refuses what an honest client sends for another reason. */
+const REFUSALS = [
+  'conflict',
+  'queued',
+  'unknown_item',
+  'deleted_item',
+  'cancelled',
+  'revoked',
+  'device_revoked',
+  'reset',
+];
+
+/** A device's change was refused to its caller, who knows. */
+const refusedTo = (world: ClientWorld, of: SimulatedDevice, name: string): boolean =>
+  world.asked.some(({ device, kind, id, what, outcome }) => {
+    if (device !== of || !(outcome instanceof Error) || outcome.name === 'QueuedError') return false;
+    if (kind === 'delete') return name === `delete ${id}`;
+    return kind === 'put' ? name.startsWith(`${what} in `) : name.endsWith(` in ${what}`);
+  });
+
+/**
+ * The version that a call resolved with is what it asked for; or of a delete above it, where the reply was lost and the
+ * retry came after the delete (RETRY-01).
+ */
+function fits(world: ClientWorld, { kind, what }: Asked, made: Item): boolean {
+  if (made.deletedAt !== null) return kind !== 'move';
+  if (kind === 'delete') return false;
+  return kind === 'move' ? made.binId === what : world.nameOf(made).startsWith(`${what} in `);
+}
+
+/** What the server has, and has had, of each item. */
+function history(world: ClientWorld) {
+  const { database, epoch, former } = world.server;
+  return [...former, { epoch, history: database.history }];
+}
+
+/** Acknowledged contents of which the server has an older state, and no device said so. */
+function setBack(world: ClientWorld): readonly string[] {
+  const rows = history(world).flatMap(({ history }) => history.map(({ row: { item } }) => item));
+  return world.asked.flatMap(({ kind, id, what, outcome, device }) => {
+    if (kind !== 'put' || outcome === undefined || outcome instanceof Error || device.revoked) return [];
+    const of = rows.filter((item) => item.id === id);
+    if (of.some(({ deletedAt }) => deletedAt !== null)) return [];
+    if ([...device.rejected].some((name) => name.startsWith(`${what} in `))) return [];
+    const made = of.find((item) => item.deletedAt === null && world.nameOf(item).startsWith(`${what} in `));
+    const now = world.server.database.items.get(id)?.row.item;
+    return (now?.ts ?? 0) >= (made?.ts ?? Infinity) ? [] : [`${id} was set back behind ${what}`];
+  });
+}
+
+/** What is wrong with the answer to a call. */
+function unkept(world: ClientWorld, asked: Asked): readonly string[] {
+  const { outcome, device, kind, id, what } = asked;
+  const is = `${kind} ${id} ${what} of ${device.id.slice(-2)}`;
+  if (outcome === undefined) return [`${is} never settled`];
+  if (outcome instanceof Error) {
+    const right = [...REFUSALS, ...(world.server.former.length > 0 ? ['item_not_found'] : [])];
+    return right.includes(errorCode(outcome)) ? [] : [`${is}: ${outcome.stack}`];
+  }
+  // A reply may come after a restore.
+  const made = history(world).map(({ history }) => history[outcome.version - 1]?.row.item);
+  return made.some((item) => item?.id === id && fits(world, asked, item)) ? [] : [`${is} is not ${outcome.version}`];
+}
+
+/**
+ * A move that reached the server just after a restore, from a device that did not know of it, changed other content than
+ * the one that its tag covers, because the new history has the same version number. The protocol cannot tell.
+ */
+const isDamaged = (world: ClientWorld): boolean =>
+  history(world).some(({ history }) =>
+    history.some(({ row: { item } }) => item.deletedAt === null && !world.opens(item)),
+  );
+
+/** What is wrong in a world that has settled. */
+async function faultsOf(world: ClientWorld): Promise<readonly string[]> {
+  const faults = [...world.findings, ...world.server.faults.map(String)];
+  const truth = [...world.server.database.items.values()]
+    .map(({ row }) => row.item)
+    .flatMap((item) => (item.deletedAt === null ? `${item.id} ${item.version} ${world.nameOf(item)}` : []))
+    .sort();
+  const happened = new Set(
+    history(world).flatMap(({ history }) =>
+      history.map(({ row: { item } }) => (item.deletedAt === null ? world.nameOf(item) : `delete ${item.id}`)),
+    ),
+  );
+  for (const of of world.devices) {
+    const { device, program } = of;
+    if (of.revoked || device === undefined || program === undefined) continue;
+    const say = (what: string): unknown => faults.push(`${of.id.slice(-2)}: ${what}`);
+    const seen = (views: Awaited<ReturnType<typeof device.list>>): string[] =>
+      views
+        .map(({ id, version, payload, binId }) => `${id} ${version} ${String(payload?.['text'])} in ${binId}`)
+        .sort();
+    const shown = seen(await device.list());
+    if (shown.join() !== truth.join()) say(`shows ${shown.join()}, the server has ${truth.join()}`);
+    if (seen(program.shown).join() !== shown.join()) say(`its live query shows ${seen(program.shown).join()}`);
+    const waiting = await of.store.pending();
+    if (waiting.length > 0) say(`${waiting.length} changes wait`);
+    const hidden = await device.hidden();
+    if (hidden.length > 0) say(`hides ${JSON.stringify(hidden)}`);
+    const { since, epoch } = await of.store.cursor();
+    if (since !== world.server.database.head || epoch !== world.server.epoch) say(`is at ${since} of ${epoch}`);
+    for (const name of of.kept)
+      if (!happened.has(name) && !of.rejected.has(name) && !refusedTo(world, of, name)) say(`lost ${name}`);
+  }
+  faults.push(...setBack(world));
+  for (const asked of world.asked) if (asked.program.alive) faults.push(...unkept(world, asked));
+  for (const { device, program, id } of world.devices) {
+    device?.close();
+    await world.idle();
+    if (program !== undefined && program.timers.size > 0) faults.push(`${id} left ${program.timers.size} timers`);
+  }
+  return faults;
+}
+
+const unhandled: unknown[] = [];
+process.on('unhandledRejection', (error) => unhandled.push(error));
+
+/** Plays a script. Throws if something is wrong in the end. */
+export async function play(seed: number, script: readonly Happening[]): Promise<ClientWorld> {
+  const world = new ClientWorld(seed);
+  for (let n = 0; n < 2; n++) await world.join();
+  await world.flow();
+  for (let n = 0; n < 2; n++) HAPPENINGS.put(world, { what: 'put', a: n, b: n, c: n });
+  await world.flow();
+  for (const one of script) {
+    await HAPPENINGS[one.what](world, one);
+    await world.idle();
+  }
+  await settle(world);
+  if (world.server.former.length > 0) {
+    if (isDamaged(world)) return world;
+    await recover(world);
+  }
+  const faults = [...(await faultsOf(world)), ...unhandled.splice(0).map(String)];
+  if (faults.length > 0) throw new Error(faults.join('\n'));
+  return world;
+}

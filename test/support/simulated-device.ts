@@ -1,0 +1,490 @@
+/**
+ * Devices of one user, whose every request and frame waits until a test moves it: on, astray, or back as a refusal. The
+ * library, its crypto and the server (`HonestServer`) are the real ones; clock, random numbers and network are the
+ * test's own, so the same script always gives the same run.
+ */
+import { certifyDevice } from '../../src/crypto/device.js';
+import { openItem } from '../../src/crypto/item.js';
+import { CryptoRefusal, orRefusal } from '../../src/crypto/refusal.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import type { KeyPair, Sodium } from '../../src/crypto/sodium.js';
+import type { Clock, Timer } from '../../src/protocol/clock.js';
+import { asError, errorCode } from '../../src/protocol/error-code.js';
+import { rateLimited, unavailable } from '../../src/protocol/errors.js';
+import type { LiveItem } from '../../src/protocol/item.js';
+import { Device } from '../../src/sdk/device.js';
+import { ProtocolError } from '../../src/sdk/errors.js';
+import type { ItemView } from '../../src/sdk/events.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import type { OpenSocket, SocketEvents } from '../../src/sdk/platform.js';
+import type { DeviceEntry } from '../../src/sdk/replies.js';
+import { MemoryStore, type Batch, type Entry } from '../../src/sdk/store/store.js';
+import type { Actor } from '../../src/server/tenant/actor.js';
+import type { Session } from '../../src/server/tenant/session.js';
+import { deviceId } from './changes.js';
+import { TestClock } from './clock.js';
+import { HonestServer, refusalOf, type Reply, type Request } from './honest-server.js';
+import { TENANT } from './world.js';
+
+/** Turns of the event loop in which nothing happens, after which nothing will before the test does something. */
+const QUIET_TURNS = 6;
+/** More steps than this to come to rest mean that client and server run in circles. */
+const STEPS_MAX = 20_000;
+
+/**
+ * What a device may say of a server that was restored, before it knows. The reply to a write names no epoch, so its
+ * version is compared with the history that the device still has.
+ */
+const AFTER_RESTORE = ['epoch_changed', 'wrong_reply'];
+
+/** A pseudo-random integer below `below`; the same sequence for the same seed. */
+export function numbers(seed: number): (below: number) => number {
+  let state = seed >>> 0;
+  return (below) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+}
+
+/** A request on its way; `reply`: it was carried out, and its reply is on its way back. */
+export class Call {
+  reply: Reply | undefined;
+  /** The client has given up on it; the server may get it nevertheless. */
+  abandoned = false;
+
+  constructor(
+    readonly device: SimulatedDevice,
+    readonly request: Request,
+    private readonly answer: { resolve(response: Response): void; reject(error: Error): void },
+  ) {}
+
+  /** The reply reaches the client. */
+  arrive({ status, body, retryAfter }: Reply, now: number): void {
+    const headers = new Headers({ date: new Date(now).toUTCString() });
+    if (retryAfter !== undefined) headers.set('retry-after', String(retryAfter));
+    this.answer.resolve(new Response(JSON.stringify(body), { status, headers }));
+  }
+
+  lose(): void {
+    this.answer.reject(new TypeError('the connection was cut'));
+  }
+}
+
+/** A connection, and what is on its way to the client. */
+export class Link {
+  readonly coming: ('opened' | { readonly text: string } | { readonly code: number; readonly reason: string })[] = [];
+  /** Nothing arrives any more, and neither side knows. */
+  mute = false;
+  ended = false;
+  private server: { readonly actor: Actor; readonly session: Session } | undefined;
+
+  constructor(
+    readonly device: SimulatedDevice,
+    private readonly ticket: string,
+    private readonly events: SocketEvents,
+  ) {}
+
+  /** The next thing that comes reaches the client. */
+  async arrive(server: HonestServer): Promise<void> {
+    const next = this.coming.shift();
+    if (next === undefined || this.mute) return;
+    if (next === 'opened') return this.open(server);
+    if ('text' in next) return this.events.message(next.text);
+    this.end(next.code, next.reason);
+  }
+
+  private async open(server: HonestServer): Promise<void> {
+    this.server = await server.upgrade(this.ticket, {
+      send: (frames) => {
+        for (const frame of frames)
+          this.coming.push({ text: typeof frame === 'string' ? frame : Buffer.from(frame).toString('latin1') });
+        return 0;
+      },
+      close: (code, reason) => {
+        this.coming.push({ code, reason });
+        this.leave();
+      },
+    });
+    if (this.server === undefined) this.end(1006, 'the upgrade was refused');
+    else if (!this.ended) this.events.opened();
+  }
+
+  /** What the client sends is not delayed: an order in which it could matter is made by what comes back. */
+  send(text: string): void {
+    if (this.mute || this.server === undefined) return;
+    const { actor, session } = this.server;
+    const frame = JSON.parse(text) as { type: string; since: number; epoch: string | null; acks: boolean };
+    if (frame.type === 'hello') actor.hello(session, { since: frame.since, epoch: frame.epoch, acks: frame.acks });
+    if (frame.type === 'ping') this.coming.push({ text: '{"type":"pong"}' });
+  }
+
+  /** The client learns of the end. */
+  end(code: number, reason: string): void {
+    if (this.ended) return;
+    this.ended = true;
+    this.coming.length = 0;
+    this.leave();
+    this.events.closed(code, reason);
+  }
+
+  /** The server learns of the end. */
+  leave(): void {
+    if (this.server !== undefined) this.server.actor.closed(this.server.session);
+    this.server = undefined;
+  }
+}
+
+/** A run of a device's program. Killed, it does nothing more: no timer, no request, no batch of its store. */
+class Program {
+  readonly timers = new Set<Timer>();
+  alive = true;
+  /** Batches that are still stored before it is killed. */
+  batches = Infinity;
+  device: Device | undefined;
+  shown: readonly ItemView[] = [];
+
+  kill(): void {
+    this.alive = false;
+    for (const timer of this.timers) timer.cancel();
+    this.timers.clear();
+  }
+}
+
+const never = <T>(): Promise<T> => new Promise<T>(() => undefined);
+
+/**
+ * What a program sees of the device's store: calls take effect in their order, and take some time. `Program.batches`
+ * ends the program between two of them.
+ */
+class SlowStore extends MemoryStore {
+  constructor(
+    private readonly kept: MemoryStore,
+    private readonly program: Program,
+    private readonly world: { readonly draw: (below: number) => number; stored(batch: Batch): void; killed(): void },
+  ) {
+    super();
+  }
+
+  private async slowly<T>(call: () => Promise<T>): Promise<T> {
+    if (!this.program.alive) return never();
+    const result = call();
+    for (let ticks = this.world.draw(6); ticks > 0; ticks--) await Promise.resolve();
+    return this.program.alive ? result : never();
+  }
+
+  override cursor = () => this.slowly(() => this.kept.cursor());
+  override get = (id: string): Promise<Entry | undefined> => this.slowly(() => this.kept.get(id));
+  override pending = () => this.slowly(() => this.kept.pending());
+  override held = () => this.slowly(() => this.kept.held());
+  override entries = () => this.kept.entries();
+  override uploads = () => this.kept.uploads();
+  override apply = (batch: Batch): Promise<void> => {
+    if (this.program.alive && this.program.batches-- <= 0) this.world.killed();
+    if (!this.program.alive) return never();
+    this.world.stored(batch);
+    return this.slowly(() => this.kept.apply(batch));
+  };
+}
+
+/** A change that a program asked for. */
+export interface Asked {
+  readonly device: SimulatedDevice;
+  readonly program: Program;
+  readonly kind: 'put' | 'delete' | 'move';
+  readonly id: string;
+  /** The text of a put, the bin of a move. */
+  readonly what: string;
+  outcome: { readonly version: number } | Error | undefined;
+}
+
+/** A device of the user, with what it keeps over its runs. */
+export class SimulatedDevice {
+  readonly id: string;
+  readonly keys: KeyPair;
+  readonly cert: Uint8Array;
+  readonly store = new MemoryStore();
+  program: Program | undefined;
+  offline = false;
+  revoked = false;
+  /** Its clock minus the true time, ms. */
+  skew = 0;
+  link: Link | undefined;
+  /** Texts of the changes that are or were in its outbox, and of those that it reported as refused. */
+  readonly kept = new Set<string>();
+  readonly rejected = new Set<string>();
+  private listed: readonly DeviceEntry[] | undefined;
+
+  constructor(
+    private readonly world: ClientWorld,
+    n: number,
+  ) {
+    this.id = deviceId(n);
+    this.keys = world.sodium.boxKeyPair();
+    this.cert = certifyDevice(world.sodium, world.masterKey, { id: this.id, publicKey: this.keys.publicKey });
+  }
+
+  get device(): Device | undefined {
+    return this.program?.device;
+  }
+
+  /** Starts its program, with what an earlier one left in the store. */
+  async start(): Promise<void> {
+    if (this.program !== undefined) return;
+    const program = new Program();
+    this.program = program;
+    const { world, id } = this;
+    const token = { text: id, expiresAt: null };
+    const identity: Identity = {
+      ...{ serverUrl: 'http://server', tenantId: TENANT, deviceId: id, name: id, glyph: 'phone' },
+      ...{ keys: this.keys, masterKey: world.masterKey, token },
+    };
+    const device = await Device.open({
+      identity,
+      platform: {
+        sodium: world.sodium,
+        clock: this.clockOf(program),
+        random: () => world.draw(1_000) / 1_000,
+        fetch: (url, init) => this.fetch(program, url, init),
+        sockets: { open: (url, events) => this.open(program, url, events) },
+      },
+      store: new SlowStore(this.store, program, {
+        draw: world.draw,
+        stored: (batch) => this.stored(batch),
+        killed: () => this.kill(),
+      }),
+      devices: this.listed,
+      onProblem: (error) => world.problem(this, error),
+    });
+    program.device = device;
+    this.listen(device);
+    await device.query({}, ({ items }) => (program.shown = items));
+    device.connect().catch(() => undefined);
+  }
+
+  private listen(device: Device): void {
+    const { world } = this;
+    device.on('devices', ({ devices }) => (this.listed = devices));
+    device.on('rejected', ({ id, row }) => this.rejected.add(row === null ? `delete ${id}` : world.nameOf(row)));
+    device.on('revoked', () => (this.revoked = true));
+    device.on('quarantined', (event) => {
+      world.accuse(this, 'quarantined', event, event.reason === 'rolled_back');
+    });
+    device.on('untagged_delete', (event) => world.accuse(this, 'untagged_delete', event));
+    device.on('missing', (event) => world.accuse(this, 'missing', event));
+    device.on('repaired', (event) => world.accuse(this, 'repaired', event));
+    device.on('orphaned', (event) => world.accuse(this, 'orphaned', event, true));
+    device.on('uncertified', (event) => world.accuse(this, 'uncertified', event));
+    device.on('halted', (event) => world.accuse(this, 'halted', event));
+    device.on('caught_up', (event) => event.complete === false && world.accuse(this, 'incomplete', event));
+    device.on('bins', ({ unlisted }) => unlisted.length > 0 && world.accuse(this, 'bins', unlisted));
+  }
+
+  private clockOf(program: Program): Clock {
+    const { clock } = this.world;
+    return {
+      now: () => clock.now() + this.skew,
+      setTimer: (ms, fn) => {
+        if (!program.alive) return { cancel: () => undefined };
+        const timer = clock.setTimer(ms, () => {
+          program.timers.delete(own);
+          fn();
+        });
+        const own: Timer = {
+          cancel: () => {
+            timer.cancel();
+            program.timers.delete(own);
+          },
+        };
+        program.timers.add(own);
+        return own;
+      },
+    };
+  }
+
+  private fetch(program: Program, url: string, { method = 'GET', body, signal }: RequestInit): Promise<Response> {
+    const { world } = this;
+    world.requests++;
+    if (!program.alive) return never();
+    if (this.offline) return Promise.reject(new TypeError('offline'));
+    const { pathname, search } = new URL(url);
+    const path = `${pathname.replace(/^\/api/, '')}${search}`;
+    const sent = typeof body === 'string' ? (JSON.parse(body) as Record<string, unknown>) : {};
+    return new Promise((resolve, reject) => {
+      const call = new Call(this, { deviceId: this.id, method, path, body: sent }, { resolve, reject });
+      world.calls.push(call);
+      signal?.addEventListener('abort', () => {
+        call.abandoned = true;
+        reject(new TypeError('aborted'));
+      });
+    });
+  }
+
+  private open(program: Program, url: string, events: SocketEvents): OpenSocket {
+    const link = new Link(this, new URL(url).searchParams.get('ticket') ?? '', {
+      opened: () => program.alive && events.opened(),
+      message: (text) => program.alive && events.message(text),
+      closed: (code, reason) => program.alive && events.closed(code, reason),
+    });
+    this.link = link;
+    if (this.offline) setImmediate(() => link.end(1006, 'offline'));
+    else link.coming.push('opened');
+    return { send: (text) => link.send(text), close: (code, reason) => link.end(code, reason) };
+  }
+
+  private stored({ pending = [] }: Batch): void {
+    for (const change of pending) {
+      if (change.kind === 'delete') this.kept.add(`delete ${change.id}`);
+      else if (change.kind === 'move' || !change.rewrap) this.kept.add(this.world.nameOf(change.row));
+    }
+  }
+
+  goOffline(): void {
+    this.offline = true;
+    for (const call of this.world.calls) if (call.device === this) call.lose();
+    this.world.calls = this.world.calls.filter(({ device }) => device !== this);
+    this.link?.end(1006, 'offline');
+  }
+
+  /** The program ends where it is; a request that is under way may still reach the server. */
+  kill(): void {
+    this.program?.kill();
+    this.program = undefined;
+    this.link?.leave();
+    this.link = undefined;
+    for (const call of this.world.calls) if (call.device === this) call.abandoned = true;
+  }
+}
+
+/** The devices, the server, and the network between them. */
+export class ClientWorld {
+  readonly clock = new TestClock(1_700_000_000_000);
+  readonly draw: (below: number) => number;
+  readonly sodium: Sodium;
+  readonly masterKey: Uint8Array;
+  readonly server: HonestServer;
+  readonly devices: SimulatedDevice[] = [];
+  readonly asked: Asked[] = [];
+  calls: Call[] = [];
+  requests = 0;
+  /** What accuses the server, and what should not have happened at all. */
+  readonly findings: string[] = [];
+  private texts = 0;
+
+  constructor(seed: number) {
+    this.draw = numbers(seed);
+    const random = (length: number): Uint8Array => Uint8Array.from({ length }, () => this.draw(256));
+    this.sodium = { ...nodeSodium, random };
+    this.masterKey = random(32);
+    this.server = new HonestServer(this.clock);
+  }
+
+  nextText = (): string => `text ${++this.texts}`;
+
+  private opened(row: LiveItem) {
+    const keys = { publicKey: new Uint8Array(32), secretKey: new Uint8Array(32) };
+    return orRefusal(() => openItem(this.sodium, row, { masterKey: this.masterKey, device: { id: '', keys } }));
+  }
+
+  /** The row's tag holds, and it decrypts. */
+  opens = (row: LiveItem): boolean => !(this.opened(row) instanceof CryptoRefusal);
+
+  /** What a row is: its text, and its bin; the same for every device. */
+  nameOf(row: LiveItem): string {
+    const payload = this.opened(row);
+    if (payload instanceof CryptoRefusal) throw payload;
+    return `${String(payload?.['text'])} in ${row.binId}`;
+  }
+
+  /** `restored`: where the server was restored it is right. */
+  accuse({ id }: SimulatedDevice, event: string, details: unknown, restored = false): void {
+    if (restored && this.server.former.length > 0) return;
+    this.findings.push(`${id.slice(-2)} ${event} ${JSON.stringify(details)}`);
+  }
+
+  problem(device: SimulatedDevice, error: Error): void {
+    if (error instanceof ProtocolError || error instanceof TypeError || error instanceof RangeError)
+      this.accuse(device, `problem ${errorCode(error)}`, error.stack, AFTER_RESTORE.includes(errorCode(error)));
+    else if (!['NetworkError', 'ApiError', 'QueuedError', 'ClientError'].includes(error.name))
+      this.accuse(device, 'problem', error.stack);
+  }
+
+  /** Another device joins, as after a pairing. */
+  async join(): Promise<void> {
+    const device = new SimulatedDevice(this, this.devices.length + 1);
+    this.devices.push(device);
+    await this.server.join({ id: device.id, pubkey: device.keys.publicKey, cert: device.cert });
+    await device.start();
+  }
+
+  /** A program asks for a change. */
+  ask(asked: Omit<Asked, 'outcome'>, change: Promise<{ readonly version: number }>): void {
+    const one: Asked = { ...asked, outcome: undefined };
+    this.asked.push(one);
+    change.then(
+      ({ version }) => (one.outcome = { version }),
+      (error: unknown) => (one.outcome = asError(error)),
+    );
+  }
+
+  /** Resolves when nothing happens any more before the test does something. */
+  async idle(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      let turns = QUIET_TURNS;
+      const next = (): unknown => (--turns === 0 ? resolve() : setImmediate(next));
+      setImmediate(next);
+    });
+  }
+
+  /** The server carries out a request; its reply waits. */
+  async deliver(call: Call): Promise<void> {
+    if (call.reply !== undefined) return;
+    call.reply = await this.server.answer(call.request);
+  }
+
+  /** The reply reaches the client. */
+  async finish(call: Call): Promise<void> {
+    await this.deliver(call);
+    this.drop(call);
+    if (!call.abandoned && call.reply !== undefined) call.arrive(call.reply, this.clock.now());
+  }
+
+  /** The server, or a proxy before it, refuses it unseen. */
+  refuse(call: Call, limited: boolean): void {
+    if (call.reply !== undefined) return;
+    this.drop(call);
+    if (!call.abandoned) call.arrive(refusalOf(limited ? rateLimited(undefined, 2) : unavailable()), this.clock.now());
+  }
+
+  lose(call: Call): void {
+    this.drop(call);
+    if (!call.abandoned) call.lose();
+  }
+
+  private drop(call: Call): void {
+    this.calls = this.calls.filter((other) => other !== call);
+  }
+
+  /** The network works, for these devices, until nothing is under way. */
+  async flow(devices: readonly SimulatedDevice[] = this.devices): Promise<void> {
+    for (let steps = 0; ; steps++) {
+      if (steps > STEPS_MAX) throw new Error('requests and frames without end');
+      await this.idle();
+      const call = this.calls.find(({ device }) => devices.includes(device));
+      const link = devices.find((device) => device.link?.mute === false && device.link.coming.length > 0)?.link;
+      if (call === undefined && link === undefined) return;
+      if (call !== undefined) await this.finish(call);
+      await link?.arrive(this.server);
+    }
+  }
+
+  /** Time passes; what falls due happens one after the other. `flowing`: the network works meanwhile. */
+  async pass(ms: number, flowing: boolean): Promise<void> {
+    const until = this.clock.now() + ms;
+    for (let next = this.clock.nextAt; next <= until; next = this.clock.nextAt) {
+      this.clock.advance(Math.max(0, next - this.clock.now()));
+      await (flowing ? this.flow() : this.idle());
+    }
+    this.clock.advance(until - this.clock.now());
+    await this.idle();
+  }
+}
