@@ -27,7 +27,7 @@ import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { missing, startCaddy } from './support/proxies.js';
 import { runServer } from './support/server.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const HOUR = 3_600_000;
 

@@ -8,7 +8,7 @@ import { NamedProxy } from './support/named-proxy.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { runSql } from './support/server.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 interface World {
   readonly proxy: NamedProxy;

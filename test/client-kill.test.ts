@@ -2,7 +2,7 @@
 import t from 'tap';
 import { killing } from './support/killing.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 t.test('STORE-15 STORE-16: a client killed at random points loses no change and makes none into two versions', (t) =>
   killing(t, { rounds: 4, seed: 20_261_121 }),

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { BROKEN, failures, seen, soundMutant } from './support/broken-servers.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 t.test('CONF-03 CONF-06: each of fourteen servers that break rules fails with the ids of these rules', async (t) => {
   const mutant = await soundMutant(t);

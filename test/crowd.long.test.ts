@@ -9,7 +9,7 @@ import { residentBytes } from './support/memory.js';
 import { listAll, range } from './support/stream.js';
 import { spelled } from './support/wire.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 /** More changes than the 5,000 that a tenant may have waiting (FAIR-44); then fewer, but large ones. */
 const SMALL = { batches: 260, items: 100, bytes: 48 } as const;

@@ -19,7 +19,7 @@ import { KeepAlive } from './support/keep-alive.js';
 import { testDatabase } from './support/postgres.js';
 import { difference, listAll, range, startWriters, untilVersion, versionsOf } from './support/stream.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 interface Sent {
   readonly n: number;

@@ -10,7 +10,7 @@ import { runServer, spawnServer, type Child } from './support/server.js';
 import { difference, listAll, range, startWriters, versionsOf, type Acked, type Listing } from './support/stream.js';
 import type { Json, Wire } from './support/wire.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 /** The postmaster of a data folder. */
 const postmasterOf = async (dataDir: string): Promise<number> =>

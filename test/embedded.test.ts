@@ -18,7 +18,7 @@ const run = promisify(execFile);
 const CHILD = join(dirname(fileURLToPath(import.meta.url)), 'fixtures', 'embedded-child.js');
 
 // Each test starts databases of its own: tap's 30 s for a whole file are too few on a busy machine.
-root.setTimeout(300_000);
+root.setTimeout(600_000);
 
 /** Collects the supervisor's log lines and lets a test wait for one. */
 class Log {

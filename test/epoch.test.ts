@@ -10,7 +10,7 @@ import { runServer, runSql, spawnServer, type Running } from './support/server.j
 import { changesOf, range, versionsOf } from './support/stream.js';
 import { SHAPES, type Json, type Wire } from './support/wire.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 interface World {
   readonly server: Running;

@@ -16,7 +16,7 @@ import { ExampleStage } from './support/examples.js';
 import { temporaryFolder } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 interface Outcome {
   readonly code: number | null;

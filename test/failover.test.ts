@@ -7,7 +7,7 @@ import { runServer, type Running } from './support/server.js';
 import { listAll } from './support/stream.js';
 import type { Wire } from './support/wire.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = withoutFailover();
 interface Cancelled {

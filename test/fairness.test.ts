@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap';
 import { Stage } from './support/attacks.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 /** What a server may hold beyond what it had before, MiB: nothing here depends on how many connections an attacker has. */
 const GROWTH_MAX = 150;

@@ -25,7 +25,7 @@ async function world(t: WithTeardown): Promise<World> {
 
 const pings = (socket: Socket): number => socket.of('ping').length;
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 t.test('HEART-01: the server sends a ping every interval', async (t) => {
   const { clock, wire, first } = await world(t);

@@ -10,7 +10,7 @@ import { range } from './support/stream.js';
 import { checkoutDone, payerOf, StripeStandIn, subscriptionIs } from './support/stripe.js';
 import type { Wire } from './support/wire.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 async function pair(t: WithTeardown, env: Readonly<Record<string, string>> = {}): Promise<readonly [Child, Child]> {
   const database = await testDatabase(t);

@@ -20,7 +20,7 @@ import { versionsOf, difference, listAll, range, startWriters, untilVersion } fr
 import { openBin } from './support/world.js';
 import type { Reply } from './support/wire.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const STALE_MS = 5_001;
 

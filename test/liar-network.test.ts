@@ -5,7 +5,7 @@ import t from 'tap';
 import { PROJECT_ROOT } from '../src/root.js';
 import { FAULTS, seenAll, SMALL_CLIENT, told } from './support/client-mutants.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 t.test(
   'CONF-10: the small client notices a lie about an item, a delete, the count, and the host of a pairing',

@@ -12,7 +12,7 @@ import { desk, type Desk, type DeskOptions } from './support/mcp-desk.js';
 import { paired, textOf, type Listing } from './support/mcp.js';
 import { home, started } from './support/mcp-process.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const SECRET = 'xk7-unspeakable-93';
 const payload = { service: 'mail', user: 'me', secret: SECRET };

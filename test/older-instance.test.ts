@@ -9,7 +9,7 @@ import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { spawnServer } from './support/server.js';
 import { difference, listAll, range, startWriters, untilVersion, versionsOf } from './support/stream.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 /** What a later release may do: add a table, and columns and an index to the tables of the busiest statements. */
 const NEXT = `

@@ -12,7 +12,7 @@ import { missing } from './support/proxies.js';
 import { runServer, runSql, spawnServer } from './support/server.js';
 import { listAll, range, startWriters, untilVersion } from './support/stream.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = missing('pgbouncer');
 

@@ -18,7 +18,7 @@ import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { freePort } from './support/free-port.js';
 import { runSql, spawnServer } from './support/server.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const MAIN = fileURLToPath(new URL('../src/server/main.js', import.meta.url));
 const AS_ROOT = process.getuid?.() === 0;

@@ -46,7 +46,7 @@ import { SHAPES, type Json, type Shape, type Socket } from './support/wire.js';
 import { freePort } from './support/free-port.js';
 import { temporaryFolder } from './support/postgres.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const sources = await readSources(DOCS_FOLDER, []);
 

@@ -5,7 +5,7 @@ import { CHROMIUM, freshContext } from './support/browser.js';
 import { faultsOnPhone, openSaved } from './support/pages.js';
 import { runServer } from './support/server.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 

@@ -19,7 +19,7 @@ import { DEVICE, frontOf, OTHER_DEVICE, StubActor, tokenOf } from './support/fro
 import type { WithTeardown } from './support/postgres.js';
 import { databaseDown } from './support/server.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 t.test('frames', async (t) => {
   const { server, wire, first, second, all, live } = await world(t);

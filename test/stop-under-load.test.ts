@@ -15,7 +15,7 @@ import { runServer, spawnServer, type Child, type Running, type SpawnOptions } f
 import { listAll, range, startWriters, type Acked } from './support/stream.js';
 import { Wire } from './support/wire.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 /** Secrets that a server warns of where they are not set. */
 const QUIET = { BLOB_URL_SECRET: 'blob-url-secret-of-the-tests-0123456789' };

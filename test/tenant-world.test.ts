@@ -170,7 +170,7 @@ function play(script: readonly Happening[], world: World): World {
   return world;
 }
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 /** Runs of a property: in the long run enough to find a fault that one order in a thousand shows. */
 const RUNS = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(200, 3_000));

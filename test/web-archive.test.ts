@@ -12,7 +12,7 @@ import { runServer } from './support/server.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 import { App } from './support/web.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 const newId = (): string => ulid(Date.now(), randomBytes);

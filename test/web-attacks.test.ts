@@ -12,7 +12,7 @@ import { openFor } from './support/loopback-server.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 const item = (type: 'text' | 'contact', payload: Readonly<Record<string, unknown>>) =>

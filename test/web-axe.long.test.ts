@@ -6,7 +6,7 @@ import { CHROMIUM, startBrowser } from './support/browser.js';
 import { still, visitScreens } from './support/screens.js';
 import { runServer } from './support/server.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 

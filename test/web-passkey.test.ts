@@ -5,7 +5,7 @@ import { bundled, CHROMIUM, servePage, freshContext } from './support/browser.js
 import type * as Passkey from '../src/web/ui/passkey.js';
 import type { WithTeardown } from './support/postgres.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 

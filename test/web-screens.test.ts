@@ -11,7 +11,7 @@ import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 const { begin } = text;

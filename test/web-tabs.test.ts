@@ -11,7 +11,7 @@ import { runServer } from './support/server.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 import { App } from './support/web.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 const text = (words: string) =>

@@ -16,7 +16,7 @@ import { runServer } from './support/server.js';
 import { App } from './support/web.js';
 import type { WorkerPage } from './support/web-worker-page.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const skip = WHOLE_CHROMIUM === undefined && 'this machine has no Chromium';
 
