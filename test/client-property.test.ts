@@ -22,6 +22,19 @@ async function versionsOf(names: typeof NAMES): Promise<number> {
   return versions;
 }
 
+t.test('CLIENT-65: a change that overwrites is kept where its program ends right after the conflict', async () => {
+  const nothing = { a: 0, b: 0, c: 0 };
+  await play(0, [
+    { ...nothing, what: 'put' },
+    { ...nothing, what: 'put', a: 1 },
+    // The second one reaches the server first.
+    { ...nothing, what: 'finish', a: 1 },
+    // The first device's program ends after one more batch.
+    { ...nothing, what: 'kill', b: 1 },
+    { ...nothing, what: 'flow' },
+  ]);
+});
+
 t.test('CLIENT-65: whatever fails on the way, no change is lost and no honest server is accused', async (t) => {
   const versions = await versionsOf(NAMES.filter((name) => name !== 'backup' && name !== 'restore'));
   t.ok(versions > RUNS, `${versions} versions`);

@@ -7,13 +7,14 @@ import { text } from '../protocol/bytes.js';
 import type { Timer } from '../protocol/clock.js';
 import { asError, errorCode } from '../protocol/error-code.js';
 import type { LiveItem } from '../protocol/item.js';
-import { BATCH_WRITES_MAX, BODY_MAX_BATCH, TS_MIN } from '../protocol/limits.js';
+import { BATCH_WRITES_MAX, BODY_MAX_BATCH, TS_AHEAD_MAX_MS, TS_MIN } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
 import { backoffMs, namedWaitMs, RECONNECT } from './platform.js';
 import {
   ApiError,
   ClientError,
+  isConflict,
   isTransient,
   NetworkError,
   ProtocolError,
@@ -42,6 +43,8 @@ export interface Submitted {
 
 interface Waiter {
   readonly id: string;
+  /** The write replaces what another device has stored meanwhile. */
+  readonly overwrites: boolean;
   resolve(stored: Stored): void;
   reject(error: Error): void;
 }
@@ -105,16 +108,17 @@ export class Sender {
   /**
    * Stores a change and sends it. Resolves when it is stored, rejects if storing fails. The change is in the outbox
    * before this returns, so the state it is based on is still current. `gather`: it is sent with the next `kick`, in
-   * one request with the changes submitted until then. `uploaded`: see `Outbox.add`.
+   * one request with the changes submitted until then. `uploaded`: see `Outbox.add`. `overwrites`: while the caller waits,
+   * a write that meets a conflict is based on what it met, and sent again; a blob that is too old for that is refused.
    */
-  async submit(change: NewChange, { gather = false, uploaded = false } = {}): Promise<Submitted> {
+  async submit(change: NewChange, { gather = false, uploaded = false, overwrites = false } = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change, { uploaded });
     const { id, seq } = pending;
     const tracked = this.track(seq);
     tracked.unsent = true;
     const outcome = new Promise<Stored>((resolve, reject) => {
-      tracked.waiter = { id, resolve, reject };
+      tracked.waiter = { id, overwrites, resolve, reject };
     });
     // The caller gets `outcome` only when this resolves, and may await it late or never.
     outcome.catch(() => undefined);
@@ -311,6 +315,7 @@ export class Sender {
     if (this.closed !== undefined) return;
     let refusal: Error = error;
     try {
+      if (pending.kind === 'write' && (await this.overwritten(pending, error))) return;
       if (pending.kind === 'write' && (await this.resealed(pending, error))) return;
     } catch (cause) {
       refusal = asError(cause);
@@ -383,6 +388,29 @@ export class Sender {
     if (payload === null && (!Array.isArray(missingDevices) || !missingDevices.every(isGone))) return false;
     tracked.reseals++;
     if (payload !== null) await this.replace(pending, { ...pending.row, ...payload });
+    return true;
+  }
+
+  /**
+   * Bases a write on the state that it met, just after that one's time. In one batch: dropped first and made again by its
+   * caller, it would be lost where the program ends in between. False where it must be refused.
+   */
+  private async overwritten(pending: PendingWrite, error: ApiError): Promise<boolean> {
+    const { clock, deviceList, reader, sodium } = this.options;
+    const tracked = this.track(pending.seq);
+    const met = tracked.waiter?.overwrites === true ? stateMet(error, clock.now()) : null;
+    if (met === null || tracked.reseals >= RESEALS_MAX) return false;
+    let { row } = pending;
+    if (row.ts <= met.ts) {
+      // A blob is encrypted with it.
+      if (row.blob !== null) return false;
+      row = {
+        ...row,
+        ...retimeItem(sodium, row, { ...reader, devices: await deviceList.recipients(), ts: met.ts + 1 }),
+      };
+    }
+    tracked.reseals++;
+    await this.replace({ ...pending, base: met.version }, row);
     return true;
   }
 
@@ -470,6 +498,20 @@ function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
 
 const wrongReply = (sent: Pending | undefined, what: string): ProtocolError =>
   new ProtocolError(`the reply to a change of ${sent?.id} ${what}`, { code: 'wrong_reply' });
+
+/** The state that a conflict named. */
+export type StateMet = Readonly<Record<'version' | 'ts', number>>;
+
+/**
+ * The state that a conflict named, if it is plausible; a deleted item cannot be overwritten. Its time is unsigned and
+ * determines that of the write: with the latest possible time a server could make an item unchangeable.
+ */
+export function stateMet(error: unknown, now: number): StateMet | null {
+  if (!isConflict(error)) return null;
+  const { version, ts } = error.details;
+  const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + TS_AHEAD_MAX_MS;
+  return sound ? { version, ts } : null;
+}
 
 /** The time of the write is too far ahead of the server's clock, which the refusal tells. */
 const isTimeRefusal = ({ details }: ApiError): boolean => isCount(details['serverTime']);

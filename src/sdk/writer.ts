@@ -8,7 +8,7 @@ import { moveTag, openItem, type PlainPayload, rewrapItem, sealBlobItem, sealIte
 import { payloadObject, type JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
-import { BATCH_WRITES_MAX, TS_AHEAD_MAX_MS } from '../protocol/limits.js';
+import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
 import type { Blobs } from './blobs/download.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
@@ -24,10 +24,9 @@ import {
   holdsFile,
   PAYLOAD_INLINE_MAX,
 } from './payloads/shapes.js';
-import { isCount } from './reader.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
-import type { Sender, Submitted } from './sender.js';
+import { stateMet, type Sender, type StateMet, type Submitted } from './sender.js';
 import type { Entry } from './store/store.js';
 import { ulid } from './ulid.js';
 import type { Core } from './core.js';
@@ -69,17 +68,11 @@ interface Attached extends UploadedBlob {
   readonly seen: number;
 }
 
-/** The state that a conflict named. */
-interface Obstacle {
-  readonly version: number;
-  readonly ts: number;
-}
-
 /** A `put` under way: what it writes, over which conflict, with which blob. */
 interface Put {
   readonly id: string;
   readonly request: PutRequest;
-  over: Obstacle | null;
+  over: StateMet | null;
   attached: Attached | null;
 }
 
@@ -93,7 +86,7 @@ interface Latest {
   readonly hidden?: boolean;
 }
 
-/** Attempts to overwrite an item that another device keeps changing. */
+/** Attempts to overwrite an item that another device keeps changing with a blob that has to be uploaded again for each. */
 const OVERWRITES_MAX = 3;
 
 /** Makes all changes of this device. */
@@ -151,9 +144,9 @@ export class Writer {
   }
 
   /** The state to overwrite after a conflict; throws `error` where it must not be overwritten. */
-  private obstacle(request: PutRequest, attempt: number, error: unknown): Obstacle {
+  private obstacle(request: PutRequest, attempt: number, error: unknown): StateMet {
     const wanted = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX;
-    const over = wanted ? newerThan(error, this.options.clock.now()) : null;
+    const over = wanted ? stateMet(error, this.options.clock.now()) : null;
     if (over === null) throw error;
     return over;
   }
@@ -319,14 +312,15 @@ export class Writer {
       sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
     }
     const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
-    return sender.submit({ kind: 'write', id, base, row, rewrap: false }, { uploaded: attached !== null });
+    const how = { uploaded: attached !== null, overwrites: request.onConflict === 'overwrite' };
+    return sender.submit({ kind: 'write', id, base, row, rewrap: false }, how);
   }
 
   /**
    * A time later than the replaced state, even if this clock is behind: an earlier one is refused (RETRY-06). So is one
    * far ahead of the server's clock (ITEM-43).
    */
-  private laterThan(request: PutRequest, latest: Latest, over: Obstacle | null): number {
+  private laterThan(request: PutRequest, latest: Latest, over: StateMet | null): number {
     const { clock, admissible } = this.options;
     return Math.max(admissible(request.ts ?? clock.now()), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }
@@ -388,17 +382,6 @@ function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached):
   if (ts === seen) return;
   const message = `item ${id} was changed while its content was being uploaded`;
   throw new ApiError({ code: 'conflict', status: 409, message, details: { version: base, ts } });
-}
-
-/**
- * The state that a conflict named, if it is plausible; a deleted item cannot be overwritten. Its time is unsigned and
- * determines that of the write: with the latest possible time a server could make an item unchangeable.
- */
-function newerThan(error: unknown, now: number): Obstacle | null {
-  if (!isConflict(error)) return null;
-  const { version, ts } = error.details;
-  const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + TS_AHEAD_MAX_MS;
-  return sound ? { version, ts } : null;
 }
 
 /** A cheap check, because it runs for all items: `rewrapItem` verifies a tag before anything else. */
