@@ -1,9 +1,9 @@
--- Blobs that no item names: open uploads, complete ones, and those of items that were deleted or replaced, until they are
--- removed. Each may have a single byte, of which neither a row nor a file has any notion: the cap bounds their bytes and not
--- their number.
-CREATE INDEX blobs_unnamed ON blobs (tenant_id) WHERE state <> 'ready' OR item_id IS NULL;
+-- Blobs that no item has named: open uploads and complete ones. Each may have a single byte, of which neither a row nor a file
+-- has any notion: the cap bounds their bytes and not their number. Those of deleted items do not count: a user who removes
+-- many files may go on at once, and the nightly job removes them.
+CREATE INDEX blobs_unnamed ON blobs (tenant_id) WHERE item_id IS NULL AND state IN ('reserved', 'ready');
 
--- As in 0010, but ten times as many as may be open may be there without an item.
+-- As in 0010, but ten times as many as may be open may be there without an item; no more are counted.
 CREATE OR REPLACE FUNCTION reserve_blob(
   p_tenant text, p_by text, p_ref text, p_size bigint, p_type text, p_cap bigint, p_open_max integer,
   p_now bigint, p_expires bigint, p_uploading bigint
@@ -22,8 +22,12 @@ BEGIN
     RETURN 'cap';
   END IF;
   IF (SELECT count(*) FROM blobs b WHERE b.tenant_id = p_tenant AND b.state = 'reserved') >= p_open_max
-    OR (SELECT count(*) FROM blobs b WHERE b.tenant_id = p_tenant AND (b.state <> 'ready' OR b.item_id IS NULL))
-      >= 10 * p_open_max
+    OR (
+      SELECT count(*) FROM (
+        SELECT FROM blobs b WHERE b.tenant_id = p_tenant AND b.item_id IS NULL AND b.state IN ('reserved', 'ready')
+        LIMIT 10 * p_open_max
+      ) AS unnamed
+    ) >= 10 * p_open_max
   THEN
     RETURN 'too_many';
   END IF;

@@ -101,8 +101,8 @@ export async function serverSecrets(
 }
 
 /**
- * 8 hex characters, different where one of the two keys is: instances compare theirs. Too short to confirm a guess of a
- * secret by whoever reads the table of the instances.
+ * 8 hex characters, different where one of the two keys is: instances compare theirs. Who reads the table of the instances
+ * can rule out guesses with it, as with any token.
  */
 export const fingerprintOf = ({
   tokenSecret,

@@ -129,16 +129,18 @@ const RETRY_LATER: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /**
  * Whether the connection has to be closed after the reply. The library does not read trailers, so the end of a chunked
- * request is unknown. Such a reply has a body, even where the same request would otherwise get 204 or 304 (HTTP-16).
+ * request is unknown. Of an upload it would receive, without a bound in time, whatever the client goes on sending. Such a
+ * reply has a body, even where the same request would otherwise get 204 or 304 (HTTP-16).
  */
-const cuts = (ctx: RequestContext): boolean => ctx.closing === 'cut' || ctx.chunked;
+const cuts = (ctx: RequestContext): boolean =>
+  ctx.closing === 'cut' || ctx.chunked || (ctx.upload?.left ?? 0) > SWALLOW_MAX;
 
 /**
  * Whether so much of the body is still to come that the client is asked to close the connection. The server does not close
  * it: the kernel would answer the next bytes with a reset, which makes a proxy drop the reply and answer 502. The library
- * drops the rest meanwhile, for ten seconds, or as much of it as the URL of an upload admits (HTTP-23).
+ * drops the rest meanwhile, for ten seconds (HTTP-23).
  */
-const isLeft = (ctx: RequestContext): boolean => (ctx.upload?.left ?? ctx.contentLength) > SWALLOW_MAX;
+const isLeft = (ctx: RequestContext): boolean => ctx.upload === undefined && ctx.contentLength > SWALLOW_MAX;
 
 /** Whether the client has what this entity tag names, so that it gets a 304. */
 const isKept = (ctx: RequestContext, etag: string): boolean => hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
