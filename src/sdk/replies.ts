@@ -25,7 +25,7 @@ import { epochText, itemChange, type Change } from './wire.js';
 
 /** Maximum of devices, revoked ones included, and bins in a reply: far more than a user has, few enough for memory. */
 const DEVICES_MAX = 10_000;
-/** Most revoked devices that a stored list keeps though the server leaves them out. */
+/** Most revoked devices that a stored list has besides those that the server lists. */
 export const LEFT_OUT_MAX = 1_000;
 const BINS_READ_MAX = 10_000;
 
@@ -58,11 +58,13 @@ export type DeviceEntry = Read<typeof deviceEntry> & {
    * never by the server; stored with the list, so that the device stays uncertified in later runs.
    */
   readonly wasRevokedAt?: number | null;
+  /** True: it had a valid certificate once. Set and stored as `wasRevokedAt` is. */
+  readonly wasCertified?: boolean | null;
 };
 
 /** The entries of a list that was stored, to which `DeviceList` may have added revoked devices. */
 export const readDeviceList = array(
-  object({ ...entryFields, wasRevokedAt: nullable(count) }),
+  object({ ...entryFields, wasRevokedAt: nullable(count), wasCertified: nullable(boolean) }),
   DEVICES_MAX + LEFT_OUT_MAX,
 );
 
