@@ -302,6 +302,22 @@ t.test('CLIENT-62: a list that leaves out more revoked devices than are remember
   t.equal(count(), 1_002, 'none is forgotten');
 });
 
+t.test(
+  'CLIENT-62: a device whose name or key is longer than any device has is refused, as the list is stored',
+  async (t) => {
+    const { sibling, entry, run } = lister();
+    const device = entry(sibling(), null);
+    await run({ ...device, name: '😀'.repeat(64) });
+    for (const part of [
+      { name: 'x'.repeat(257) },
+      { glyph: 'x'.repeat(257) },
+      { pubkey: 'A'.repeat(88) },
+      { cert: 'A'.repeat(88) },
+    ])
+      await t.rejects(run({ ...device, ...part }), { code: 'malformed' });
+  },
+);
+
 function line(overrides: { ticket?: () => Promise<string> } = {}) {
   const clock = new TestClock();
   const { port, connections } = fakeSockets();

@@ -2,6 +2,7 @@
 import { ApiError, ProtocolError } from './errors.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { BLOB_REF } from '../protocol/ids.js';
+import { NAME_MAX } from '../protocol/limits.js';
 import {
   array,
   binIdText,
@@ -35,14 +36,29 @@ const ID_MAX = 256;
 /** A reply whose body is not used. */
 export const unread: Reader<void> = () => undefined;
 
+/** Maximum length of a device's name or glyph, and of its key or certificate in bytes: as lists of them are stored. */
+const DEVICE_TEXT_MAX = 4 * NAME_MAX;
+const DEVICE_BYTES_MAX = 64;
+const deviceText = matchingText(
+  `must have at most ${DEVICE_TEXT_MAX} characters`,
+  ({ length }) => length <= DEVICE_TEXT_MAX,
+);
+const deviceBytes = bytes(0, DEVICE_BYTES_MAX);
+
 /** A device in the replies of bootstrap, pairing and recovery. */
-const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(), pairedAt: count } as const;
+const deviceFields = {
+  id: ulidText,
+  name: deviceText,
+  glyph: deviceText,
+  pubkey: deviceBytes,
+  pairedAt: count,
+} as const;
 const device = object(deviceFields);
 
 /** `cert` null: not certified. Times are ms. */
 const entryFields = {
   ...deviceFields,
-  cert: nullable(bytes()),
+  cert: nullable(deviceBytes),
   revokedAt: nullable(count),
   lastSeenAt: nullable(count),
   online: boolean,
