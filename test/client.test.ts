@@ -7,7 +7,7 @@ import { backoffMs, RECONNECT } from '../src/sdk/platform.js';
 import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/store/store.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
-import { DeviceList } from '../src/sdk/device-list.js';
+import { DeviceList, fingerprintOfDevice } from '../src/sdk/device-list.js';
 import { devicesJson, readDeviceList } from '../src/sdk/replies.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
@@ -266,6 +266,9 @@ t.test('CLIENT-62 LIAR-62: a device that was seen revoked stays uncertified in e
     const { deviceList, told } = await run(entry(other, null));
     t.same(told, ['devices', 'uncertified'], `the ${which}`);
     await t.rejects(deviceList.recipients(), { code: 'uncertified_device' });
+    const fingerprint = fingerprintOfDevice(nodeSodium, { id: other.deviceId, pubkey: other.keys.publicKey });
+    const certified = deviceList.certify(other.deviceId, fingerprint);
+    await t.rejects(certified, { code: 'revoked_device', message: /revoke it again, or pair it anew/ });
   }
   const { deviceList, told } = await run({ ...entry(other, 9), wasRevokedAt: 7 });
   t.same(told, ['devices'], 'until it is revoked again');

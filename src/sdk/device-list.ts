@@ -101,11 +101,15 @@ export class DeviceList {
 
   /**
    * Certifies a device after its fingerprint was compared with the one on its own screen. The fingerprint is a
-   * parameter so that the server cannot replace the key between the comparison and this call.
+   * parameter so that the server cannot replace the key between the comparison and this call. Throws `ClientError`
+   * `unknown_device`, `revoked_device` or `fingerprint`.
    */
   async certify(id: string, fingerprint: string): Promise<void> {
     const { api, sodium, identity } = this.options;
     const device = await this.entry(id);
+    // It stays uncertified here whatever its certificate, so a success would be reported that changes nothing.
+    if (this.isRevoked(id))
+      throw new ClientError('revoked_device', `device ${id} was revoked: revoke it again, or pair it anew`);
     const plain = (text: string): string => text.replace(/[\s:-]/g, '').toLowerCase();
     if (plain(fingerprintOfDevice(sodium, device)) !== plain(fingerprint)) {
       throw new ClientError(

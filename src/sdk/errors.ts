@@ -183,6 +183,8 @@ export type ClientFailure =
   /** The item no longer opens, although it did when it was stored. */
   | 'damaged_item'
   | 'unknown_device'
+  /** The device was revoked, which is final: it cannot be certified again. */
+  | 'revoked_device'
   /** The fingerprint given is not that of the device. */
   | 'fingerprint'
   /** Ended by the caller. */

@@ -57,6 +57,8 @@ const devices = {
   uncertified: 'Not certified',
   uncertifiedTitle: (name: string): string => `The server lists “${name}”, and none of your devices has approved it`,
   uncertifiedWhy: 'Nothing is written until you decide. If you do not know it, revoke it.',
+  wasRevokedTitle: (name: string): string => `The server lists “${name}” again, which was revoked`,
+  wasRevokedWhy: 'Nothing is written until you revoke it again. If it is yours, pair it anew after that.',
   isMine: 'It is mine',
   certifyTitle: (name: string): string => `Is “${name}” yours?`,
   certifyLead: 'Type the fingerprint that its own screen shows, under Settings, This device.',
