@@ -176,7 +176,12 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
 async function withdrawal(host: OfferHost, session: Session, until: AbortSignal): Promise<never> {
   for (;;) {
     await delay(host.clock, POLL_MS, until).catch(() => new Promise<never>(() => undefined));
-    const requests = await polled(host);
+    const requests = await polled(host).catch((error: unknown) => {
+      // A proxy's page, for example: the user still compares, and no reply tells that the request is gone.
+      if (!(error instanceof ProtocolError)) throw error;
+      host.onProblem(error);
+      return undefined;
+    });
     if (requests !== undefined && !requests.some(({ code }) => code === session.code.wireCode)) {
       expectTime(host, session);
       throw new PairingError('withdrawn');
