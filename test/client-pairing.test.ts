@@ -164,6 +164,26 @@ t.test('pairing by six words', async (t) => {
     tap.lie = () => undefined;
   });
 
+  await t.test(
+    'CLIENT-64: a pairing that another one of the same device replaced is not said to be withdrawn',
+    async (t) => {
+      let ask: () => void = () => undefined;
+      const asked = new Promise<void>((resolve) => (ask = resolve));
+      const offer = await device.offerPairing(() => {
+        ask();
+        return new Promise<boolean>(() => undefined);
+      });
+      const { identity } = joining(all, offer.words);
+      await asked;
+      const elsewhere = await all.open(all.first.identity());
+      const later = await elsewhere.device.offerPairing(() => true);
+      t.match(await refusal(offer.joined), { code: 'withdrawn', message: /or another pairing began/ });
+      t.match(await refusal(identity), { name: 'PairingError', code: 'rejected' });
+      later.cancel();
+      await refusal(later.joined);
+    },
+  );
+
   await t.test('the secret of a session is erased after a rejection', async (t) => {
     const secrets: Uint8Array[] = [];
     const tap = wiretap();

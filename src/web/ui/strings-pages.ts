@@ -30,7 +30,7 @@ const pair = {
   sameName: 'Another of your devices has the same name. Give this one its own.',
   failedTitle: 'Not paired',
   differed: 'You said that they differ, so nothing was sent. If it happens again, do not trust this network or server.',
-  withdrawn: 'Pairing was stopped on the new device, so nothing was sent.',
+  withdrawn: 'The request is gone, so nothing was sent: pairing was stopped on the new device, or begun again here.',
   again: 'New words',
   done: 'Done',
 };
