@@ -23,6 +23,7 @@ import { offerText, readOfferText } from '../src/sdk/address.js';
 import { assigned, shaped } from '../src/cli/put-content.js';
 import { CommandError, EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
+import { newId } from './support/client.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const KEYS = { sodium: nodeSodium, masterKey: nodeSodium.random(32) };
@@ -362,8 +363,39 @@ t.test('CLI-15: a list from the server that is too large to be read again is not
   const folder = await temporaryFolder(t);
   const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
   await writeAccountCache(folder, { devices: [], bins: [bin] }, KEYS);
-  await writeAccountCache(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] }, KEYS);
+  await writeAccountCache(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(9_000_000) }] }, KEYS);
   t.equal((await readAccountCache(folder)).bins?.length, 1, 'the previous list stays');
+});
+
+t.test('CLI-15: a list of devices that is too long does not hide a revocation', async (t) => {
+  const folder = await temporaryFolder(t);
+  const device = (name: string, revokedAt: number | null) => ({
+    ...{ id: newId(), name, glyph: 'laptop', pubkey: new Uint8Array(32), cert: new Uint8Array(32), pairedAt: 1 },
+    ...{ lastSeenAt: null, online: false, current: false, revokedAt },
+  });
+  const other = { ...device('Other', null), wasCertified: true };
+  await writeAccountCache(folder, { devices: [other], bins: [] }, KEYS);
+  const invented = Array.from({ length: 9_998 }, () => device('\u0001'.repeat(256), 3));
+  await writeAccountCache(folder, { devices: [...invented, { ...other, revokedAt: 7 }], bins: undefined }, KEYS);
+  t.match((await readAccountCache(folder)).devices, [{ id: other.id, name: 'Other', revokedAt: 7 }]);
+  const certified = invented.map((one) => ({ ...one, glyph: one.name, wasCertified: true }));
+  await writeAccountCache(folder, { devices: [...certified, { ...other, revokedAt: 9 }], bins: undefined }, KEYS);
+  t.match(
+    (await readAccountCache(folder)).devices?.at(-1),
+    { id: other.id, revokedAt: 9 },
+    'however many were certified',
+  );
+  const bin = {
+    id: 'inbox',
+    slug: 's'.repeat(9_000_000),
+    createdAt: 1,
+    updatedAt: 1,
+    itemCount: null,
+    label: null,
+    readable: true,
+  };
+  await writeAccountCache(folder, { devices: [{ ...other, revokedAt: 11 }], bins: [bin] }, KEYS);
+  t.match(await readAccountCache(folder), { devices: [{ revokedAt: 11 }], bins: [] }, 'whatever the bins are');
 });
 
 t.test('CLI-20: a list that was never read is not stored as empty', async (t) => {

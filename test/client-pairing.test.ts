@@ -144,6 +144,46 @@ t.test('pairing by six words', async (t) => {
     t.equal((await device.devices.refresh()).length, 2, 'no device was added');
   });
 
+  await t.test('CLIENT-64: a reply that is not of the server does not end it, and is reported', async (t) => {
+    const { tap, problems } = all.first;
+    let foreign = 0;
+    const offer = await device.offerPairing(
+      () =>
+        new Promise<boolean>((resolve) => {
+          tap.lie = ({ path }) => {
+            if (path !== '/devices/pair-requests') return undefined;
+            if (foreign++ === 0) return {};
+            resolve(true);
+            return undefined;
+          };
+        }),
+    );
+    const { identity } = joining(all, offer.words);
+    t.equal(await offer.joined, (await identity).deviceId);
+    t.match(problems.splice(0), [{ name: 'ProtocolError', code: 'malformed' }]);
+    tap.lie = () => undefined;
+  });
+
+  await t.test(
+    'CLIENT-64: a pairing that another one of the same device replaced is not said to be withdrawn',
+    async (t) => {
+      let ask: () => void = () => undefined;
+      const asked = new Promise<void>((resolve) => (ask = resolve));
+      const offer = await device.offerPairing(() => {
+        ask();
+        return new Promise<boolean>(() => undefined);
+      });
+      const { identity } = joining(all, offer.words);
+      await asked;
+      const elsewhere = await all.open(all.first.identity());
+      const later = await elsewhere.device.offerPairing(() => true);
+      t.match(await refusal(offer.joined), { code: 'withdrawn', message: /or another pairing began/ });
+      t.match(await refusal(identity), { name: 'PairingError', code: 'rejected' });
+      later.cancel();
+      await refusal(later.joined);
+    },
+  );
+
   await t.test('the secret of a session is erased after a rejection', async (t) => {
     const secrets: Uint8Array[] = [];
     const tap = wiretap();

@@ -7,7 +7,7 @@ import { backoffMs, RECONNECT } from '../src/sdk/platform.js';
 import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/store/store.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
-import { DeviceList } from '../src/sdk/device-list.js';
+import { DeviceList, fingerprintOfDevice } from '../src/sdk/device-list.js';
 import { devicesJson, readDeviceList } from '../src/sdk/replies.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
@@ -231,45 +231,95 @@ t.test('a refresh during a reading of the devices reads them again, since the fi
   for (const list of later) t.equal((await list).length, 2);
 });
 
-t.test('CLIENT-62 LIAR-62: a device that was seen revoked stays uncertified in every later run', async (t) => {
+/** A device, and its programs: each reads the list of another once, and stores it as JSON. */
+function lister() {
   const me = newIdentity();
-  const other = { ...newIdentity(), masterKey: me.masterKey };
+  const sibling = () => ({ ...newIdentity(), masterKey: me.masterKey });
   const entry = (of: typeof me, revokedAt: number | null) => ({
     ...{ id: of.deviceId, name: 'D', glyph: 'laptop', pubkey: toBase64Url(of.keys.publicKey), pairedAt: 1, revokedAt },
     ...{ cert: toBase64Url(listed(of).cert), online: true, current: of === me },
   });
   const own = entry(me, null);
-  let stored: string | undefined;
-  /** A run of a program that reads the list once, and stores it as JSON. */
+  const at: { stored: string | undefined } = { stored: undefined };
   const run = async (...devices: readonly object[]) => {
     const told: string[] = [];
-    const remembered = stored === undefined ? undefined : readDeviceList(JSON.parse(stored), '');
-    const api = new DeviceApi(() => Promise.resolve({ status: 200, body: { devices } }));
+    const remembered = at.stored === undefined ? undefined : readDeviceList(JSON.parse(at.stored), '');
+    const api = new DeviceApi(() => Promise.resolve({ status: 200, body: { devices: [own, ...devices] } }));
     const deviceList = new DeviceList({
       ...{ api, sodium: nodeSodium, identity: me, clock: new TestClock(), remembered },
       emit: (name) => void told.push(name),
     });
-    stored = JSON.stringify(devicesJson(await deviceList.refresh()));
+    at.stored = JSON.stringify(devicesJson(await deviceList.refresh()));
     return { deviceList, told };
   };
-  await run(own, entry(other, null));
-  t.same((await run(own, entry(other, 7))).told, ['devices']);
-  t.match((await run(own)).deviceList.counts(), { active: 1 }, 'a list that leaves it out');
+  const count = (): number => (JSON.parse(at.stored ?? '[]') as unknown[]).length;
+  return { sibling, entry, run, count };
+}
+
+t.test('CLIENT-62 LIAR-62: a device that was seen revoked stays uncertified in every later run', async (t) => {
+  const { sibling, entry, run } = lister();
+  const other = sibling();
+  await run(entry(other, null));
+  t.same((await run(entry(other, 7))).told, ['devices']);
+  t.match((await run()).deviceList.counts(), { active: 1 }, 'a list that leaves it out');
   for (const which of ['next', 'one after']) {
-    const { deviceList, told } = await run(own, entry(other, null));
+    const { deviceList, told } = await run(entry(other, null));
     t.same(told, ['devices', 'uncertified'], `the ${which}`);
     await t.rejects(deviceList.recipients(), { code: 'uncertified_device' });
+    const fingerprint = fingerprintOfDevice(nodeSodium, { id: other.deviceId, pubkey: other.keys.publicKey });
+    const certified = deviceList.certify(other.deviceId, fingerprint);
+    await t.rejects(certified, { code: 'revoked_device', message: /revoke it again, or pair it anew/ });
   }
-  const { deviceList, told } = await run(own, { ...entry(other, 9), wasRevokedAt: 7 });
+  const { deviceList, told } = await run({ ...entry(other, 9), wasRevokedAt: 7 });
   t.same(told, ['devices'], 'until it is revoked again');
   t.match(await deviceList.recipients(), { length: 1 });
-  const many = Array.from({ length: 1_500 }, () => entry({ ...newIdentity(), masterKey: me.masterKey }, 11));
-  await run(own, ...many);
-  t.match(JSON.parse(stored ?? ''), { length: 1_502 }, 'besides those that are listed');
-  await run(own);
-  t.match(JSON.parse(stored ?? ''), { length: 1_001 }, 'a bounded number of those that are not');
-  t.match((await run(own, entry(other, null))).told, ['devices', 'uncertified'], 'the first among them');
 });
+
+t.test('CLIENT-62: no number of devices that a server invents has a revoked one forgotten', async (t) => {
+  const { sibling, entry, run, count } = lister();
+  const [other, bare] = [sibling(), sibling()];
+  const invented = Array.from({ length: 1_500 }, () => ({ ...entry(newIdentity(), 3), wasCertified: true }));
+  await run(entry(other, null), entry(bare, null), ...invented);
+  await run(entry(other, null), entry(bare, null));
+  t.equal(count(), 3, 'they take no place');
+  const swapped = toBase64Url(newIdentity().keys.publicKey);
+  await run(entry(other, 7), { ...entry(bare, null), cert: null }, ...invented);
+  await run(entry(other, 7), { ...entry(bare, 7), cert: null, pubkey: swapped });
+  await run();
+  for (const which of [other, bare]) {
+    const { deviceList, told } = await run(entry(which, null));
+    t.same(told, ['devices', 'uncertified'], 'also where its certificate was taken away first');
+    await t.rejects(deviceList.recipients(), { code: 'uncertified_device' });
+  }
+});
+
+t.test('CLIENT-62: a list that leaves out more revoked devices than are remembered is refused', async (t) => {
+  const { sibling, entry, run, count } = lister();
+  const [first, ...many] = Array.from({ length: 1_001 }, () => entry(sibling(), 7));
+  await run(first ?? {});
+  await run();
+  await run(...many);
+  t.equal(count(), 1_002);
+  await t.rejects(run(), { code: 'too_large' });
+  await run(...many.slice(1, 2));
+  t.equal(count(), 1_002, 'none is forgotten');
+});
+
+t.test(
+  'CLIENT-62: a device whose name or key is longer than any device has is refused, as the list is stored',
+  async (t) => {
+    const { sibling, entry, run } = lister();
+    const device = entry(sibling(), null);
+    await run({ ...device, name: '😀'.repeat(64) });
+    for (const part of [
+      { name: 'x'.repeat(257) },
+      { glyph: 'x'.repeat(257) },
+      { pubkey: 'A'.repeat(88) },
+      { cert: 'A'.repeat(88) },
+    ])
+      await t.rejects(run({ ...device, ...part }), { code: 'malformed' });
+  },
+);
 
 function line(overrides: { ticket?: () => Promise<string> } = {}) {
   const clock = new TestClock();

@@ -1,7 +1,8 @@
 /** `doctor` on a device and its vault: secrets, token, devices, completeness, unverifiable items, pending changes. */
-import { chmod, readdir, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
+import { writeAccountCache } from '../src/cli/account-cache.js';
 import { runDoctor } from '../src/cli/commands/doctor.js';
 import { checkDisk } from '../src/cli/doctor/profile.js';
 import { EXIT } from '../src/terminal/terminal.js';
@@ -141,6 +142,21 @@ t.test('DOCTOR-11 DOCTOR-16: an uncertified device and the change that waits for
   t.match(found.of('pending'), [{ status: 'problem', what: /1 changes wait here.*uncertified_device/, do: /devices/ }]);
   t.equal(found.exit, EXIT.failure);
   t.equal((await store.pending()).length, 1, 'the change stays pending');
+});
+
+t.test('DOCTOR-11: a device that was revoked and is listed as active is reported, as `devices` has it', async (t) => {
+  const { first, pair } = await world(t);
+  const second = await pair('Other');
+  const identity = first.identity();
+  const folder = await temporaryFolder(t);
+  const listed = await first.device.devices.refresh();
+  const before = listed.map((one) => (one.id === second.device.id ? { ...one, wasRevokedAt: 7 } : one));
+  await mkdir(join(folder, 'default'), { mode: 0o700 });
+  await writeAccountCache(join(folder, 'default'), { devices: before }, { ...identity, sodium: nodeSodium });
+  const [found, ...others] = (await examined(t, { identity, folder })).of('devices');
+  t.match(found, { status: 'problem', what: /"Other".*was revoked.*lists it as active/, do: /Revoke it again/ });
+  t.ok(found?.what.includes(second.device.id));
+  t.same(others, []);
 });
 
 t.test(

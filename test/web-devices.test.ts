@@ -114,6 +114,31 @@ t.test('WEB-100: a browser that stops after the digits is not shown as waiting a
   t.same([...app.faults, ...other.faults], []);
 });
 
+t.test('CLIENT-62: a revoked device that is listed as active is offered only to be revoked', { skip }, async (t) => {
+  const { app, page, server, url } = await claimed(t);
+  await goes(page, '#/devices');
+  await press(page, devices.pair);
+  await page.waitForSelector('dialog .words');
+  const words = await page.$$eval('dialog .word', (all) => all.map((word) => word.textContent).join(' '));
+  const other = await App.open(await freshContext(t), url);
+  await other.shows('phase', ({ phase }) => phase === 'empty');
+  await other.call('join', { name: 'Other', words });
+  await app.admit();
+  await press(page, pair.done);
+  const [own, joined] = await app.shows('devices', (all) => all.length === 2);
+  if (own === undefined || joined === undefined) throw new Error('it has not joined');
+  await server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [joined.id]);
+  await app.call('deviceRename', { id: own.id, name: 'This' });
+  await says(page, devices.isMine);
+  await app.call('deviceRevoke', joined.id);
+  await app.shows('devices', (all) => all[1]?.state === 'revoked');
+  await server.sql('UPDATE devices SET revoked_at = NULL WHERE id = $1', [joined.id]);
+  await app.call('deviceRename', { id: own.id, name: 'Mine' });
+  await says(page, devices.wasRevokedTitle('Other'));
+  t.notMatch(await page.evaluate(() => document.body.innerText), devices.isMine);
+  t.same(app.faults, []);
+});
+
 t.test('WEB-98: without a connection no device is said to be not seen yet', { skip }, async (t) => {
   const { app, page, server } = await claimed(t);
   await server.sql('UPDATE devices SET last_seen_at = NULL');

@@ -13,7 +13,10 @@ import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
 
 const CACHE_FILE = 'known.json';
-const CACHE_MAX_BYTES = 4 * 1024 * 1024;
+/** More than the longest list of `forSealing` takes, which is some 7 MB. */
+const CACHE_MAX_BYTES = 8 * 1024 * 1024;
+/** Characters of names and glyphs in it. */
+const CUT_MAX = 16;
 const NO_BYTES = new Uint8Array(0);
 
 /** A part is undefined where it was not read from the server. */
@@ -58,24 +61,46 @@ export async function readAccountCache(folder: string, keys?: BinKeys): Promise<
 }
 
 /**
- * Stores the parts that were read, under the profile's lock; other parts stay as they were. Nothing is stored beyond
- * the size that `readAccountCache` accepts.
+ * Stores the parts that were read, under the profile's lock; other parts stay as they were. The server decides the
+ * length of both, and a file that cannot be read again would fail every later command: of what is too long, the bins
+ * stay as they were, or are dropped, and of the devices those are stored that `forSealing` names.
  */
 export async function writeAccountCache(folder: string, read: AccountCache, keys: BinKeys): Promise<void> {
   if (read.devices === undefined && read.bins === undefined) return;
   const before = await readAccountCache(folder, keys);
   const devices = read.devices ?? before.devices;
   const bins = read.bins ?? before.bins;
+  const certified = devices && forSealing(devices);
+  const choices = [
+    { devices, bins },
+    { devices, bins: before.bins },
+    { devices: certified, bins: before.bins },
+    { devices: certified },
+  ];
+  for (const choice of choices) {
+    const bytes = storedBytes(choice, keys);
+    if (bytes.length <= CACHE_MAX_BYTES) return writePrivate(join(folder, CACHE_FILE), bytes);
+  }
+}
+
+function storedBytes({ devices, bins }: AccountCache, keys: BinKeys): Buffer {
   const stored = {
     devices: devices && devicesJson(devices),
     bins: bins?.map(({ id, slug, createdAt, updatedAt, label, readable }) => {
       return { id, slug, createdAt, updatedAt, meta: label && sealLabel(keys, id, label), readable };
     }),
   };
-  const bytes = Buffer.from(JSON.stringify(stored));
-  // The server decides the length of its lists: a file that cannot be read again would fail every later command.
-  if (bytes.length <= CACHE_MAX_BYTES) await writePrivate(join(folder, CACHE_FILE), bytes);
+  return Buffer.from(JSON.stringify(stored));
 }
+
+/**
+ * What sealing needs of the list: this device and all that ever had a valid certificate. Without one of them that was
+ * revoked, the server could list it as active to the next command; the server invents the others, in any number.
+ */
+const forSealing = (devices: readonly DeviceEntry[]): readonly DeviceEntry[] =>
+  devices
+    .filter(({ wasCertified }) => wasCertified === true)
+    .map((device) => ({ ...device, name: device.name.slice(0, CUT_MAX), glyph: device.glyph.slice(0, CUT_MAX) }));
 
 /** The bins from the server, or without it those of the last command that reached it. */
 export async function binsOf({ platform, profile }: Context, { device, identity, current }: OpenDevice) {

@@ -93,6 +93,10 @@ const CLIENT: Readonly<Partial<Record<errors.ClientError['code'], Omit<Failure, 
   default_bin: { exitCode: EXIT.refused, hint: 'To empty it, delete or move its items.' },
   too_many: { exitCode: EXIT.refused, hint: 'Remove some and try again.' },
   unknown_device: { exitCode: EXIT.notFound, hint: 'See `service-device devices`.' },
+  revoked_device: {
+    exitCode: EXIT.refused,
+    hint: 'Revoke it again (`service-device revoke`), then pair it anew if it is yours.',
+  },
   fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },
 };
 

@@ -101,11 +101,15 @@ export class DeviceList {
 
   /**
    * Certifies a device after its fingerprint was compared with the one on its own screen. The fingerprint is a
-   * parameter so that the server cannot replace the key between the comparison and this call.
+   * parameter so that the server cannot replace the key between the comparison and this call. Throws `ClientError`
+   * `unknown_device`, `revoked_device` or `fingerprint`.
    */
   async certify(id: string, fingerprint: string): Promise<void> {
     const { api, sodium, identity } = this.options;
     const device = await this.entry(id);
+    // It stays uncertified here whatever its certificate, so a success would be reported that changes nothing.
+    if (this.isRevoked(id))
+      throw new ClientError('revoked_device', `device ${id} was revoked: revoke it again, or pair it anew`);
     const plain = (text: string): string => text.replace(/[\s:-]/g, '').toLowerCase();
     if (plain(fingerprintOfDevice(sodium, device)) !== plain(fingerprint)) {
       throw new ClientError(
@@ -191,23 +195,36 @@ export class DeviceList {
   }
 
   /**
-   * The list with what the server does not say any more: which of the active devices were revoked, and the revoked ones
+   * The list with what the server does not say any more: which devices were revoked or certified, and the revoked ones
    * that it leaves out. Without them it could list a device as active in a later run, which would know nothing of that.
+   * Throws `ProtocolError` `too_large` where it leaves out more than are remembered: what takes the place of another
+   * would have that one forgotten. A device that never had a valid certificate takes none, as the server can invent
+   * any number of them, and needs none, as it gets no keys.
    */
   private withRevoked(listed: readonly DeviceEntry[]): readonly DeviceEntry[] {
-    const ids = new Set(listed.map(({ id }) => id));
-    const leftOut = (this.known ?? []).flatMap((device) => {
-      const revokedAt = this.revoked.get(device.id);
-      const isHere = revokedAt === undefined || ids.has(device.id);
-      return isHere ? [] : { ...device, revokedAt, wasRevokedAt: null, online: false };
-    });
+    const before = new Map((this.known ?? []).map((device) => [device.id, device]));
     const marked = listed.map((device) => {
+      const known = before.get(device.id);
+      before.delete(device.id);
       const wasRevokedAt = isActive(device) ? this.revoked.get(device.id) : undefined;
-      return wasRevokedAt === undefined ? device : { ...device, wasRevokedAt };
+      // The server may take the certificate away, or the key, before it leaves the device out.
+      const wasCertified = this.wasCertified(device) || (known !== undefined && this.wasCertified(known));
+      return { ...device, ...(wasRevokedAt !== undefined && { wasRevokedAt }), ...(wasCertified && { wasCertified }) };
     });
-    // A server lists a bounded number of revoked devices, and a device in other hands may pair and revoke many. Those that
-    // were left out first are at the end: later ones do not displace them.
-    return [...marked, ...leftOut.slice(-LEFT_OUT_MAX)];
+    const leftOut = [...before.values()].flatMap((device) => {
+      const revokedAt = this.revoked.get(device.id);
+      if (revokedAt === undefined || !this.wasCertified(device)) return [];
+      return { ...device, revokedAt, wasRevokedAt: null, wasCertified: true, online: false };
+    });
+    if (leftOut.length > LEFT_OUT_MAX)
+      throw new ProtocolError('the server leaves out ever more revoked devices', { code: 'too_large' });
+    return [...marked, ...leftOut];
+  }
+
+  /** True for a device that has a valid certificate, or once had one. */
+  private wasCertified(device: DeviceEntry): boolean {
+    const { sodium, identity } = this.options;
+    return device.wasCertified === true || isCertified(sodium, identity.masterKey, this.listed(device));
   }
 
   /** Stores this device's own certificate on the server where it is missing, because the other devices need it. */

@@ -130,7 +130,7 @@ export type PairingFailure =
   /** Refused by the user or the caller. */
   | 'rejected'
   | 'cancelled'
-  /** The user of the new device has stopped, before this device approved it. */
+  /** The user of the new device has stopped, or another pairing of this device began, before this device approved it. */
   | 'withdrawn'
   /** No device shows this code. */
   | 'unknown_code'
@@ -146,7 +146,7 @@ export type PairingFailure =
 const PAIRING: Readonly<Record<PairingFailure, string>> = {
   rejected: 'the pairing was refused',
   cancelled: 'the pairing was cancelled',
-  withdrawn: 'the new device has withdrawn its request',
+  withdrawn: 'the request is gone: the new device has withdrawn it, or another pairing began',
   unknown_code: 'no device shows these words',
   expired: 'the five minutes of the words are over',
   no_code: 'the server found every code in use',
@@ -183,6 +183,8 @@ export type ClientFailure =
   /** The item no longer opens, although it did when it was stored. */
   | 'damaged_item'
   | 'unknown_device'
+  /** The device was revoked, which is final: it cannot be certified again. */
+  | 'revoked_device'
   /** The fingerprint given is not that of the device. */
   | 'fingerprint'
   /** Ended by the caller. */

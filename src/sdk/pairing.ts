@@ -172,11 +172,19 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
   }
 }
 
-/** Rejects once the server does not have the request any more; never settles after `until`. */
+/**
+ * Rejects once the server does not have the request any more: it was withdrawn, or this device began another pairing, in
+ * another program perhaps, which replaces its session. Never settles after `until`.
+ */
 async function withdrawal(host: OfferHost, session: Session, until: AbortSignal): Promise<never> {
   for (;;) {
     await delay(host.clock, POLL_MS, until).catch(() => new Promise<never>(() => undefined));
-    const requests = await polled(host);
+    const requests = await polled(host).catch((error: unknown) => {
+      // A proxy's page, for example: the user still compares, and no reply tells that the request is gone.
+      if (!(error instanceof ProtocolError)) throw error;
+      host.onProblem(error);
+      return undefined;
+    });
     if (requests !== undefined && !requests.some(({ code }) => code === session.code.wireCode)) {
       expectTime(host, session);
       throw new PairingError('withdrawn');
@@ -212,7 +220,7 @@ async function release(host: OfferHost, session: Session, link: PairLink): Promi
     // The first reply may have been lost after the device joined, and the repeat is then refused: check the list.
     const there = (await deviceList.refresh()).some(({ id }) => id === link.transcript.deviceId);
     if (there) return;
-    // The session was this device's, and requested: only a withdrawal has ended it.
+    // The session was this device's, and requested: it was withdrawn, or this device began another pairing.
     throw error instanceof ApiError && error.code === 'pair_invalid'
       ? new PairingError('withdrawn', { cause: error })
       : error;

@@ -2,6 +2,7 @@
 import { ApiError, ProtocolError } from './errors.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { BLOB_REF } from '../protocol/ids.js';
+import { NAME_MAX } from '../protocol/limits.js';
 import {
   array,
   binIdText,
@@ -25,7 +26,7 @@ import { epochText, itemChange, type Change } from './wire.js';
 
 /** Maximum of devices, revoked ones included, and bins in a reply: far more than a user has, few enough for memory. */
 const DEVICES_MAX = 10_000;
-/** Most revoked devices that a stored list keeps though the server leaves them out. */
+/** Most revoked devices that a stored list has besides those that the server lists. */
 export const LEFT_OUT_MAX = 1_000;
 const BINS_READ_MAX = 10_000;
 
@@ -35,14 +36,29 @@ const ID_MAX = 256;
 /** A reply whose body is not used. */
 export const unread: Reader<void> = () => undefined;
 
+/** Maximum length of a device's name or glyph, and of its key or certificate in bytes: as lists of them are stored. */
+const DEVICE_TEXT_MAX = 4 * NAME_MAX;
+const DEVICE_BYTES_MAX = 64;
+const deviceText = matchingText(
+  `must have at most ${DEVICE_TEXT_MAX} characters`,
+  ({ length }) => length <= DEVICE_TEXT_MAX,
+);
+const deviceBytes = bytes(0, DEVICE_BYTES_MAX);
+
 /** A device in the replies of bootstrap, pairing and recovery. */
-const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(), pairedAt: count } as const;
+const deviceFields = {
+  id: ulidText,
+  name: deviceText,
+  glyph: deviceText,
+  pubkey: deviceBytes,
+  pairedAt: count,
+} as const;
 const device = object(deviceFields);
 
 /** `cert` null: not certified. Times are ms. */
 const entryFields = {
   ...deviceFields,
-  cert: nullable(bytes()),
+  cert: nullable(deviceBytes),
   revokedAt: nullable(count),
   lastSeenAt: nullable(count),
   online: boolean,
@@ -58,11 +74,13 @@ export type DeviceEntry = Read<typeof deviceEntry> & {
    * never by the server; stored with the list, so that the device stays uncertified in later runs.
    */
   readonly wasRevokedAt?: number | null;
+  /** True: it had a valid certificate once. Set and stored as `wasRevokedAt` is. */
+  readonly wasCertified?: boolean | null;
 };
 
 /** The entries of a list that was stored, to which `DeviceList` may have added revoked devices. */
 export const readDeviceList = array(
-  object({ ...entryFields, wasRevokedAt: nullable(count) }),
+  object({ ...entryFields, wasRevokedAt: nullable(count), wasCertified: nullable(boolean) }),
   DEVICES_MAX + LEFT_OUT_MAX,
 );
 

@@ -31,7 +31,8 @@ export function registerDevices(program: DeviceCommand): void {
     .summary('list the devices of the account')
     .description(
       'Lists the devices. "not certified": no device of yours vouches for it, so nothing is written until you compare its ' +
-        'fingerprint with the one it shows itself (`status`) and certify it, or revoke it.',
+        'fingerprint with the one it shows itself (`status`) and certify it, or revoke it. One that was revoked before can only ' +
+        'be revoked again.',
     )
     .option('--all', 'revoked ones too')
     .examples('devices', 'devices --all --json')

@@ -8,6 +8,7 @@ import { Session } from '../../sdk/session.js';
 import { isCertified } from '../../crypto/device.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { equalBytes } from '../../protocol/bytes.js';
+import { readAccountCache } from '../account-cache.js';
 import { PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
 import { about, REJOIN, span, type Finding, type DoctorContext } from './finding.js';
@@ -93,12 +94,21 @@ function refusal(error: unknown): Finding {
   return problem(`The server refuses this device (${code}).`, REJOIN);
 }
 
-/** Every device in the server's list must have a certificate of this vault. */
-export async function checkDevices({ platform, identity, session }: DoctorContext): Promise<readonly Finding[]> {
+/** Every device in the server's list must have a certificate of this vault, and none may be listed as revoked before. */
+export async function checkDevices({
+  platform,
+  profile,
+  identity,
+  session,
+}: DoctorContext): Promise<readonly Finding[]> {
   if (session === undefined) return [];
   const { ok, warning, problem } = about('devices');
   const { masterKey, deviceId, keys } = identity;
   const active = (await new DeviceApi(session.call).devices()).filter(({ revokedAt }) => revokedAt === null);
+  const stored = (await readAccountCache(profile.folder)).devices ?? [];
+  const revoked = new Set(
+    stored.filter((one) => (one.revokedAt ?? one.wasRevokedAt ?? null) !== null).map(({ id }) => id),
+  );
   const findings: Finding[] = [];
   for (const device of active) {
     const { id, name, pubkey, cert } = device;
@@ -111,6 +121,11 @@ export async function checkDevices({ platform, identity, session }: DoctorContex
     } else if (id === deviceId && !certified) {
       const advice = 'The next command sends it; if it stays missing, the server loses or refuses it.';
       findings.push(warning('The server lists this device without its certificate.', advice));
+    } else if (revoked.has(id)) {
+      const what = `The device ${JSON.stringify(name)} (${id}) was revoked, and the server lists it as active: nothing is written while it does.`;
+      findings.push(
+        problem(what, `Revoke it again: \`${PROGRAM_NAME} revoke ${id}\`. If it is yours, pair it anew after that.`),
+      );
     } else if (!certified) {
       const fingerprint = fingerprintOfDevice(platform.sodium, device);
       const what = `None of your devices vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;

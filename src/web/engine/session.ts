@@ -379,7 +379,8 @@ export class Session {
     const fingerprint = fingerprintOfDevice(this.parts.platform.sodium, device);
     const state = revokedAt === null ? 'active' : 'revoked';
     const own = id === this.device.id;
-    return { id, name, glyph, own, online, pairedAt, lastSeenAt, state, certified, fingerprint };
+    const wasRevoked = state === 'active' && this.device.devices.isRevoked(id);
+    return { id, name, glyph, own, online, pairedAt, lastSeenAt, state, certified, wasRevoked, fingerprint };
   }
 
   private remember(remembered: Remembered): void {

@@ -105,6 +105,8 @@ export interface DeviceRow extends Pick<DeviceEntry, 'id' | 'name' | 'glyph' | '
   readonly state: 'active' | 'revoked';
   /** False: none of the user's devices has certified it. */
   readonly certified: boolean;
+  /** True for an active device that was revoked before: it can only be revoked again. */
+  readonly wasRevoked: boolean;
   /** Null for a device without a readable key. */
   readonly fingerprint: string | null;
 }

@@ -154,15 +154,15 @@ function Uncertified({ device }: RowProps) {
   return (
     <Notice
       kind="danger"
-      title={words.uncertifiedTitle(device.name)}
+      title={device.wasRevoked ? words.wasRevokedTitle(device.name) : words.uncertifiedTitle(device.name)}
       actions={
         <>
           <Button kind="danger" onClick={() => askRevoke(device)} label={words.revoke} />
-          {device.fingerprint !== null && <Button onClick={certify} label={words.isMine} />}
+          {device.fingerprint !== null && !device.wasRevoked && <Button onClick={certify} label={words.isMine} />}
         </>
       }
     >
-      {words.uncertifiedWhy}
+      {device.wasRevoked ? words.wasRevokedWhy : words.uncertifiedWhy}
     </Notice>
   );
 }

@@ -30,7 +30,7 @@ const pair = {
   sameName: 'Another of your devices has the same name. Give this one its own.',
   failedTitle: 'Not paired',
   differed: 'You said that they differ, so nothing was sent. If it happens again, do not trust this network or server.',
-  withdrawn: 'Pairing was stopped on the new device, so nothing was sent.',
+  withdrawn: 'The request is gone, so nothing was sent: pairing was stopped on the new device, or begun again here.',
   again: 'New words',
   done: 'Done',
 };
@@ -57,6 +57,8 @@ const devices = {
   uncertified: 'Not certified',
   uncertifiedTitle: (name: string): string => `The server lists “${name}”, and none of your devices has approved it`,
   uncertifiedWhy: 'Nothing is written until you decide. If you do not know it, revoke it.',
+  wasRevokedTitle: (name: string): string => `The server lists “${name}” again, which was revoked`,
+  wasRevokedWhy: 'Nothing is written until you revoke it again. If it is yours, pair it anew after that.',
   isMine: 'It is mine',
   certifyTitle: (name: string): string => `Is “${name}” yours?`,
   certifyLead: 'Type the fingerprint that its own screen shows, under Settings, This device.',

@@ -68,7 +68,7 @@ export const DEVICE_LIES: readonly Lie[] = [
     does: 'un-revokes a device whose revocation this device has seen',
     notices: 'Every device that saw the revocation, in later runs too where it stores the list',
     named: ['uncertified', 'throws UncertifiedDeviceError uncertified_device'],
-    costs: STOPS,
+    costs: 'Writing stops until the device is revoked again: it cannot be certified',
     play: async (stage) => {
       const third = await stage.world.pair('Third');
       stage.others.add(third.device.id);
