@@ -485,6 +485,24 @@ t.test(
   },
 );
 
+t.test('IMPORT-10: a value that is all line ends takes no memory for each of them', (t) => {
+  const script = `
+    const { readCsv } = await import(${JSON.stringify(new URL('../src/import/csv.js', import.meta.url).href)});
+    const columns = ['type', 'name', 'login_uri', 'login_username', 'login_password', 'notes', 'fields'];
+    const cells = columns.map((column) => (column === process.argv[1] ? '"' + '\\n'.repeat(2 ** 25) + '"' : 'x'));
+    try {
+      console.log(readCsv(columns.join() + '\\n' + cells.join() + '\\n').entries[0].unplaced.length);
+    } catch (error) {
+      console.log(error.why);
+    }`;
+  // In a heap that a list of these lines would fill.
+  const argv = ['--max-old-space-size=300', '--input-type=module', '--eval', script];
+  const read = (column: string): string => execFileSync(process.execPath, [...argv, column], { encoding: 'utf8' });
+  t.equal(read('fields'), '0\n');
+  t.match(read('notes'), /a text is over/);
+  t.end();
+});
+
 t.test('IMPORT-10: a CSV with very many columns is read in linear time', async (t) => {
   const columns = Array.from({ length: 100_000 }, (_, at) => `c${at}`);
   const row = `a,https://a.example,me,secret,${columns.map(() => 'x').join(',')}`;

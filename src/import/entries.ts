@@ -110,6 +110,9 @@ export function entriesOf(all: Iterable<Draft | Entry>): Entry[] {
 function entryOf(draft: Draft, within: (bytes: Uint8Array) => Uint8Array): Entry {
   const { program, main, notes, files = [], unplaced = [], marks = [], original: originalOf, ...entry } = draft;
   const { where, kind, name } = entry;
+  const tooLong = (): ForeignError => new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
+  // Before anything is made of them.
+  if (notes.length > PAYLOAD_MAX) throw tooLong();
   const made: Made[] = main === undefined ? [] : [{ part: 'main', ...main }];
   const attached = files.map(({ name, bytes }, at) => fileItem(`file ${at}`, name, bytes));
   const original = unplaced.length === 0 ? undefined : originalOf?.();
@@ -122,7 +125,7 @@ function entryOf(draft: Draft, within: (bytes: Uint8Array) => Uint8Array): Entry
   made.push(...attached);
   if (original !== undefined) made.push(fileItem('original', originalName, within(utf8(original.text))));
   for (const one of made)
-    if (payloadSize(one.payload) > PAYLOAD_MAX) throw new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
+    if (payloadSize(one.payload) > PAYLOAD_MAX) throw tooLong();
   return { ...entry, made, unplaced, marks };
 }
 
@@ -152,7 +155,18 @@ const restText = (program: ForeignProgram, unplaced: readonly string[], file: st
 export const joined = (by: string, ...texts: readonly string[]): string => texts.filter((text) => text !== '').join(by);
 
 /** The first line that is not blank. */
-export const firstLine = (text: string): string => text.split('\n').find((line) => line.trim() !== '') ?? '';
+export function firstLine(text: string): string {
+  const at = text.search(/\S/);
+  const end = text.indexOf('\n', at);
+  return at < 0 ? '' : text.slice(text.lastIndexOf('\n', at) + 1, end < 0 ? undefined : end);
+}
+
+/** The number of matches of a global expression, without a list of them: a cell of 64 MiB may be all line ends. */
+export function matchesOf(text: string, pattern: RegExp): number {
+  let count = 0;
+  while (pattern.test(text)) count++;
+  return count;
+}
 
 /** Notes under their name, unless they begin with it. */
 function titled(name: string, notes: string): string {
