@@ -7,9 +7,10 @@ import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { readCsv } from '../src/import/csv.js';
 import { rowsOf } from '../src/import/csv-rows.js';
-import { jsonOriginal } from '../src/import/entries.js';
+import { type Entry, jsonOriginal } from '../src/import/entries.js';
 import { kdbxLibrary } from '../src/import/kdbx.js';
 import { expectPlainXml } from '../src/import/kdbx-xml.js';
+import { readKeepass } from '../src/import/keepass.js';
 import { readVcards } from '../src/import/vcard.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { machine, type CallOptions, type Json, type Machine, type Result } from './support/cli.js';
@@ -417,6 +418,28 @@ t.test('IMPORT-10 DEP-07: a database that unpacks to too much, or whose key cost
     );
     changed.writeBigUInt64LE(value, at2 + 10);
     t.match((await at.refused(await at.file('costly.kdbx', changed))).error, { message: why }, name);
+  }
+});
+
+t.test('IMPORT-10: an attachment is in memory once for all its entries, which are bounded', async (t) => {
+  const { Consts, Credentials, Int64, Kdbx, ProtectedValue } = await kdbxLibrary();
+  const read = async (entries: number, isProtected: boolean): Promise<readonly Entry[]> => {
+    const database = Kdbx.create(new Credentials(ProtectedValue.fromString(PASSWORD)), 'Hostile');
+    database.setKdf(Consts.KdfId.Aes);
+    database.header.kdfParameters?.set('R', 5, Int64.from(100));
+    const bytes = new Uint8Array(2 ** 20);
+    const binary = await database.createBinary(isProtected ? ProtectedValue.fromBinary(bytes.buffer) : bytes.buffer);
+    for (let made = 0; made < entries; made++)
+      database.createEntry(database.getDefaultGroup()).binaries.set('scan.pdf', binary);
+    const keyFile = (): Promise<undefined> => Promise.resolve(undefined);
+    return readKeepass(new Uint8Array(await database.save()), { unlock: (_, open) => open(PASSWORD), keyFile });
+  };
+  for (const isProtected of [false, true]) {
+    const seen = new Set<unknown>();
+    for (const { made } of await read(256, isProtected))
+      for (const { content } of made) for await (const bytes of content?.open() ?? []) seen.add(bytes);
+    t.equal(seen.size, 1, `protected: ${isProtected}`);
+    await t.rejects(read(257, isProtected), { message: /its entries take too much memory/ });
   }
 });
 
