@@ -246,6 +246,36 @@ t.test(
   },
 );
 
+t.test('WEB-103: what was read is gone with the tab that read it, and after its import', { skip }, async (t) => {
+  const { app, server } = await settings(t);
+  const tab = await App.open(app.page.browserContext(), `http://localhost:${server.port}/`);
+  await tab.ready();
+  const read = ({ page }: App): Promise<unknown> =>
+    page.evaluate((csv) => {
+      const { link } = (globalThis as unknown as { probe: { link: { call: (...all: unknown[]) => Promise<unknown> } } })
+        .probe;
+      return link.call('foreignRead', { id: 'one', file: new File([csv], 'a.csv'), password: null, keyFile: null });
+    }, chromeCsv);
+  t.match(await read(tab), { step: 'read', items: 4 });
+  // The link of the probe, which the engine drops when this lock is free.
+  const locks = (): Promise<number> =>
+    app.page.evaluate(async () => {
+      const { held = [], pending = [] } = await navigator.locks.query();
+      return [...held, ...pending].filter(({ name }) => name?.startsWith('service-web:')).length;
+    });
+  const before = await locks();
+  await tab.page.close();
+  // Held by each page and its probe, and awaited by the engine.
+  await until('the engine to drop the links of the tab', async () => (await locks()) === before / 2);
+  t.same(await app.call('foreignImport', 'one'), { failed: 'gone' });
+  t.equal((await app.value('list'))?.total, 0);
+
+  t.match(await read(app), { step: 'read', items: 4 });
+  t.match(await app.call('foreignImport', 'one'), { written: 4 });
+  t.same(await app.call('foreignImport', 'one'), { failed: 'gone' });
+  t.same(app.faults, []);
+});
+
 t.test(
   'WEB-104: an import goes on when its dialog is closed, and the settings have its result',
   { skip },

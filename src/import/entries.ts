@@ -132,8 +132,7 @@ function entryOf(draft: Draft, bounds: Bounds): Entry {
   }
   made.push(...attached);
   if (original !== undefined) made.push(fileItem('original', originalName, bounds.original(utf8(original.text))));
-  for (const one of made)
-    if (payloadSize(one.payload) > PAYLOAD_MAX) throw tooLong();
+  for (const one of made) if (payloadSize(one.payload) > PAYLOAD_MAX) throw tooLong();
   return { ...entry, made, unplaced, marks };
 }
 

@@ -36,12 +36,18 @@ const gone = (): ImportRefusal => new ImportRefusal('gone', 'Reading was stopped
 export class ForeignImports {
   private current: { readonly id: string; readonly end: () => void; source?: ForeignSource } | undefined;
 
-  /** Reads a file for `run`, in place of any other. Throws `ImportRefusal`. `id`: chosen by the caller. */
+  /**
+   * Reads a file for `run`, in place of any other. Throws `ImportRefusal`. `id`: chosen by the caller, with whom what
+   * was read goes: every password of another program must not outlive the tab that shows it.
+   */
   async read(
     platform: Platform,
     { device, identity }: Pick<Session, 'device' | 'identity'>,
     { id, ...request }: ReaderRequest & { readonly id: string },
+    departed: AbortSignal,
   ): Promise<ForeignRead> {
+    departed.throwIfAborted();
+    departed.addEventListener('abort', () => this.drop(id), { once: true });
     this.current?.end();
     const worker = new Worker(scriptAddress(__READER__), { name: 'reader' });
     const answered = answerOf(worker);
@@ -59,13 +65,15 @@ export class ForeignImports {
     return { step: 'read', ...answer.account, ...contentsOf(answer.entries), here };
   }
 
-  /** Writes what was read under this id. Throws `ImportRefusal`, and as `importRecords`. */
+  /** Writes what was read under this id, and forgets it. Throws `ImportRefusal`, and as `importRecords`. */
   async run(platform: Platform, session: Session, id: string): Promise<Imported> {
     const source = this.current?.id === id ? this.current.source : undefined;
     if (source === undefined) throw gone();
-    return importRecords(platform, session, () =>
+    const imported = await importRecords(platform, session, () =>
       Promise.resolve(incomingOf(source, platform, session.identity.masterKey)),
     );
+    this.drop(id);
+    return imported;
   }
 
   /** Forgets what was read under this id, or is being read; undefined: under any. An import that runs goes on. */
