@@ -30,6 +30,9 @@ class ImportRefusal extends Error {
   }
 }
 
+const failed = (): ImportRefusal =>
+  new ImportRefusal('reader_failed', 'The file could not be read: it is damaged, or takes too much memory.');
+
 const gone = (): ImportRefusal => new ImportRefusal('gone', 'Reading was stopped. Choose the file again.');
 
 /** The file that was read for the open device, which is forgotten with it: one at a time. */
@@ -90,6 +93,8 @@ function answerOf(worker: Worker) {
   const answer = new Promise<ReaderAnswer>((resolve, reject) => {
     stop = reject;
     worker.onmessage = ({ data }: MessageEvent<ReaderAnswer>) => resolve(data);
+    // An answer too large for this worker's memory arrives as this event.
+    worker.onmessageerror = () => reject(failed());
     worker.onerror = (event) => {
       event.preventDefault();
       // Without a message the script itself could not be loaded.
@@ -97,7 +102,7 @@ function answerOf(worker: Worker) {
       reject(
         missing
           ? new ImportRefusal('reader_missing', 'A part of the app could not be loaded. Reload the page.')
-          : new ImportRefusal('reader_failed', 'The file could not be read: it is damaged, or takes too much memory.'),
+          : failed(),
       );
     };
   });
