@@ -91,7 +91,10 @@ function ForeignDialog({ onClose }: Closable) {
     if (preview !== null) return outcome.run(call('foreignImport', id));
     if (file === null) return;
     const typed = locked === null ? null : password.value;
-    setRead(await call('foreignRead', { id, file, password: typed, keyFile: locked === null ? null : keyFile }));
+    const answer = await call('foreignRead', { id, file, password: typed, keyFile: locked === null ? null : keyFile });
+    setRead(answer);
+    // It has done its work: while the preview is shown, nothing needs it.
+    if (answer.step === 'read') password.onValue('');
   };
   const form = useForm(file !== null, next);
   const choose = (chosen: File | null): void => {
