@@ -2,9 +2,10 @@
 import { setImmediate } from 'node:timers/promises';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { accountOf } from '../src/import/account.js';
 import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
-import { ApiError, NetworkError, QueuedError } from '../src/sdk/errors.js';
+import { ApiError, ClientError, NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { SavableIdentity } from '../src/sdk/identity.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { Device } from '../src/sdk/device.js';
@@ -21,6 +22,7 @@ import { rowOf, safeHref } from '../src/web/engine/rows.js';
 import { typeOfFile, Uploads } from '../src/web/engine/uploads.js';
 import { Vault } from '../src/web/engine/vault.js';
 import type { PutParams } from '../src/web/link/messages.js';
+import type { ReaderAnswer } from '../src/web/reader/messages.js';
 import { TestClock } from './support/clock.js';
 import { soon, until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
@@ -581,6 +583,39 @@ t.test('WEB-103: an answer of the reader that cannot be taken over ends the read
   const { read } = withReader(t, (reader) => reader.onmessageerror?.call({} as Worker, new MessageEvent('messageerror')));
   const reading = read(() => Promise.resolve(undefined));
   await t.rejects(soon(reading, 'the reading to end', 5_000), { code: 'reader_failed' });
+});
+
+/** The answer of a reader that has read this many notes. */
+function notesRead(count: number): ReaderAnswer {
+  const entries = Array.from({ length: count }, (_, at) => ({
+    ...{ where: `line ${at}`, kind: 'password', name: 'n', folder: '', key: String(at), unplaced: [], marks: [] },
+    made: [{ part: 'note', type: 'text' as const, payload: { text: 'x' }, content: null }],
+  }));
+  const source = { program: 'chrome', title: 'Chrome CSV' } as const;
+  return { kind: 'read', source, entries, account: accountOf({ ...source, entries: [] }) };
+}
+
+t.test('WEB-102: an item that no longer opens is here already, and no bar to the rest', async (t) => {
+  const data = notesRead(3);
+  const { read } = withReader(t, (reader) => reader.onmessage?.call({} as Worker, new MessageEvent('message', { data })));
+  let asked = 0;
+  const get = (id: string): Promise<undefined> =>
+    asked++ === 1 ? Promise.reject(new ClientError('damaged_item', id)) : Promise.resolve(undefined);
+  t.match(await read(get), { step: 'read', here: 1 });
+  await t.rejects(read(() => Promise.reject(new ClientError('closed', 'closed'))), { code: 'closed' });
+});
+
+t.test('WEB-103: what was dropped looks for no further item', async (t) => {
+  const data = notesRead(3);
+  const { imports, read } = withReader(t, (reader) => reader.onmessage?.call({} as Worker, new MessageEvent('message', { data }))); // prettier-ignore
+  let asked = 0;
+  const get = (): Promise<undefined> => {
+    asked++;
+    imports.drop('one');
+    return Promise.resolve(undefined);
+  };
+  await t.rejects(read(get), { code: 'gone' });
+  t.equal(asked, 1);
 });
 
 t.test('WEB-71: an answer about other digits than those shown now admits nobody', async (t) => {

@@ -6,6 +6,7 @@ import type { ForeignSource, Made } from '../../import/entries.js';
 import { incomingOf } from '../../import/records.js';
 import { sanitizeText } from '../../protocol/sanitize.js';
 import { fileSource } from '../../sdk/blobs/source.js';
+import { isDamaged } from '../../sdk/errors.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { ForeignPreview, ForeignRead, Imported } from '../link/messages.js';
 import type { ReadEntry, ReaderAnswer, ReaderRequest } from '../reader/messages.js';
@@ -62,8 +63,10 @@ export class ForeignImports {
     const source = { ...answer.source, entries: answer.entries.map(withSources), time: request.file.lastModified };
     const incoming = incomingOf(source, platform, identity.masterKey);
     let here = 0;
-    for (const item of incoming.ids()) if ((await device.get(item)) !== undefined) here++;
-    if (this.current !== reading) throw gone();
+    for (const item of incoming.ids()) {
+      if (await isHere(device, item)) here++;
+      if (this.current !== reading) throw gone();
+    }
     reading.source = source;
     return { step: 'read', ...answer.account, ...contentsOf(answer.entries), here };
   }
@@ -84,6 +87,16 @@ export class ForeignImports {
     if (id !== undefined && id !== this.current?.id) return;
     this.current?.end();
     this.current = undefined;
+  }
+}
+
+/** A damaged item is here too: only its content is not. */
+async function isHere(device: Session['device'], id: string): Promise<boolean> {
+  try {
+    return (await device.get(id)) !== undefined;
+  } catch (error) {
+    if (isDamaged(error)) return true;
+    throw error;
   }
 }
 
