@@ -2,19 +2,16 @@
 import { setImmediate } from 'node:timers/promises';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { accountOf } from '../src/import/account.js';
 import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
-import { ApiError, ClientError, NetworkError, QueuedError } from '../src/sdk/errors.js';
+import { ApiError, NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { SavableIdentity } from '../src/sdk/identity.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { Device } from '../src/sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../src/sdk/pairing.js';
-import type { Platform } from '../src/sdk/platform.js';
 import type { PutRequest } from '../src/sdk/writer.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { Offers } from '../src/web/engine/enrolment.js';
-import { ForeignImports } from '../src/web/engine/foreign.js';
 import { Notices } from '../src/web/engine/notices.js';
 import { readRemembered, writeRemembered } from '../src/web/engine/remembered.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
@@ -22,10 +19,8 @@ import { rowOf, safeHref } from '../src/web/engine/rows.js';
 import { typeOfFile, Uploads } from '../src/web/engine/uploads.js';
 import { Vault } from '../src/web/engine/vault.js';
 import type { PutParams } from '../src/web/link/messages.js';
-import type { ReaderAnswer } from '../src/web/reader/messages.js';
 import { TestClock } from './support/clock.js';
-import { soon, until } from './support/events.js';
-import type { WithTeardown } from './support/postgres.js';
+import { until } from './support/events.js';
 
 /** The records of a browser: structured clones, as IndexedDB keeps them. */
 class Records {
@@ -540,82 +535,6 @@ t.test('WEB-54: what tells items apart is at the beginning of a line, and nothin
   t.same(shown('location', { lat: 52.52, lng: 13.405 }), ['52.52, 13.405', '']);
   t.same(shown('location', { name: 'Home', lat: 1, lng: 2 }), ['Home', '1, 2']);
   t.end();
-});
-
-/** What reads a file in the place of the browser's worker: `answer` is given to the reading. */
-function withReader(t: WithTeardown, answer: (reader: Pick<Worker, 'onmessage' | 'onmessageerror'>) => void) {
-  class Reader {
-    onmessage: Worker['onmessage'] = null;
-    onmessageerror: Worker['onmessageerror'] = null;
-    postMessage(): void {
-      queueMicrotask(() => answer(this as unknown as Worker));
-    }
-    terminate(): void {
-      this.onmessage = null;
-    }
-  }
-  const globals = { Worker: Reader, __READER__: '/web/reader.js', location: new URL('https://sync.example.org/') };
-  for (const [name, value] of Object.entries(globals)) {
-    const before = Object.getOwnPropertyDescriptor(globalThis, name);
-    Object.defineProperty(globalThis, name, { value, configurable: true });
-    t.teardown(() =>
-      before === undefined
-        ? Reflect.deleteProperty(globalThis, name)
-        : Object.defineProperty(globalThis, name, before),
-    );
-  }
-  const imports = new ForeignImports();
-  const request = { id: 'one', file: new File(['x'], 'a.csv'), password: null, keyFile: null };
-  const platform = { sodium: nodeSodium, clock: new TestClock() } as unknown as Platform;
-  return {
-    imports,
-    read: (get: (id: string) => Promise<ItemView | undefined>) =>
-      imports.read(
-        platform,
-        { device: { get } as unknown as Device, identity },
-        request,
-        new AbortController().signal,
-      ),
-  };
-}
-
-t.test('WEB-103: an answer of the reader that cannot be taken over ends the reading', async (t) => {
-  const { read } = withReader(t, (reader) => reader.onmessageerror?.call({} as Worker, new MessageEvent('messageerror')));
-  const reading = read(() => Promise.resolve(undefined));
-  await t.rejects(soon(reading, 'the reading to end', 5_000), { code: 'reader_failed' });
-});
-
-/** The answer of a reader that has read this many notes. */
-function notesRead(count: number): ReaderAnswer {
-  const entries = Array.from({ length: count }, (_, at) => ({
-    ...{ where: `line ${at}`, kind: 'password', name: 'n', folder: '', key: String(at), unplaced: [], marks: [] },
-    made: [{ part: 'note', type: 'text' as const, payload: { text: 'x' }, content: null }],
-  }));
-  const source = { program: 'chrome', title: 'Chrome CSV' } as const;
-  return { kind: 'read', source, entries, account: accountOf({ ...source, entries: [] }) };
-}
-
-t.test('WEB-102: an item that no longer opens is here already, and no bar to the rest', async (t) => {
-  const data = notesRead(3);
-  const { read } = withReader(t, (reader) => reader.onmessage?.call({} as Worker, new MessageEvent('message', { data })));
-  let asked = 0;
-  const get = (id: string): Promise<undefined> =>
-    asked++ === 1 ? Promise.reject(new ClientError('damaged_item', id)) : Promise.resolve(undefined);
-  t.match(await read(get), { step: 'read', here: 1 });
-  await t.rejects(read(() => Promise.reject(new ClientError('closed', 'closed'))), { code: 'closed' });
-});
-
-t.test('WEB-103: what was dropped looks for no further item', async (t) => {
-  const data = notesRead(3);
-  const { imports, read } = withReader(t, (reader) => reader.onmessage?.call({} as Worker, new MessageEvent('message', { data }))); // prettier-ignore
-  let asked = 0;
-  const get = (): Promise<undefined> => {
-    asked++;
-    imports.drop('one');
-    return Promise.resolve(undefined);
-  };
-  await t.rejects(read(get), { code: 'gone' });
-  t.equal(asked, 1);
 });
 
 t.test('WEB-71: an answer about other digits than those shown now admits nobody', async (t) => {
