@@ -7,9 +7,10 @@ import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { readCsv } from '../src/import/csv.js';
 import { rowsOf } from '../src/import/csv-rows.js';
-import { jsonOriginal } from '../src/import/entries.js';
+import { type Entry, jsonOriginal } from '../src/import/entries.js';
 import { kdbxLibrary } from '../src/import/kdbx.js';
 import { expectPlainXml } from '../src/import/kdbx-xml.js';
+import { readKeepass } from '../src/import/keepass.js';
 import { readVcards } from '../src/import/vcard.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { machine, type CallOptions, type Json, type Machine, type Result } from './support/cli.js';
@@ -420,6 +421,28 @@ t.test('IMPORT-10 DEP-07: a database that unpacks to too much, or whose key cost
   }
 });
 
+t.test('IMPORT-10: an attachment is in memory once for all its entries, which are bounded', async (t) => {
+  const { Consts, Credentials, Int64, Kdbx, ProtectedValue } = await kdbxLibrary();
+  const read = async (entries: number, isProtected: boolean): Promise<readonly Entry[]> => {
+    const database = Kdbx.create(new Credentials(ProtectedValue.fromString(PASSWORD)), 'Hostile');
+    database.setKdf(Consts.KdfId.Aes);
+    database.header.kdfParameters?.set('R', 5, Int64.from(100));
+    const bytes = new Uint8Array(2 ** 20);
+    const binary = await database.createBinary(isProtected ? ProtectedValue.fromBinary(bytes.buffer) : bytes.buffer);
+    for (let made = 0; made < entries; made++)
+      database.createEntry(database.getDefaultGroup()).binaries.set('scan.pdf', binary);
+    const keyFile = (): Promise<undefined> => Promise.resolve(undefined);
+    return readKeepass(new Uint8Array(await database.save()), { unlock: (_, open) => open(PASSWORD), keyFile });
+  };
+  for (const isProtected of [false, true]) {
+    const seen = new Set<unknown>();
+    for (const { made } of await read(256, isProtected))
+      for (const { content } of made) for await (const bytes of content?.open() ?? []) seen.add(bytes);
+    t.equal(seen.size, 1, `protected: ${isProtected}`);
+    await t.rejects(read(257, isProtected), { message: /its entries take too much memory/ });
+  }
+});
+
 t.test('IMPORT-10: database XML is refused for entities, comments, large attachments and too many entries', (t) => {
   const packed = (mib: number): string => packedZeros(mib).toString('base64');
   const xml = (inner: string): Buffer => Buffer.from(`<?xml version="1.0"?>\n<KeePassFile>${inner}</KeePassFile>`);
@@ -484,6 +507,24 @@ t.test(
     t.match(error, { message: /the names of its groups are too long/ });
   },
 );
+
+t.test('IMPORT-10: a value that is all line ends takes no memory for each of them', (t) => {
+  const script = `
+    const { readCsv } = await import(${JSON.stringify(new URL('../src/import/csv.js', import.meta.url).href)});
+    const columns = ['type', 'name', 'login_uri', 'login_username', 'login_password', 'notes', 'fields'];
+    const cells = columns.map((column) => (column === process.argv[1] ? '"' + '\\n'.repeat(2 ** 25) + '"' : 'x'));
+    try {
+      console.log(readCsv(columns.join() + '\\n' + cells.join() + '\\n').entries[0].unplaced.length);
+    } catch (error) {
+      console.log(error.why);
+    }`;
+  // In a heap that a list of these lines would fill.
+  const argv = ['--max-old-space-size=300', '--input-type=module', '--eval', script];
+  const read = (column: string): string => execFileSync(process.execPath, [...argv, column], { encoding: 'utf8' });
+  t.equal(read('fields'), '0\n');
+  t.match(read('notes'), /a text is over/);
+  t.end();
+});
 
 t.test('IMPORT-10: a CSV with very many columns is read in linear time', async (t) => {
   const columns = Array.from({ length: 100_000 }, (_, at) => `c${at}`);

@@ -7,6 +7,7 @@ import { importVault, report } from '../src/cli/commands/import.js';
 import { openSource } from '../src/cli/import-source.js';
 import { surveyOf, renewedId } from '../src/sdk/archive/importer.js';
 import { EXIT } from '../src/terminal/terminal.js';
+import { bytesSource } from '../src/sdk/blobs/source.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { drawPhrase, phraseSeed } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -360,6 +361,22 @@ t.test('ARCHIVE-13: items that the server refuses are counted by code, and the r
   t.equal(await importVault(at.context(terminal), { file }), EXIT.refused);
   t.match(terminal.documents, [{ written: 2, refused: [{ code: 'unknown_type', items: 1 }] }]);
   t.match(terminal.notes.join('\n'), /1 items were refused: unknown_type/);
+});
+
+t.test('ARCHIVE-13: an item that no longer opens here is counted, and the rest is imported', async (t) => {
+  const at = await filled(t);
+  const photo = await at.client.device.put({ binId: 'inbox', type: 'file', payload: { name: 'a', mime: '', size: 3 }, content: bytesSource(new Uint8Array(3)) }); // prettier-ignore
+  const file = join(at.folder, 'vault.archive');
+  t.equal(await exportVault(at.context(fakeTerminal({ answers: [at.world.phrase] })), { file }), EXIT.ok);
+  for (const id of [at.ids[0], photo.id]) {
+    const entry = await at.store.get(id);
+    if (entry?.state !== 'live' || entry.row.inline === null) throw new Error('the item is here');
+    const ct = nodeSodium.random(entry.row.inline.ct.length);
+    await at.store.apply({ entries: [{ ...entry, row: { ...entry.row, inline: { ...entry.row.inline, ct } } }] });
+  }
+  const terminal = fakeTerminal({ json: true, answers: [at.world.phrase] });
+  t.equal(await importVault(at.context(terminal), { file }), EXIT.refused);
+  t.match(terminal.documents, [{ written: 0, same: 1, refused: [{ code: 'damaged_item', items: 2 }] }]);
 });
 
 t.test('ARCHIVE-13 CLI-14: a code that the server made up does not control the terminal', async (t) => {

@@ -90,8 +90,10 @@ t.test(
     await pressed(page, 2);
     await settle(app);
     t.match(await app.value('uploads'), [{ name: 'b.bin' }, { name: 'c.bin' }], 'the row that moved up stays');
-    await pressed(page, 1);
+    await pressed(page, 3);
     await app.shows('uploads', (all) => all.length === 1 && all[0]?.name === 'c.bin');
+    await pressed(page, 1);
+    await app.shows('uploads', (all) => all.length === 0);
     t.same(app.faults, []);
   },
 );

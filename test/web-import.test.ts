@@ -13,7 +13,7 @@ import { PROJECT_ROOT } from '../src/root.js';
 import * as text from '../src/web/ui/strings.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
-import { until } from './support/events.js';
+import { soon, until } from './support/events.js';
 import { bitwardenJson, chromeCsv, lockedBitwarden } from './support/foreign-exports.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
@@ -245,6 +245,69 @@ t.test(
     t.same(app.faults, []);
   },
 );
+
+t.test('WEB-103: what was read is gone with the tab that read it, and after its import', { skip }, async (t) => {
+  const { app, server } = await settings(t);
+  const tab = await App.open(app.page.browserContext(), `http://localhost:${server.port}/`);
+  await tab.ready();
+  const read = ({ page }: App): Promise<unknown> =>
+    page.evaluate((csv) => {
+      const { link } = (globalThis as unknown as { probe: { link: { call: (...all: unknown[]) => Promise<unknown> } } })
+        .probe;
+      return link.call('foreignRead', { id: 'one', file: new File([csv], 'a.csv'), password: null, keyFile: null });
+    }, chromeCsv);
+  t.match(await read(tab), { step: 'read', items: 4 });
+  // The link of the probe, which the engine drops when this lock is free.
+  const locks = (): Promise<number> =>
+    app.page.evaluate(async () => {
+      const { held = [], pending = [] } = await navigator.locks.query();
+      return [...held, ...pending].filter(({ name }) => name?.startsWith('service-web:')).length;
+    });
+  const before = await locks();
+  await tab.page.close();
+  // Held by each page and its probe, and awaited by the engine.
+  await until('the engine to drop the links of the tab', async () => (await locks()) === before / 2);
+  t.same(await app.call('foreignImport', 'one'), { failed: 'gone' });
+  t.equal((await app.value('list'))?.total, 0);
+
+  t.match(await read(app), { step: 'read', items: 4 });
+  t.match(await app.call('foreignImport', 'one'), { written: 4 });
+  t.same(await app.call('foreignImport', 'one'), { failed: 'gone' });
+  t.same(app.faults, []);
+});
+
+t.test('WEB-104: the browser asks before the tab of an import is left, or that of the engine', { skip }, async (t) => {
+  const { app, server } = await settings(t);
+  const tab = await App.open(app.page.browserContext(), `http://localhost:${server.port}/`);
+  await tab.ready();
+  await tab.page.evaluate(() => location.assign('#/settings'));
+  const ROWS = 5_000;
+  const rows = Array.from({ length: ROWS }, (_, row) => `n${row},https://n${row}.example,u,fake${row},`);
+  await offered(tab.page, 'many.csv', ['name,url,username,password,note', ...rows].join('\n'));
+  await press(tab.page, words.importAll(ROWS));
+  await app.shows('importing', (importing) => (importing?.done ?? 0) > 10);
+  for (const { page } of [app, tab]) {
+    const left = new Promise<string>((resolve) => {
+      page.once('dialog', (dialog) => {
+        resolve(dialog.type());
+        void dialog.dismiss();
+      });
+    });
+    await page.bringToFront();
+    // The browser asks nobody who has not touched the page.
+    await page.keyboard.press('Shift');
+    await page.evaluate(() => location.reload());
+    t.equal(await soon(left, 'a question of the browser'), 'beforeunload');
+  }
+  t.not(await app.value('importing'), null, 'it goes on');
+  await tab.call('importStop');
+  await says(tab.page, words.deleteFile);
+  for (const one of [tab, app]) {
+    await one.shows('importing', (importing) => importing === null);
+    await one.reload();
+  }
+  t.same(app.faults, []);
+});
 
 t.test(
   'WEB-104: an import goes on when its dialog is closed, and the settings have its result',

@@ -1,5 +1,5 @@
 /** The rows of CSV text (RFC 4180), one after the other. */
-import { ForeignError } from './entries.js';
+import { ForeignError, matchesOf } from './entries.js';
 
 /** A row, and the line of the text on which it begins. */
 export interface CsvRow {
@@ -30,7 +30,7 @@ export function* rowsOf(text: string, columnsMax: number): Generator<CsvRow, voi
         throw refused(width === undefined ? `it has more than ${columnsMax} columns` : UNEVEN);
       const cell = cellAt(text, at, refused);
       cells.push(cell.value);
-      if (cell.quoted) line += cell.value.match(LINE_END)?.length ?? 0;
+      if (cell.quoted) line += matchesOf(cell.value, LINE_END);
       more = text[cell.end] === ',';
       at = cell.end + (text.startsWith('\r\n', cell.end) ? 2 : 1);
     }

@@ -100,12 +100,15 @@ function firefoxRow(row: Row): ReturnType<Form['draft']> {
   };
 }
 
+/** A line that is not blank, from its first character that is no space. */
+const NOT_BLANK = /\S[^\r\n]*/g;
+
 function bitwardenRow(row: Row): ReturnType<Form['draft']> {
   const [name, user, secret, type] = [row('name'), row('login_username'), row('login_password'), row('type')];
   // Several addresses share one cell, separated by commas.
   const [url = '', ...further] = row('login_uri').split(/,(?=[a-z][\w+.-]*:\/\/)/i);
   const main = foreign.loginItem({ name, url, user, secret });
-  const fields = row('fields').split(/\r\n|\r|\n/).filter((line) => line.trim() !== ''); // prettier-ignore
+  const fields = foreign.matchesOf(row('fields'), NOT_BLANK);
   return {
     kind: type === 'note' ? 'secure note' : type.slice(0, 40),
     ...{ name, folder: row('folder') || row('collections'), main, notes: foreign.notesWith(main, url, row('notes')) },
@@ -113,7 +116,7 @@ function bitwardenRow(row: Row): ReturnType<Form['draft']> {
     unplaced: [
       ...foreign.some(further.length, 'further address', 'further addresses'),
       ...(row('login_totp') === '' ? [] : ['the one-time password']),
-      ...foreign.some(fields.length, 'custom field'),
+      ...foreign.some(fields, 'custom field'),
     ],
     marks: [
       ...(row('favorite') === '' || row('favorite') === '0' ? [] : ['favourite']),

@@ -91,27 +91,38 @@ export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' 
  * repeats the names of the columns or of the group, and deep levels are indented.
  */
 const ORIGINALS_MAX = 256 * 1024 * 1024;
+/** Most bytes of the attachments of one source, each counted as often as it is attached: it becomes as many files. */
+const ATTACHED_MAX = 256 * 1024 * 1024;
+
+/** Throws `ForeignError` once the bytes that were given to it are more than `room`. */
+function bound(room: number): (bytes: Uint8Array) => Uint8Array {
+  return (bytes) => {
+    room -= bytes.length;
+    if (room < 0) throw new ForeignError('', 'its entries take too much memory');
+    return bytes;
+  };
+}
 
 /**
  * The entries of a source, from their drafts where they have some. Each is made before the next is taken, so that not
  * all drafts are in memory together. Throws `ForeignError`.
  */
 export function entriesOf(all: Iterable<Draft | Entry>): Entry[] {
-  let room = ORIGINALS_MAX;
-  const within = (bytes: Uint8Array): Uint8Array => {
-    room -= bytes.length;
-    if (room < 0) throw new ForeignError('', 'its entries take too much memory');
-    return bytes;
-  };
-  return Array.from(all, (one) => ('made' in one ? one : entryOf(one, within)));
+  const bounds = { original: bound(ORIGINALS_MAX), attached: bound(ATTACHED_MAX) };
+  return Array.from(all, (one) => ('made' in one ? one : entryOf(one, bounds)));
 }
 
-/** The entry of a draft. `within` bounds its original. Throws `ForeignError` for a text that no item can hold. */
-function entryOf(draft: Draft, within: (bytes: Uint8Array) => Uint8Array): Entry {
+type Bounds = Readonly<Record<'original' | 'attached', ReturnType<typeof bound>>>;
+
+/** The entry of a draft. Throws `ForeignError` for a text that no item can hold, and beyond the bounds. */
+function entryOf(draft: Draft, bounds: Bounds): Entry {
   const { program, main, notes, files = [], unplaced = [], marks = [], original: originalOf, ...entry } = draft;
   const { where, kind, name } = entry;
+  const tooLong = (): ForeignError => new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
+  // Before anything is made of them.
+  if (notes.length > PAYLOAD_MAX) throw tooLong();
   const made: Made[] = main === undefined ? [] : [{ part: 'main', ...main }];
-  const attached = files.map(({ name, bytes }, at) => fileItem(`file ${at}`, name, bytes));
+  const attached = files.map(({ name, bytes }, at) => fileItem(`file ${at}`, name, bounds.attached(bytes)));
   const original = unplaced.length === 0 ? undefined : originalOf?.();
   const originalName = original === undefined ? '' : `${fileStem(name)}.${original.ending}`;
   if (main === undefined || isVisible(notes) || original !== undefined) {
@@ -120,9 +131,8 @@ function entryOf(draft: Draft, within: (bytes: Uint8Array) => Uint8Array): Entry
     made.push({ part: 'note', type: 'text', payload: { text: isVisible(text) ? text : `(an empty ${kind})` } });
   }
   made.push(...attached);
-  if (original !== undefined) made.push(fileItem('original', originalName, within(utf8(original.text))));
-  for (const one of made)
-    if (payloadSize(one.payload) > PAYLOAD_MAX) throw new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
+  if (original !== undefined) made.push(fileItem('original', originalName, bounds.original(utf8(original.text))));
+  for (const one of made) if (payloadSize(one.payload) > PAYLOAD_MAX) throw tooLong();
   return { ...entry, made, unplaced, marks };
 }
 
@@ -152,7 +162,18 @@ const restText = (program: ForeignProgram, unplaced: readonly string[], file: st
 export const joined = (by: string, ...texts: readonly string[]): string => texts.filter((text) => text !== '').join(by);
 
 /** The first line that is not blank. */
-export const firstLine = (text: string): string => text.split('\n').find((line) => line.trim() !== '') ?? '';
+export function firstLine(text: string): string {
+  const at = text.search(/\S/);
+  const end = text.indexOf('\n', at);
+  return at < 0 ? '' : text.slice(text.lastIndexOf('\n', at) + 1, end < 0 ? undefined : end);
+}
+
+/** The number of matches of a global expression, without a list of them: a cell of 64 MiB may be all line ends. */
+export function matchesOf(text: string, pattern: RegExp): number {
+  let count = 0;
+  while (pattern.test(text)) count++;
+  return count;
+}
 
 /** Notes under their name, unless they begin with it. */
 function titled(name: string, notes: string): string {

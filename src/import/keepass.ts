@@ -25,9 +25,12 @@ export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): 
   if (found.length > foreign.ENTRIES_MAX)
     throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} entries`);
   const byUuid = new Map(found.flatMap(({ entry }) => (entry === undefined ? [] : [[uuidHex(entry), entry] as const])));
-  return foreign.entriesOf(
-    found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid))),
-  );
+  return foreign.entriesOf(draftsOf(found, byUuid));
+}
+
+/** One after the other: each may copy its attachments. */
+function* draftsOf(found: readonly Place[], byUuid: EntryMap): Generator<foreign.Draft | foreign.Entry> {
+  for (const one of found) yield one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid);
 }
 
 /** Most levels of groups. */
@@ -126,9 +129,17 @@ function ofEntry(
 
 type Binary = KdbxEntry['binaries'] extends Map<string, infer B> ? B : never;
 
+/** By the library's value: thousands of entries may refer to one attachment, and the library copies a protected one. */
+const attachments = new WeakMap<object, Uint8Array>();
+
 function bytesOf(binary: Binary): Uint8Array {
   const value = 'value' in binary && 'hash' in binary ? binary.value : binary;
-  return value instanceof ArrayBuffer ? new Uint8Array(value) : (value as { getBinary(): Uint8Array }).getBinary();
+  const known = attachments.get(value);
+  if (known !== undefined) return known;
+  const bytes =
+    value instanceof ArrayBuffer ? new Uint8Array(value) : (value as { getBinary(): Uint8Array }).getBinary();
+  attachments.set(value, bytes);
+  return bytes;
 }
 
 const fieldsOf = (entry: KdbxEntry): Record<string, string> =>

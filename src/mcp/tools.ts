@@ -2,7 +2,7 @@
 import type { ToolAnnotations } from '@modelcontextprotocol/sdk/types.js';
 import type { z } from 'zod';
 import { holdsFile, shapedPayload, detectPayload } from '../sdk/payloads/shapes.js';
-import { ClientError, isTransient } from '../sdk/errors.js';
+import { ClientError, isDamaged, isTransient } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
 import { abortable } from '../sdk/platform.js';
 import { fold } from '../sdk/query.js';
@@ -261,7 +261,7 @@ async function viewOf(vault: Vault, card: Card): Promise<ItemView | null | undef
   try {
     return await vault.reader.get(card.id);
   } catch (error) {
-    if (!(error instanceof ClientError) || error.code !== 'damaged_item') throw error;
+    if (!isDamaged(error)) throw error;
     return null;
   }
 }

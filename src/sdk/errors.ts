@@ -205,6 +205,9 @@ export class ClientError extends CodedError<ClientFailure> {
   override readonly name = 'ClientError';
 }
 
+/** True for the error of one item that no longer opens, which need not end the work on others. */
+export const isDamaged = (error: unknown): boolean => error instanceof ClientError && error.code === 'damaged_item';
+
 /** A write that could not be sent now. It waits in the outbox and is sent when the server is reachable. */
 export class QueuedError extends CodedError<'queued'> {
   override readonly name = 'QueuedError';

@@ -4,7 +4,7 @@ import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
 import * as records from '../../sdk/archive/records.js';
-import { ClientError, isTransient } from '../../sdk/errors.js';
+import { isDamaged, isTransient } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
@@ -283,7 +283,7 @@ class Exporter {
 
 /** An item that cannot be decrypted does not stop the export. */
 function unlessDamaged(error: unknown): 'damaged' {
-  if (error instanceof ClientError && error.code === 'damaged_item') return 'damaged';
+  if (isDamaged(error)) return 'damaged';
   throw error;
 }
 

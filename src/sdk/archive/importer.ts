@@ -11,7 +11,7 @@ import { BINS_MAX, SERVICE_NAME } from '../../protocol/limits.js';
 import { concat, lengthPrefixed } from '../../protocol/bytes.js';
 import { portionsOf, type BlobSource } from '../blobs/source.js';
 import type { Device } from '../device.js';
-import { ApiError, ClientError, NetworkError, QueuedError } from '../errors.js';
+import { ApiError, ClientError, isDamaged, NetworkError, QueuedError } from '../errors.js';
 import type { BinView, ItemView } from '../events.js';
 import { holdsFile, PAYLOAD_MAX } from '../payloads/shapes.js';
 import { FINAL_REFUSALS } from '../sender.js';
@@ -238,7 +238,13 @@ export class Importer {
   /** True where the item will be written, and so needs its content. */
   private async wants(item: ArchivedItem): Promise<boolean> {
     if (item.content === null) return false;
-    return unwritten(item, await this.device.get(item.id), this.options.overwrite) === undefined;
+    try {
+      return unwritten(item, await this.device.get(item.id), this.options.overwrite) === undefined;
+    } catch (error) {
+      // `put` counts it.
+      if (isDamaged(error)) return false;
+      throw error;
+    }
   }
 
   /** Records a queued write. The import waits for a server that limits the rate, not for an unreachable one. */
@@ -279,6 +285,7 @@ export class Importer {
   private failed(error: Error): void {
     if (error instanceof ApiError && OF_ONE_ITEM.has(error.code)) this.refused(error.code);
     else if (error instanceof CryptoRefusal && error.reason === 'too_large') this.refused('item_too_large');
+    else if (isDamaged(error)) this.refused('damaged_item');
     else if (error instanceof RangeError) this.refused('validation');
     else this.stopped ??= error;
   }

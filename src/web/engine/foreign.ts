@@ -6,6 +6,7 @@ import type { ForeignSource, Made } from '../../import/entries.js';
 import { incomingOf } from '../../import/records.js';
 import { sanitizeText } from '../../protocol/sanitize.js';
 import { fileSource } from '../../sdk/blobs/source.js';
+import { isDamaged } from '../../sdk/errors.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { ForeignPreview, ForeignRead, Imported } from '../link/messages.js';
 import type { ReadEntry, ReaderAnswer, ReaderRequest } from '../reader/messages.js';
@@ -30,18 +31,27 @@ class ImportRefusal extends Error {
   }
 }
 
+const failed = (): ImportRefusal =>
+  new ImportRefusal('reader_failed', 'The file could not be read: it is damaged, or takes too much memory.');
+
 const gone = (): ImportRefusal => new ImportRefusal('gone', 'Reading was stopped. Choose the file again.');
 
 /** The file that was read for the open device, which is forgotten with it: one at a time. */
 export class ForeignImports {
   private current: { readonly id: string; readonly end: () => void; source?: ForeignSource } | undefined;
 
-  /** Reads a file for `run`, in place of any other. Throws `ImportRefusal`. `id`: chosen by the caller. */
+  /**
+   * Reads a file for `run`, in place of any other. Throws `ImportRefusal`. `id`: chosen by the caller, with whom what
+   * was read goes: every password of another program must not outlive the tab that shows it.
+   */
   async read(
     platform: Platform,
     { device, identity }: Pick<Session, 'device' | 'identity'>,
     { id, ...request }: ReaderRequest & { readonly id: string },
+    departed: AbortSignal,
   ): Promise<ForeignRead> {
+    departed.throwIfAborted();
+    departed.addEventListener('abort', () => this.drop(id), { once: true });
     this.current?.end();
     const worker = new Worker(scriptAddress(__READER__), { name: 'reader' });
     const answered = answerOf(worker);
@@ -53,19 +63,23 @@ export class ForeignImports {
     const source = { ...answer.source, entries: answer.entries.map(withSources), time: request.file.lastModified };
     const incoming = incomingOf(source, platform, identity.masterKey);
     let here = 0;
-    for (const item of incoming.ids()) if ((await device.get(item)) !== undefined) here++;
-    if (this.current !== reading) throw gone();
+    for (const item of incoming.ids()) {
+      if (await isHere(device, item)) here++;
+      if (this.current !== reading) throw gone();
+    }
     reading.source = source;
     return { step: 'read', ...answer.account, ...contentsOf(answer.entries), here };
   }
 
-  /** Writes what was read under this id. Throws `ImportRefusal`, and as `importRecords`. */
+  /** Writes what was read under this id, and forgets it. Throws `ImportRefusal`, and as `importRecords`. */
   async run(platform: Platform, session: Session, id: string): Promise<Imported> {
     const source = this.current?.id === id ? this.current.source : undefined;
     if (source === undefined) throw gone();
-    return importRecords(platform, session, () =>
+    const imported = await importRecords(platform, session, () =>
       Promise.resolve(incomingOf(source, platform, session.identity.masterKey)),
     );
+    this.drop(id);
+    return imported;
   }
 
   /** Forgets what was read under this id, or is being read; undefined: under any. An import that runs goes on. */
@@ -76,12 +90,24 @@ export class ForeignImports {
   }
 }
 
+/** A damaged item is here too: only its content is not. */
+async function isHere(device: Session['device'], id: string): Promise<boolean> {
+  try {
+    return (await device.get(id)) !== undefined;
+  } catch (error) {
+    if (isDamaged(error)) return true;
+    throw error;
+  }
+}
+
 /** The first answer of a reader; `stop` rejects it. */
 function answerOf(worker: Worker) {
   let stop: (reason: Error) => void = () => undefined;
   const answer = new Promise<ReaderAnswer>((resolve, reject) => {
     stop = reject;
     worker.onmessage = ({ data }: MessageEvent<ReaderAnswer>) => resolve(data);
+    // An answer too large for this worker's memory arrives as this event.
+    worker.onmessageerror = () => reject(failed());
     worker.onerror = (event) => {
       event.preventDefault();
       // Without a message the script itself could not be loaded.
@@ -89,7 +115,7 @@ function answerOf(worker: Worker) {
       reject(
         missing
           ? new ImportRefusal('reader_missing', 'A part of the app could not be loaded. Reload the page.')
-          : new ImportRefusal('reader_failed', 'The file could not be read: it is damaged, or takes too much memory.'),
+          : failed(),
       );
     };
   });

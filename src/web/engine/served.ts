@@ -104,7 +104,7 @@ const deviceCalls = (engine: Engine) =>
       return { usedBytes: storageUsedBytes, capBytes: storageCapBytes, itemCount, serverVersion: version };
     },
     importArchive: (params) => importArchive(engine.platform, engine.current, params),
-    foreignRead: (params) => engine.foreign.read(engine.platform, engine.current, params),
+    foreignRead: (params, departed) => engine.foreign.read(engine.platform, engine.current, params, departed),
     foreignImport: (id) => engine.foreign.run(engine.platform, engine.current, id),
     foreignDrop: (id) => engine.foreign.drop(id),
     importStop: () => engine.current.imports.stop(),

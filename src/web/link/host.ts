@@ -20,6 +20,8 @@ export interface Served {
   readonly calls: {
     readonly [N in keyof Calls]: (
       params: Parameters<Calls[N]> extends [] ? null : Parameters<Calls[N]>[0],
+      /** Aborted when the client's tab was closed or has crashed. */
+      departed: AbortSignal,
     ) => ReturnType<Calls[N]> | Promise<ReturnType<Calls[N]>>;
   };
   readonly topics: {
@@ -60,6 +62,7 @@ class ConnectedClient {
   private readonly ends = new Map<number, () => void>();
   /** By request id: continues a stream, which waits after each chunk. */
   private readonly pulls = new Map<number, () => void>();
+  private readonly departed = new AbortController();
 
   constructor(
     private readonly served: Served,
@@ -74,12 +77,14 @@ class ConnectedClient {
   }
 
   close(): void {
+    this.departed.abort();
     for (const end of [...this.ends.values()]) end();
     this.channel.close();
   }
 
   private send(message: ToClient): void {
-    this.channel.postMessage(message);
+    // A closed channel throws, and a call may end after its client.
+    if (!this.departed.signal.aborted) this.channel.postMessage(message);
   }
 
   /** A tab of another version, or a faulty one, may send anything; no message may end the engine. */
@@ -105,8 +110,8 @@ class ConnectedClient {
 
   private async call({ name, params }: ToEngine & { readonly kind: 'call' }): Promise<unknown> {
     await this.served.settled();
-    const run = this.served.calls[name] as (params: unknown) => unknown;
-    return (await run(params)) ?? null;
+    const run = this.served.calls[name] as (params: unknown, departed: AbortSignal) => unknown;
+    return (await run(params, this.departed.signal)) ?? null;
   }
 
   private watch({ id, topic, params }: ToEngine & { readonly kind: 'watch' }): void {

@@ -58,11 +58,20 @@ const sourceOf = (file: File): ForeignFile => ({
   read: async (length) => new Uint8Array(await file.slice(0, length).arrayBuffer()),
 });
 
+/** By its bytes: the entries of a database may share an attachment, which is then in memory once. */
+const blobs = new WeakMap<Uint8Array, Blob>();
+
+function blobOf(bytes: Uint8Array): Blob {
+  const blob = blobs.get(bytes) ?? new Blob([new Uint8Array(bytes)]);
+  blobs.set(bytes, blob);
+  return blob;
+}
+
 async function withBlobs({ made, ...entry }: Entry): Promise<ReadEntry> {
   const items: ReadEntry['made'][number][] = [];
   for (const { content, ...item } of made) {
     const parts: BlobPart[] = [];
-    for await (const bytes of content?.open() ?? []) parts.push(new Uint8Array(bytes));
+    for await (const bytes of content?.open() ?? []) parts.push(blobOf(bytes));
     items.push({ ...item, content: content === undefined ? null : new Blob(parts) });
   }
   return { ...entry, made: items };

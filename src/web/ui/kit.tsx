@@ -80,12 +80,13 @@ const pressedIn = ({ target }: Event): EventTarget | null =>
  * that moves up when the one above it is removed, or a dialog and its backdrop: it was meant for what was there before.
  */
 export function ignoreStrayClicks(): void {
-  let first: EventTarget | null = null;
+  let last: EventTarget | null = null;
   let stray = false;
   const pressed = (event: MouseEvent): void => {
     const target = pressedIn(event);
-    if (event.detail < 2) first = target;
-    stray = target !== first;
+    stray = event.detail > 1 && target !== last;
+    // In a fast series the third click is meant for what the second has met.
+    last = target;
   };
   const clicked = (event: MouseEvent): void => {
     if (!stray || event.detail < 2) return;

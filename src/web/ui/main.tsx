@@ -4,6 +4,7 @@ import { scriptAddress } from '../script.js';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
 import { ignoreStrayClicks, toast } from './kit.js';
+import { importing } from './link.js';
 import { metaContent } from './meta.js';
 import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
@@ -20,6 +21,11 @@ const scriptOf = (name: 'engine' | 'sw'): string => scriptAddress(metaContent(na
 function lead(): void {
   const run = (): Promise<void> => {
     const worker = new Worker(scriptOf('engine'), { type: 'module', name: 'engine' });
+    // An import ends with the engine. Watched here, as no screen may show it.
+    importing.subscribe(() => undefined);
+    addEventListener('beforeunload', (event) => {
+      if (importing.value && !engineGone.value) event.preventDefault();
+    });
     // Resolved when the worker has failed, so that another tab leads; otherwise the browser ends it with the page.
     return new Promise((resolve) => {
       worker.addEventListener('error', (event) => {

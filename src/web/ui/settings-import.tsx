@@ -35,7 +35,12 @@ interface Outcome {
 /** The outcome of an import whose dialog was closed before the import ended. */
 const unseen = signal<Outcome | null>(null);
 
-/** Runs imports for a dialog, and has the outcome; after the dialog was closed, the settings have it. */
+const ask = (event: Event): void => event.preventDefault();
+
+/**
+ * Runs imports for a dialog, and has the outcome; after the dialog was closed, the settings have it. Until then the
+ * browser asks before it leaves the page, with which the outcome would go.
+ */
 export function useOutcome() {
   const [lines, setLines] = useState<readonly string[] | null>(null);
   const shown = useRef(true);
@@ -45,6 +50,7 @@ export function useOutcome() {
     toast(words.ended);
   };
   const run = async (work: Promise<Imported>): Promise<void> => {
+    addEventListener('beforeunload', ask);
     try {
       const imported = archive.imported(await work);
       if (shown.current) setLines(imported);
@@ -52,6 +58,8 @@ export function useOutcome() {
     } catch (error) {
       if (shown.current) throw error;
       later({ kind: 'danger', lines: [text.problem(problemOf(error))] });
+    } finally {
+      removeEventListener('beforeunload', ask);
     }
   };
   return { lines, run };
@@ -91,7 +99,10 @@ function ForeignDialog({ onClose }: Closable) {
     if (preview !== null) return outcome.run(call('foreignImport', id));
     if (file === null) return;
     const typed = locked === null ? null : password.value;
-    setRead(await call('foreignRead', { id, file, password: typed, keyFile: locked === null ? null : keyFile }));
+    const answer = await call('foreignRead', { id, file, password: typed, keyFile: locked === null ? null : keyFile });
+    setRead(answer);
+    // It has done its work: while the preview is shown, nothing needs it.
+    if (answer.step === 'read') password.onValue('');
   };
   const form = useForm(file !== null, next);
   const choose = (chosen: File | null): void => {
