@@ -197,9 +197,9 @@ export class DeviceList {
   /**
    * The list with what the server does not say any more: which devices were revoked or certified, and the revoked ones
    * that it leaves out. Without them it could list a device as active in a later run, which would know nothing of that.
-   * Throws `ProtocolError` `too_large` where it leaves out more than are remembered: what takes the place of another
-   * would have that one forgotten. A device that never had a valid certificate takes none, as the server can invent
-   * any number of them, and needs none, as it gets no keys.
+   * A device that never had a valid certificate takes no place, as the server can invent any number of them, and needs
+   * none, as it gets no keys. Beyond `LEFT_OUT_MAX` the oldest are forgotten: so many certificates makes only who has the
+   * master key, and reads everything anyway; refusing the list would let such a device end all writing.
    */
   private withRevoked(listed: readonly DeviceEntry[]): readonly DeviceEntry[] {
     const before = new Map((this.known ?? []).map((device) => [device.id, device]));
@@ -216,9 +216,7 @@ export class DeviceList {
       if (revokedAt === undefined || !this.wasCertified(device)) return [];
       return { ...device, revokedAt, wasRevokedAt: null, wasCertified: true, online: false };
     });
-    if (leftOut.length > LEFT_OUT_MAX)
-      throw new ProtocolError('the server leaves out ever more revoked devices', { code: 'too_large' });
-    return [...marked, ...leftOut];
+    return [...marked, ...leftOut.slice(0, LEFT_OUT_MAX)];
   }
 
   /** True for a device that has a valid certificate, or once had one. */
