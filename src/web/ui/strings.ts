@@ -161,7 +161,7 @@ export const lock = {
   cancelled: 'The passkey did not answer. Try again.',
   unsupported: 'This passkey cannot be used for unlocking in this browser.',
   shared: (count: number): string =>
-    `${counted(count, 'thing')} shared meanwhile ${count === 1 ? 'is' : 'are'} stored here, unencrypted. After unlocking you decide what to do with ${count === 1 ? 'it' : 'them'}.`,
+    `Stored here unencrypted: ${counted(count, 'thing')} shared meanwhile. After unlocking you decide.`,
   lost: 'I cannot unlock it',
   forgetTitle: 'Forget this browser?',
   forget: 'Forget this browser',
@@ -199,14 +199,14 @@ export const unable = {
     streams: 'streams',
   },
   failedTitle: 'This browser’s store cannot be used',
-  part: 'This part of the page could not be loaded. Without a network only parts that were loaded before are available.',
+  part: 'This part of the page could not be loaded. Offline, only parts that were loaded before are there.',
   store: {
-    full: 'The disk, or the space that the browser allows for this page, is full. Free some space, then try again. Nothing is lost.',
-    unsupported: 'The browser allows no storage for this page, as in a private window: use a normal window.',
+    full: 'The disk, or this page’s part of it, is full. Nothing is lost. Free some space, then try again.',
+    unsupported: 'The browser allows this page no storage: use a window that is not private.',
     io: 'The browser could not read or write its store. Restart the browser; if that does not help, check the disk.',
-    read_only: 'The browser does not let this page write. Check the disk and the browser’s settings for this site.',
+    read_only: 'The browser does not let this page write. Check the disk and the settings of this site.',
     newer_format:
-      'The store was written by a newer version of this page. Reload the page; if that does not help, the server was set back to an older version.',
+      'A newer version of this page wrote the store. Reload the page; if that does not help, the server is older now.',
     closed: 'The store was removed or updated by another window. Reload the page.',
     locked: 'Another window or program uses the store. Close other windows of this page, then try again.',
     damaged: 'The store is damaged. Forget this browser and pair it again; everything that was sent is on the server.',
