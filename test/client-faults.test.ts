@@ -262,7 +262,7 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
-  const sender = new Sender({ api, outbox, deviceList, sodium, reader, clock, random: () => 0, emit });
+  const sender = new Sender({ api, store, outbox, deviceList, sodium, reader, clock, random: () => 0, emit });
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
   const reconnects: string[] = [];

@@ -42,6 +42,7 @@ const TABLE = `
 409 device_exists
 409 last_device
 409 device_limit
+409 epoch_mismatch
 409 upload_offset
 413 blob_too_large
 413 storage_cap_exceeded

@@ -26,6 +26,8 @@ export interface Endpoint {
   readonly id?: { readonly schema: string; readonly what: string };
   /** Takes the query parameters of a page of items. */
   readonly paged?: true;
+  /** A change that may name the history which it is based on. */
+  readonly based?: true;
   readonly body?: SchemaName;
   /** The body is bytes. */
   readonly bytes?: true;
@@ -62,6 +64,7 @@ const WRITE_ERRORS = [
   'bin_not_found',
   'version_conflict',
   'storage_cap_exceeded',
+  'epoch_mismatch',
 ] as const;
 
 const WEB_FILE = [{ status: 200, when: 'The file, in an encoding that the client takes.' }, UNCHANGED];
@@ -74,6 +77,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
       summary: 'Write an item: a new one, a replacement, or more keys for one that is stored',
       text: 'Idempotent on `id`: the same write again answers the stored version. See [HTTP](http.md#writing-an-item) for the order of decisions.',
       body: { a: 'ItemBodyA', b: 'ItemBodyB' },
+      based: true,
       replies: done({ a: 'Changed', b: 'ChangedB' }, 'The item is durable under this version.'),
       errors: WRITE_ERRORS,
     },
@@ -87,20 +91,24 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
       summary: 'Up to 100 writes, each judged alone',
       text: 'Counts as one write. Two writes of one id are done one after the other. A refused write has an `error` in its place; the others are in.',
       body: 'BatchBody',
+      based: true,
       replies: done('BatchReply', 'One result for each write, in their order.'),
+      errors: ['epoch_mismatch'],
     },
     'DELETE /api/items/:id': {
       summary: 'Delete an item',
       text: 'Of a deleted item: the same version again. The body may be left out.',
       body: 'DeleteBody',
+      based: true,
       replies: done('Changed', 'The item is deleted at this version.'),
-      errors: ['item_not_found'],
+      errors: ['item_not_found', 'epoch_mismatch'],
     },
     'POST /api/items/:id/reconcile': {
       summary: 'Move an item to another bin, with a tag made anew',
       body: 'ReconcileBody',
+      based: true,
       replies: done('Changed', 'The item has moved at this version.'),
-      errors: ['item_not_found', 'bin_not_found', 'version_conflict'],
+      errors: ['item_not_found', 'bin_not_found', 'version_conflict', 'epoch_mismatch'],
     },
   }),
   ...inGroup('Bins', {

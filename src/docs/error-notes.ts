@@ -39,6 +39,8 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string>> = {
   slug_taken: 'Choose another name.',
   conflict:
     'The message gives the reason: for a pairing code, generate another; for a bin with items, delete these first, each with its tag; for a bin id in use, choose another.',
+  epoch_mismatch:
+    'The history was replaced, as by a restored backup: catch up ([reset](sockets.md#reset)), base the change on what is stored now, and send it with that epoch.',
   upload_offset: 'Query the offset of the upload, and continue from there.',
   device_exists: 'Generate a new id. If the device is your own and the reply was lost: re-authenticate.',
   last_device: 'Pair another device first.',
@@ -114,6 +116,7 @@ export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
   version_conflict: 'Nothing: two devices changed one item, and both know.',
   slug_taken: 'Nothing: the name is in use; that of a tenant, as `service-admin tenants list` shows.',
   conflict: 'Nothing: the message tells the client the reason.',
+  epoch_mismatch: 'Nothing: devices find out that a backup was restored, and catch up.',
   upload_offset: 'Nothing: a client was cut off, and continues.',
   device_exists: 'Nothing: the reply of an earlier attempt was lost.',
   last_device: 'Nothing. To delete a whole tenant: `service-admin tenants delete SLUG`.',

@@ -137,7 +137,12 @@ function parametersOf(shape: Shape, { method, path, auth }: RouteFacts, endpoint
     return [{ name, in: 'path', required: true, description: what, schema: refTo(schema) }];
   });
   const signed = [...(method === 'PUT' ? [FROM] : []), ...SIGNED];
-  return [...inPath, ...(auth === 'url' ? signed : []), ...(endpoint.paged ? pageParameters(shape) : [])];
+  return [
+    ...inPath,
+    ...(auth === 'url' ? signed : []),
+    ...(endpoint.paged ? pageParameters(shape) : []),
+    ...(endpoint.based ? [BASE] : []),
+  ];
 }
 
 const PARAMETER = /:([a-z]+)/g;
@@ -148,6 +153,13 @@ const FROM = {
   in: 'query',
   description: 'Of a part of an upload: its position.',
   schema: refTo('Count'),
+};
+
+const BASE: Parameter = {
+  name: 'epoch',
+  in: 'query',
+  description: 'The history that the change is based on. Where it is not the current one, nothing changes.',
+  schema: { type: 'string' },
 };
 
 /** The parameters of a signed URL, which clients use unchanged. */

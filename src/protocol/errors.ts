@@ -50,6 +50,7 @@ export const CATALOGUE = {
   ),
   slug_taken: entry(409, 'The slug is in use.', 'conflict'),
   conflict: entry(409, 'The request contradicts what is stored.'),
+  epoch_mismatch: entry(409, 'The write is based on another history; catch up, and base it on this one.'),
   upload_offset: entry(409, 'The part does not begin at the offset of the upload; ask for the offset.'),
   device_exists: entry(409, 'A device with this id is already registered.'),
   last_device: entry(409, 'The last device cannot be revoked.'),

@@ -9,11 +9,13 @@ import type {
   Glyph,
   PairFetchNpkBody,
   PairWrapBody,
+  ReconcileBody,
   RecoverBody,
 } from '../protocol/requests.js';
 import type { Call, HttpRequest } from './http.js';
 import type { Reader } from './reader.js';
 import * as replies from './replies.js';
+import type { Cursor } from './store/store.js';
 
 /** Time-out of a held call: the server answers after at most 25 s, plus a margin for the network. */
 const HELD_MS = PAIR_HOLD_MS + 15_000;
@@ -70,6 +72,9 @@ export class PublicApi extends Endpoints {
     this.ask('/password/verify', replies.readTicket, { body: { password, pubkey: toBase64Url(pubkey) } });
 }
 
+/** The name of a history; null before the first one is known. */
+type Epoch = Cursor['epoch'];
+
 /** The endpoints of a paired device: `call` adds its token. */
 export class DeviceApi extends Endpoints {
   /** The same calls, each sent once: for loops with a backoff of their own. */
@@ -80,21 +85,27 @@ export class DeviceApi extends Endpoints {
   readonly me = () => this.ask('/me', replies.readMe);
   readonly ticket = () => this.ask('/ws-ticket', replies.readTicket, { body: {}, repeatable: true });
 
-  /** Creates or replaces an item; `json` of `writeBody`. Repeatable: a repeated write is recognised (RETRY-01). */
-  readonly write = (json: string) => this.ask('/items', replies.readStored, { json, repeatable: true });
+  /**
+   * Creates or replaces an item; `json` of `writeBody`. Repeatable: a repeated write is recognised (RETRY-01). `epoch`:
+   * of the history that it is based on, here and below. Under another one it gets `epoch_mismatch` (EPOCH-09).
+   */
+  readonly write = (json: string, epoch: Epoch) =>
+    this.ask('/items', replies.readStored, { json, query: { epoch }, repeatable: true });
 
   /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in total. Each is accepted or refused separately. */
-  readonly batch = (bodies: readonly string[]) =>
-    this.ask('/items/batch', replies.readBatch, { json: `{"items":[${bodies.join(',')}]}`, repeatable: true });
-
-  readonly remove = (id: string, sig: Uint8Array) => {
-    const body = { sig: toBase64Url(sig) };
-    return this.ask(`/items/${id}`, replies.readStored, { method: 'DELETE', body, repeatable: true });
+  readonly batch = (bodies: readonly string[], epoch: Epoch) => {
+    const json = `{"items":[${bodies.join(',')}]}`;
+    return this.ask('/items/batch', replies.readBatch, { json, query: { epoch }, repeatable: true });
   };
 
-  readonly move = (id: string, to: { readonly binId: string; readonly version: number; readonly sig: Uint8Array }) => {
+  readonly remove = (id: string, sig: Uint8Array, epoch: Epoch) => {
+    const body = { sig: toBase64Url(sig) };
+    return this.ask(`/items/${id}`, replies.readStored, { method: 'DELETE', body, query: { epoch }, repeatable: true });
+  };
+
+  readonly move = (id: string, to: Omit<ReconcileBody, 'sig'> & { readonly sig: Uint8Array }, epoch: Epoch) => {
     const body = { ...to, sig: toBase64Url(to.sig) };
-    return this.ask(`/items/${id}/reconcile`, replies.readStored, { body, repeatable: true });
+    return this.ask(`/items/${id}/reconcile`, replies.readStored, { body, query: { epoch }, repeatable: true });
   };
 
   /** Throws `ProtocolError` `bad_listing` where rows and cursor are inconsistent. */

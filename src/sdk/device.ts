@@ -9,7 +9,7 @@ import type { LiveItem } from '../protocol/item.js';
 import { Bins } from './bins.js';
 import { BegunUploads, type BegunUpload } from './blobs/begun.js';
 import type { BlobReadOptions, TransferOptions } from './blobs/source.js';
-import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
+import { ClientError, isRevoked, REVOKED, ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
 import { SavableIdentity, type Identity } from './identity.js';
 import { ItemReader } from './item-reader.js';
@@ -437,7 +437,13 @@ function assemble(
   const begun = new BegunUploads(core);
   const blobs = new Blobs({ ...core, begun });
   const writer = new Writer({ ...core, sender, deviceList, blobs });
-  const fetchNext = async (since: number) => (await api.page({ since, epoch: null, limit: 1 })).items[0];
+  const fetchNext = async (since: number) => {
+    const { epoch } = await core.store.cursor();
+    const page = await api.page({ since, epoch, limit: 1 });
+    if (epoch !== null && page.epoch !== epoch)
+      throw new ProtocolError('the epoch changed since the connection began', { code: 'epoch_changed' });
+    return page.items[0];
+  };
   const replica = new Replica({ ...core, fetchNext });
   const socket: ReconnectingSocket = new ReconnectingSocket({
     ...{ ...core, onFrame: hooks.onFrame },

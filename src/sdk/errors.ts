@@ -221,7 +221,11 @@ export class QueuedError extends CodedError<'queued'> {
 }
 
 /** Codes of refusals that are not caused by the request. A refusal inside a batch has a code and no status. */
-const TRANSIENT: ReadonlySet<string> = new Set(['rate_limited', 'internal', 'storage_unavailable', 'unavailable']);
+const TRANSIENT: ReadonlySet<string> = new Set([
+  ...['rate_limited', 'internal', 'storage_unavailable', 'unavailable'],
+  // Ends with the replay of the new history, which gives the change another base.
+  'epoch_mismatch',
+]);
 
 /** True for a transient failure: no answer, too many requests, or a server (or its proxy) in trouble. */
 export function isTransient(error: unknown): error is NetworkError | ApiError {

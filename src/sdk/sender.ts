@@ -26,7 +26,7 @@ import type { NewChange } from './outbox.js';
 import { isCount } from './reader.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
-import type { Pending } from './store/store.js';
+import type { Cursor, Pending } from './store/store.js';
 import { writeBody } from './wire.js';
 import type { Core } from './core.js';
 
@@ -96,11 +96,17 @@ export class Sender {
   private batchBytes = BATCH_BYTES;
   private deviceListRead: Promise<unknown> | undefined;
   private readonly holds = new Set<Hold>();
+  /** How often another history began; `resetsBefore`: when the current request was made. */
+  private resets = 0;
+  private resetsBefore = 0;
   /** The error of `close`. */
   private closed: Error | undefined;
 
   constructor(
-    private readonly options: Pick<Core, 'api' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'> & {
+    private readonly options: Pick<
+      Core,
+      'api' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'
+    > & {
       readonly deviceList: DeviceList;
     },
   ) {}
@@ -145,6 +151,7 @@ export class Sender {
   /** Sends nothing until `release`. */
   hold(why: Hold): void {
     this.holds.add(why);
+    if (why === 'reset') this.resets++;
   }
 
   /** Removes one hold; another may remain. */
@@ -189,7 +196,7 @@ export class Sender {
       const begun = clock.now();
       try {
         await this.checkRecipients();
-        await this.round(this.ready());
+        await this.round();
         this.failures = 0;
         this.batchBytes = Math.min(BATCH_BYTES, this.batchBytes * BATCH_GROWTH);
       } catch (error) {
@@ -219,11 +226,16 @@ export class Sender {
   /**
    * Sends one request. Throws errors of the whole request; the result of a single change is settled with that change.
    */
-  private async round(ready: readonly Pending[]): Promise<void> {
+  private async round(): Promise<void> {
+    const { epoch } = await this.options.store.cursor();
+    // A reset has begun: the changes are based on the history before it, and are sent after its replay.
+    if (this.holds.size > 0) return;
+    this.resetsBefore = this.resets;
+    const ready = this.ready();
     const [first] = ready;
     if (first === undefined) return;
     const { sent, bodies } = first.kind === 'write' ? fitting(ready, this.batchBytes) : { sent: [first], bodies: [] };
-    const recorded = this.request(sent, bodies).then((outcomes) => this.settleAll(sent, outcomes));
+    const recorded = this.request(sent, bodies, epoch).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
     for (const { id } of sent) this.options.outbox.sending(id, over);
     await recorded;
@@ -238,6 +250,7 @@ export class Sender {
     const uncertified = deviceList.counts()?.uncertified ?? [];
     for (const pending of this.ready()) {
       const tracked = this.tracked.get(pending.seq);
+      if (this.holds.size > 0) return;
       if (tracked?.unsent !== true) continue;
       tracked.unsent = false;
       if (pending.kind !== 'write') continue;
@@ -253,17 +266,21 @@ export class Sender {
   }
 
   /** `bodies`: of writes, as JSON; empty for a change of another kind, which is sent alone. */
-  private async request(sent: readonly Pending[], bodies: readonly string[]): Promise<readonly Outcome[]> {
+  private async request(
+    sent: readonly Pending[],
+    bodies: readonly string[],
+    epoch: Cursor['epoch'],
+  ): Promise<readonly Outcome[]> {
     const [first] = sent;
     if (first !== undefined && sent.length === 1) {
       try {
-        return [expectOutcome(first, await this.single(first, bodies[0] ?? ''))];
+        return [expectOutcome(first, await this.single(first, bodies[0] ?? '', epoch))];
       } catch (error) {
         if (isTransient(error) || !(error instanceof ApiError)) throw error;
         return [error];
       }
     }
-    const results = await this.api.batch(bodies);
+    const results = await this.api.batch(bodies, epoch);
     if (results.length !== sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
     return results.map((result, at) => (result instanceof ApiError ? result : expectOutcome(sent[at], result)));
@@ -274,16 +291,25 @@ export class Sender {
     return this.failures === 0 ? this.options.api : this.options.api.once;
   }
 
-  private single(pending: Pending, body: string): Promise<Stored> {
+  private single(pending: Pending, body: string, epoch: Cursor['epoch']): Promise<Stored> {
     const { api } = this;
-    if (pending.kind === 'write') return api.write(body);
-    if (pending.kind === 'delete') return api.remove(pending.id, pending.sig);
+    if (pending.kind === 'write') return api.write(body, epoch);
+    if (pending.kind === 'delete') return api.remove(pending.id, pending.sig, epoch);
     const { row, base } = pending;
     if (row.sig === null || base === null) throw new ProtocolError(`the move of ${row.id} has no tag or no base`);
-    return api.move(row.id, { binId: row.binId, version: base, sig: row.sig });
+    return api.move(row.id, { binId: row.binId, version: base, sig: row.sig }, epoch);
   }
 
-  /** Records every outcome; then throws the first failure that is not a refusal. */
+  /**
+   * Throws after a reset that began during the request: its reply, and what was decided by it, is of the history before.
+   * The change stays in the outbox, and is sent again on its state in the new one.
+   */
+  private expectSameHistory(): void {
+    if (this.resets !== this.resetsBefore)
+      throw new NetworkError('network', 'the reply came after another history had begun');
+  }
+
+  /** Records every outcome of this history; then throws the first failure that is not a refusal. */
   private async settleAll(sent: readonly Pending[], outcomes: readonly Outcome[]): Promise<void> {
     const failures: Error[] = [];
     this.deviceListRead = undefined;
@@ -295,7 +321,9 @@ export class Sender {
         continue;
       }
       const { outbox } = this.options;
-      if (!(await outbox.mayBecome(pending, outcome.version))) {
+      const may = await outbox.mayBecome(pending, outcome.version);
+      this.expectSameHistory();
+      if (!may) {
         failures.push(wrongReply(pending, 'names a version that the stream gave to another state'));
         continue;
       }
@@ -320,6 +348,7 @@ export class Sender {
     } catch (cause) {
       refusal = asError(cause);
     }
+    this.expectSameHistory();
     if (isTransient(refusal)) throw refusal;
     // The server's clock may be behind for a while: no reason to drop what waits.
     const final = refusal instanceof ApiError && FINAL_REFUSALS.has(refusal.code) && !isTimeRefusal(refusal);
@@ -425,6 +454,7 @@ export class Sender {
       last = { ...last, binId, sig: moveTag(sodium, last, { binId, masterKey: reader.masterKey }) };
       changed.push({ ...later, row: last });
     }
+    this.expectSameHistory();
     await outbox.replace(...changed);
   }
 

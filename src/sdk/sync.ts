@@ -50,6 +50,8 @@ export class Sync {
   private unlisted: readonly Named[] = [];
   /** Changes that were acknowledged before the replay began, which therefore contains them. */
   private acknowledged: ReadonlySet<number> = new Set();
+  /** The epoch in which the replay began; null: none was known yet. */
+  private epochBefore: Cursor['epoch'] = null;
   /** Shared by all callers of `caughtUp`; `wake` resolves it. */
   private waiting: Promise<void> | undefined;
   private wake: () => void = () => undefined;
@@ -104,7 +106,9 @@ export class Sync {
       this.broken = false;
       this.begunAnew = false;
       this.acknowledged = this.options.outbox.unconfirmed();
-      return this.options.replica.replaying();
+      const cursor = await this.options.replica.replaying();
+      this.epochBefore = cursor.epoch;
+      return cursor;
     });
   }
 
@@ -118,6 +122,7 @@ export class Sync {
   pull(): Promise<void> {
     return this.exclusive(async () => {
       const acknowledged = this.options.outbox.unconfirmed();
+      this.epochBefore = (await this.options.store.cursor()).epoch;
       const version = await this.pages();
       await this.resendLacking(acknowledged);
       await this.settled(version, null);
@@ -259,10 +264,14 @@ export class Sync {
     await this.settled(at.version, complete);
   }
 
-  /** A whole replay without a change that was acknowledged before it: the server dropped it, so it is sent again. */
+  /**
+   * A whole replay without a change that was acknowledged before it: the server dropped it, so it is sent again. It is
+   * no fault if no epoch was known then: the change may have been acknowledged in another one.
+   */
   private async resendLacking(acknowledged: ReadonlySet<number>): Promise<void> {
     const { outbox, emit } = this.options;
     for (const id of await outbox.resend(acknowledged)) {
+      if (this.epochBefore === null) continue;
       const message = `the server acknowledged a change of ${id}, which its history does not have`;
       emit('problem', { error: new ProtocolError(message, { code: 'wrong_reply' }) });
     }

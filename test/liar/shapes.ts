@@ -173,22 +173,22 @@ export const SAMPLES: readonly Sample[] = [
     call: ({ own }) => own.me(),
   },
   { name: 'POST /ws-ticket', reply: { ticket: 't' }, call: ({ own }) => own.ticket() },
-  { name: 'POST /items', reply: stored, call: ({ own }) => own.write('{}') },
+  { name: 'POST /items', reply: stored, call: ({ own }) => own.write('{}', null) },
   {
     name: 'POST /items/batch',
     reply: { results: [stored] },
-    call: ({ own }) => own.batch([]),
+    call: ({ own }) => own.batch([], null),
   },
   {
     name: 'POST /items/batch, refused',
     reply: { results: [{ id, error: { code: 'validation', message: 'm', details: {} } }] },
-    call: ({ own }) => own.batch([]),
+    call: ({ own }) => own.batch([], null),
   },
-  { name: 'DELETE /items/:id', reply: stored, call: ({ own }) => own.remove(id, nothing) },
+  { name: 'DELETE /items/:id', reply: stored, call: ({ own }) => own.remove(id, nothing, null) },
   {
     name: 'POST /items/:id/reconcile',
     reply: stored,
-    call: ({ own }) => own.move(id, { binId: 'b', version: 1, sig: nothing }),
+    call: ({ own }) => own.move(id, { binId: 'b', version: 1, sig: nothing }, null),
   },
   {
     name: 'GET /items',

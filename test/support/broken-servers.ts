@@ -116,6 +116,16 @@ export const BROKEN: readonly Broken[] = [
     }),
   },
   {
+    what: 'a write that is based on another history is taken',
+    only: ['EPOCH-05', 'EPOCH-09'],
+    shapes: ['a'],
+    fails: ['EPOCH-09'],
+    mutation: () => ({
+      answer: ({ body }) =>
+        codeOf(body) === 'epoch_mismatch' ? { status: 200, body: { id: 'x', version: 1 } } : undefined,
+    }),
+  },
+  {
     what: 'no hint in B',
     only: ['ERR', 'SHAPE'],
     shapes: ['b'],

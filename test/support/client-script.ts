@@ -263,15 +263,6 @@ function unkept(world: ClientWorld, asked: Asked): readonly string[] {
   return made.some((item) => item?.id === id && fits(world, asked, item)) ? [] : [`${is} is not ${outcome.version}`];
 }
 
-/**
- * A move that reached the server just after a restore, from a device that did not know of it, changed other content than
- * the one that its tag covers, because the new history has the same version number. The protocol cannot tell.
- */
-const isDamaged = (world: ClientWorld): boolean =>
-  history(world).some(({ history }) =>
-    history.some(({ row: { item } }) => item.deletedAt === null && !world.opens(item)),
-  );
-
 /** What is wrong in a world that has settled. */
 async function faultsOf(world: ClientWorld): Promise<readonly string[]> {
   const faults = [...world.findings, ...world.server.faults.map(String)];
@@ -329,10 +320,7 @@ export async function play(seed: number, script: readonly Happening[]): Promise<
     await world.idle();
   }
   await settle(world);
-  if (world.server.former.length > 0) {
-    if (isDamaged(world)) return world;
-    await recover(world);
-  }
+  if (world.server.former.length > 0) await recover(world);
   const faults = [...(await faultsOf(world)), ...unhandled.splice(0).map(String)];
   if (faults.length > 0) throw new Error(faults.join('\n'));
   return world;

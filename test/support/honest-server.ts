@@ -196,6 +196,9 @@ export class HonestServer {
     const { deviceId, method, body } = request;
     const url = new URL(request.path, 'http://server');
     const [, subject = '', id = '', action = ''] = url.pathname.split('/');
+    const named = url.searchParams.get('epoch');
+    if (subject === 'items' && method !== 'GET' && named !== null && named !== this.epoch)
+      throw new ServiceError('epoch_mismatch');
     const names = [method, subject, id.length === 26 ? ':id' : id, action];
     switch (names.filter((name) => name !== '').join(' ')) {
       case 'POST ws-ticket': {

@@ -68,6 +68,22 @@ const spelled = ({ shape }: RequestContext, error: unknown, body: Record<string,
     ? error
     : renamed(error, (path) => pathInB(path, (body['blob_keys'] ?? body['blobKeys'] ?? null) !== null));
 
+/**
+ * Whether the write is based on the current history, as far as it says so: under another one its `ifVersion` may be the
+ * version of another state, and a move would give the item a tag that does not cover it (EPOCH-09). Valid for this turn:
+ * an actor of a history that ends later refuses by itself.
+ */
+function isCurrent(ctx: RequestContext, { epoch }: Pick<ItemParts, 'epoch'>): boolean {
+  const named = ctx.query.get('epoch');
+  return named === undefined || named === epoch();
+}
+
+/** Throws `epoch_mismatch`, or `validation` for a parameter of the wrong form. */
+function expectCurrent(ctx: RequestContext, parts: Pick<ItemParts, 'epoch'>): void {
+  if (!isCurrent(ctx, parts) && ctx.parameter('epoch') !== undefined)
+    throw new ServiceError('epoch_mismatch', 'the write is based on another history than the current one');
+}
+
 /** Submits a change to the tenant's actor. Rejects with its refusal. */
 function submitted({ actor, deviceId }: RequestContext, change: Change): Promise<Change> {
   return new Promise((resolve, reject) => {
@@ -128,8 +144,8 @@ function submitAndReply(ctx: RequestContext, change: Change): typeof LATER {
 }
 
 /** Fast path of `POST /items`: a shape A write in the form that JSON serializers give it. */
-export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config }) => {
-  if (ctx.contentType !== 'application/json' || ctx.namedShape === 'b') return undefined;
+export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config, epoch }) => {
+  if (ctx.contentType !== 'application/json' || ctx.namedShape === 'b' || !isCurrent(ctx, { epoch })) return undefined;
   const { shape } = ctx;
   const { arena } = ctx.actor;
   // Set before the read, since a refusal for lack of room has to be in this shape too.
@@ -143,6 +159,7 @@ export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config }) 
 
 /** `POST /items`. */
 export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
+  expectCurrent(ctx, app);
   const { body } = ctx;
   // Released, since it is decoded now: else every garbage collection until the commit would copy what it references.
   ctx.body = NO_FIELDS;
@@ -155,7 +172,8 @@ export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
 const changed = ({ id, version }: Change): Changed => ({ id, version });
 
 /** `DELETE /items/:id`. */
-export const deleteItem: Handler<ItemParts, Changed> = async (ctx) => {
+export const deleteItem: Handler<ItemParts, Changed> = async (ctx, app) => {
+  expectCurrent(ctx, app);
   const { sig } = validators.validateDeleteBody(fields(ctx));
   const id = ulidOf(ctx);
   const change = tagged(ctx.actor.arena, 'delete', sig);
@@ -163,7 +181,8 @@ export const deleteItem: Handler<ItemParts, Changed> = async (ctx) => {
 };
 
 /** `POST /items/:id/reconcile`. */
-export const moveItem: Handler<ItemParts, Changed> = async (ctx) => {
+export const moveItem: Handler<ItemParts, Changed> = async (ctx, app) => {
+  expectCurrent(ctx, app);
   const { binId, version: ifVersion, sig } = validators.validateReconcileBody(fields(ctx));
   const id = ulidOf(ctx);
   const change = tagged(ctx.actor.arena, 'move', sig);
@@ -203,6 +222,7 @@ function failFast(blobs: BlobSettler): BlobSettler {
 
 /** `POST /items/batch`: each write succeeds or fails by itself; writes of one id run one after the other. */
 export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
+  expectCurrent(ctx, app);
   const { items } = validators.validateBatchBody(fields(ctx));
   ctx.shape = ctx.namedShape ?? shapeOfItems(items) ?? ctx.shape;
   const before = new Map<string, Promise<unknown>>();

@@ -12,8 +12,9 @@ import {
   untilVersion,
   versionsOf,
 } from '../../support/stream.js';
-import { spelled, type Json, type Socket } from '../../support/wire.js';
-import { type Case, type Stage, fields } from '../stage.js';
+import { writeBody } from '../../support/devices.js';
+import { spelled, type Json, type Reply, type Socket } from '../../support/wire.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const open = async (stage: Stage): Promise<Socket> => stage.connect({ token: stage.second.token, shape: stage.shape });
 const ending = (frames: readonly Json[]): Json => fields(frames.at(-1));
@@ -249,4 +250,39 @@ const epochs: Case = {
   },
 };
 
-export const replays: readonly Case[] = [history, beside, paging, pings, epochs];
+/** Writes that name the history which they are based on. */
+const based: Case = {
+  ids: ['EPOCH-09'],
+  async run(stage, check) {
+    const { shape, wire } = stage;
+    const bin = await stage.bin();
+    const item = await stage.written();
+    const epoch = (await wire.get('/service/status', stage.as())).text('epoch');
+    const fresh = (): Json => writeBody(shape, stage.item());
+    const sig = randomBytes(32);
+    const changes: readonly (readonly [string, (query: string) => Promise<Reply>])[] = [
+      ['a new item', (query) => wire.post(`/items?${query}`, fresh(), stage.as())],
+      ['a replacement', (query) => wire.post(`/items?${query}`, writeBody(shape, stage.edit(item)), stage.as())],
+      ['a batch', (query) => wire.post(`/items/batch?${query}`, { items: [fresh()] }, stage.as())],
+      [
+        'a move',
+        async (query) => {
+          const { version } = await stage.row(item.id, 'a');
+          return wire.post(`/items/${item.id}/reconcile?${query}`, { binId: bin, version, sig }, stage.as());
+        },
+      ],
+      ['a delete', (query) => wire.delete(`/items/${item.id}?${query}`, stage.as())],
+    ];
+    for (const [what, change] of changes) {
+      const head = await stage.head();
+      check.outcome('EPOCH-09', await change('epoch=another'), '409 epoch_mismatch', what);
+      for (const query of ['epoch=', 'epoch=x&epoch=x'])
+        check.outcome('EPOCH-09', await change(query), CODES.validation[shape], `${what}, ${query}`);
+      check.same('EPOCH-09', await stage.head(), head, `the head after the refusals of ${what}`);
+      check.outcome('EPOCH-09', await change(`epoch=${encodeURIComponent(epoch)}`), '200', `${what}, the epoch`);
+      check.same('EPOCH-09', await stage.head(), head + 1, `the head after ${what}`);
+    }
+  },
+};
+
+export const replays: readonly Case[] = [history, beside, paging, pings, epochs, based];
