@@ -21,7 +21,7 @@ async function ahead(t: Test, hides: boolean, { byMs = AHEAD_MS, server = new Sh
   const at = { down: false, refuses: [] as number[] };
   const fetch = async (url: string, init: RequestInit): Promise<Response> => {
     if (at.down) throw new TypeError('unreachable');
-    const refused = init.method === 'POST' && url.endsWith('/api/items') ? at.refuses.pop() : undefined;
+    const refused = init.method === 'POST' && /\/api\/items(\?|$)/.test(url) ? at.refuses.pop() : undefined;
     if (refused !== undefined) {
       tap.calls.push({
         method: 'POST',

@@ -365,7 +365,7 @@ t.test('CLIENT-43: a write that lacked a key for a device is stored where that d
   await world.join();
   const put = first.put(note('kept'));
   await world.idle();
-  const write = world.calls.find(({ request }) => request.path === '/items');
+  const write = world.calls.find(({ request }) => request.method === 'POST' && /^\/items(\?|$)/.test(request.path));
   if (write === undefined) throw new Error('nothing is written');
   await world.deliver(write);
   t.match(write.reply, { status: 400, body: { error: { details: { missingDevices: [world.devices[2]?.id] } } } });

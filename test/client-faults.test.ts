@@ -71,7 +71,8 @@ t.test('a server that fails temporarily or loses items', async (t) => {
       ...tap.platform,
       fetch: async (url: string, init: RequestInit) => {
         const response = await fetching(url, init);
-        if (url.endsWith('/items') && lost++ === 0) throw new TypeError('connection reset');
+        if (init.method === 'POST' && /\/items(\?|$)/.test(url) && lost++ === 0)
+          throw new TypeError('connection reset');
         return response;
       },
     };

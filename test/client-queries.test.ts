@@ -482,7 +482,7 @@ t.test('live queries on two devices', async (t) => {
     const { fetch } = tap.platform;
     Object.assign(tap.platform, {
       fetch: async (url: string, init: RequestInit) => {
-        if (init.method === 'POST' && url.endsWith('/items')) await writable;
+        if (init.method === 'POST' && /\/items(\?|$)/.test(url)) await writable;
         return fetch(url, init);
       },
     });

@@ -21,7 +21,7 @@ type Json = Record<string, unknown>;
 /** A call as it went over the wire. */
 interface WireCall {
   readonly method: string;
-  /** Below `/api`, with the query. */
+  /** Below `/api`; of a GET with the query, which of a change is only its epoch. */
   readonly path: string;
   readonly body: Json | null;
 }
@@ -105,7 +105,8 @@ async function exchange(tap: Wiretap, url: string, init: RequestInit): Promise<R
   // A blob is bytes, and goes between client and store: `blobs` of the tap sees it.
   if (!pathname.startsWith('/api')) return tap.blobs(url, init);
   const body = typeof init.body === 'string' ? (JSON.parse(init.body) as Json) : null;
-  const call = { method: init.method ?? 'GET', path: `${pathname.replace(/^\/api/, '')}${search}`, body };
+  const { method = 'GET' } = init;
+  const call = { method, path: `${pathname.replace(/^\/api/, '')}${method === 'GET' ? search : ''}`, body };
   tap.calls.push(call);
   const twisted = tap.twist(call);
   const response = await fetch(url, twisted === undefined ? init : { ...init, body: JSON.stringify(twisted) });
