@@ -439,7 +439,7 @@ t.test('ARCHIVE-13: a server that never stops rate-limiting is reported once, an
   const overloaded = JSON.stringify({ error: { code: 'rate_limited', message: 'later' } });
   Object.assign(tap.platform, {
     fetch: (url: string, init: RequestInit): Promise<Response> =>
-      init.method === 'POST' && /\/items(\/batch)?$/.test(url)
+      init.method === 'POST' && /\/items(\/batch)?(\?|$)/.test(url)
         ? Promise.resolve(new Response(overloaded, { status: 429 }))
         : truth(url, init),
   });
