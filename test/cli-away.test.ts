@@ -36,7 +36,7 @@ const STRANGE: Readonly<Record<string, Manners>> = {
   }),
 };
 
-t.test('CLI-19 CLI-38: texts for an address that closes at once are all kept, and sent later', (t) => textsKept(t, 6));
+t.test('CLI-19 CLI-38: texts for an address that closes at once are all kept, and sent later', (t) => textsKept(t, 3));
 
 const usual = ['closes at once', 'talks nonsense', 'resets in its reply'];
 for (const [what, manners] of Object.entries(STRANGE).filter(([what]) => inLongRun(usual.includes(what), true))) {
