@@ -105,7 +105,10 @@ async function exchange(tap: Wiretap, url: string, init: RequestInit): Promise<R
   // A blob is bytes, and goes between client and store: `blobs` of the tap sees it.
   if (!pathname.startsWith('/api')) return tap.blobs(url, init);
   const body = typeof init.body === 'string' ? (JSON.parse(init.body) as Json) : null;
-  const call = { method: init.method ?? 'GET', path: `${pathname.replace(/^\/api/, '')}${search}`, body };
+  const { method = 'GET' } = init;
+  // Without the epoch, which every change has in its query.
+  const path = `${pathname.replace(/^\/api/, '')}${method === 'GET' ? search : ''}`;
+  const call = { method, path, body };
   tap.calls.push(call);
   const twisted = tap.twist(call);
   const response = await fetch(url, twisted === undefined ? init : { ...init, body: JSON.stringify(twisted) });
