@@ -432,10 +432,8 @@ t.test('CLIENT-31: a change made before the replay of a cut off reset ends waits
   }
   const sent = requests.filter(({ method }) => method !== 'GET');
   t.same(sent, [], 'nothing is sent on a base of the old history');
-  t.same(
-    (await store.pending()).map(({ version }) => version),
-    [null, null],
-  );
+  const versions = (await store.pending()).map(({ version }) => version);
+  t.same(versions, [null, null]);
 });
 
 t.test('CLIENT-46: frames that arrive too fast to be stored are dropped, and resent from the cursor', async (t) => {
