@@ -1,14 +1,16 @@
 /** Devices stay in sync over a real server, even if it lists uncertified devices. */
 import t from 'tap';
+import { Device } from '../src/sdk/device.js';
 import { ApiError, UncertifiedDeviceError } from '../src/sdk/errors.js';
 import { fingerprintOfDevice } from '../src/sdk/device-list.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';
 import { TestClock } from './support/clock.js';
-import { newId, settle } from './support/client.js';
+import { fakeFetch, fakeSockets, listed, newId, newIdentity, settle } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
 import { ClientWorld } from './support/simulated-device.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
 
 const texts = async ({ device }: Client): Promise<unknown[]> =>
   (await device.list()).map((item) => item.payload?.['text']).sort();
@@ -365,7 +367,7 @@ t.test('CLIENT-43: a write that lacked a key for a device is stored where that d
   await world.join();
   const put = first.put(note('kept'));
   await world.idle();
-  const write = world.calls.find(({ request }) => request.method === 'POST' && /^\/items(\?|$)/.test(request.path));
+  const write = world.calls.find(({ request }) => /^\/items\?epoch=/.test(request.path));
   if (write === undefined) throw new Error('nothing is written');
   await world.deliver(write);
   t.match(write.reply, { status: 400, body: { error: { details: { missingDevices: [world.devices[2]?.id] } } } });
@@ -398,3 +400,46 @@ t.test('CLIENT-65: a write whose reply was lost and that was deleted since accus
   t.equal(await first.get(id), undefined);
   t.same(world.findings, []);
 });
+
+t.test(
+  'CLIENT-68: a device that writes without a connection reads another history, and sends its changes',
+  async (t) => {
+    const identity = newIdentity();
+    const own = listed(identity);
+    const device = {
+      ...{ id: own.id, name: 'Test', glyph: 'laptop', pairedAt: 1, online: true, current: true },
+      ...{ pubkey: toBase64Url(own.publicKey), cert: toBase64Url(own.cert), revokedAt: null, lastSeenAt: null },
+    };
+    const gone = { id: newId(), binId: 'inbox', version: 1, deletedAt: 1 };
+    const page = { items: [], nextSince: 1, hasMore: false, epoch: 'new' };
+    let pages = 0;
+    const { fetch, requests } = fakeFetch(({ method, path, body }) => {
+      if (path === '/devices') return { body: { devices: [device] } };
+      if (path === '/bins') return { body: { bins: [] } };
+      if (method === 'POST' && path === '/items?epoch=new')
+        return { body: { id: (body as { id: string }).id, version: 2 } };
+      if (method === 'POST') return { status: 409, body: { error: { code: 'epoch_mismatch', message: 'another' } } };
+      // The first replay is cut off.
+      if (pages++ === 0) return { body: { ...page, items: [gone], hasMore: true, reset: true } };
+      return pages < 9 ? new Error('no server') : { body: page };
+    });
+    const store = new MemoryStore();
+    await store.apply({ cursor: { since: 7, epoch: 'old' } });
+    const clock = new TestClock();
+    const platform = { sodium: nodeSodium, fetch, sockets: fakeSockets().port, clock, random: () => 0 };
+    const problems: unknown[] = [];
+    const opened = await Device.open({ platform, identity, store, onProblem: (error) => problems.push(error) });
+    t.teardown(() => opened.close());
+    const put = refusal(opened.put(note('kept')));
+    for (let seconds = 0; seconds < 120; seconds++) {
+      await settle();
+      clock.advance(1_000);
+    }
+    t.match(await put, { name: 'QueuedError' });
+    t.same(await store.pending().then((all) => all.map(({ version }) => version)), [2]);
+    t.match(await store.cursor(), { epoch: 'new' });
+    t.same(problems, []);
+    const reads = requests.filter(({ path }) => path.startsWith('/items?since')).length;
+    t.ok(reads < 20, `${reads} reads`);
+  },
+);

@@ -375,7 +375,18 @@ async function crowd(count: number) {
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
-  const sender = new Sender({ api, store, outbox, deviceList, sodium, reader, clock, random, emit });
+  const sender = new Sender({
+    api,
+    store,
+    outbox,
+    deviceList,
+    sodium,
+    reader,
+    clock,
+    random,
+    emit,
+    onOtherHistory: () => undefined,
+  });
   const writer = new Writer({
     identity: me,
     store,

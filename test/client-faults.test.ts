@@ -258,12 +258,12 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const clock = new TestClock();
   const api = new DeviceApi(call);
   const emitter = new Emitter(() => undefined);
-  const { emit } = emitter;
-  const sodium = nodeSodium;
+  const [{ emit }, sodium] = [emitter, nodeSodium];
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
-  const sender = new Sender({ api, store, outbox, deviceList, sodium, reader, clock, random: () => 0, emit });
+  const base = { api, store, outbox, deviceList, sodium, reader, clock, random: () => 0, emit };
+  const sender = new Sender({ ...base, onOtherHistory: () => undefined });
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
   const reconnects: string[] = [];
@@ -431,11 +431,10 @@ t.test('CLIENT-31: a change made before the replay of a cut off reset ends waits
     clock.advance(20_000);
     t.match(await change, { name: 'QueuedError', id: row.id });
   }
-  t.same(requests, [], 'nothing is sent on a base of the old history');
-  t.same(
-    (await store.pending()).map(({ version }) => version),
-    [null, null],
-  );
+  const sent = requests.filter(({ method }) => method !== 'GET');
+  t.same(sent, [], 'nothing is sent on a base of the old history');
+  const versions = (await store.pending()).map(({ version }) => version);
+  t.same(versions, [null, null]);
 });
 
 t.test('CLIENT-46: frames that arrive too fast to be stored are dropped, and resent from the cursor', async (t) => {

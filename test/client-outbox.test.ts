@@ -109,7 +109,8 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
-  const sender = new Sender({ api, store, outbox, deviceList, sodium, reader, clock, random: () => 0, emit });
+  const base = { api, store, outbox, deviceList, sodium, reader, clock, random: () => 0, emit };
+  const sender = new Sender({ ...base, onOtherHistory: () => undefined });
   const writer = new Writer({
     identity: me,
     store,

@@ -358,7 +358,7 @@ t.test('CFG-05: a secret that others can read has its permissions tightened; a d
   await t.rejects(keptSecret(dataDir, '../escape'), { message: /not a secret's name/ });
 });
 
-t.test('CFG-05 CFG-07: secrets are configured, or kept, or kept with a warning', async (t) => {
+t.test('CFG-05 CFG-07 INST-64: secrets are configured, or kept, or kept with a warning', async (t) => {
   const dataDir = await temporaryFolder(t);
   const given = 'configured-by-the-operator';
   const external = 'postgres://u:p@h/d';
@@ -368,6 +368,8 @@ t.test('CFG-05 CFG-07: secrets are configured, or kept, or kept with a warning',
   const elsewhere = { ...set, blobUrlSecret: null, storageKind: 's3' } as const;
   t.strictSame(await serverSecrets(elsewhere), { tokenSecret: given, blobUrlSecret: '', warnings: [] });
   t.strictSame(await readdir(dataDir), [], 'no secret is generated that is not needed');
+  const unused = await serverSecrets({ ...set, storageKind: 's3' });
+  t.equal(fingerprintOf(unused), fingerprintOf(await serverSecrets(elsewhere)), 'INST-64: no store uses this secret');
   const kept = await serverSecrets(unset);
   t.strictSame(kept.warnings, []);
   t.not(kept.tokenSecret, kept.blobUrlSecret);

@@ -39,7 +39,7 @@ const fetchNpk = async (body: Json, of = wire, shape: Shape = 'a'): Promise<Repl
 const wrap = async (body: Json, device = first, of = wire): Promise<Reply> =>
   of.post('/devices/pair-wrap', body, { token: device.token, shape: 'a' });
 
-t.test('PAIR-06 PAIR-01: a code older than five minutes is pair_expired', async (t) => {
+t.test('PAIR-06 PAIR-28 PAIR-01: a code older than five minutes is pair_expired', async (t) => {
   const clock = new ShiftedClock();
   const server = await runServer(t, { clock });
   const device = await claim(server.wire);
@@ -49,6 +49,7 @@ t.test('PAIR-06 PAIR-01: a code older than five minutes is pair_expired', async 
   clock.advance(2_000);
   t.equal((await fetchEpk(code, server.wire)).outcome, '400 pair_expired');
   t.equal((await fetchNpk(npkBody(code), server.wire)).outcome, '400 pair_expired');
+  t.equal((await fetchNpk({ ...npkBody(code), withdraw: true }, server.wire)).outcome, '400 pair_expired');
   t.equal((await wrap(wrapBody(code), device, server.wire)).outcome, '400 pair_expired');
   await start(server.wire, device, code);
   t.equal((await fetchEpk(code, server.wire)).status, 200, 'the code may be used again');

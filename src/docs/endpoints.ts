@@ -264,7 +264,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     },
     'POST /api/devices/pair-fetch-npk': {
       summary: 'Step 3, new device: ask to join and wait for approval',
-      text: 'Held up to 25 s. The same call again by the same key goes on waiting, and gets the result again until the session is cleared away. With `withdraw: true` it ends the session instead, and answers `pair_invalid`.',
+      text: 'Held up to 25 s. The same call again by the same key goes on waiting, and gets the result again until the session is cleared away. With `withdraw: true` it ends the session instead, and answers `pair_invalid` (`pair_expired` after the five minutes).',
       body: 'PairFetchNpkBody',
       replies: [
         { status: 200, when: 'Approved: the device exists.', schema: 'Paired' },

@@ -51,7 +51,7 @@ export class PublicApi extends Endpoints {
     return reply.status === 202 ? 'pending' : replies.readPaired(reply.body, path);
   }
 
-  /** Not repeated: a request that does not arrive expires with its code. The answer is the refusal `pair_invalid`. */
+  /** Not repeated: a request that does not arrive expires with its code. Always refused: `pair_invalid`, `pair_expired`. */
   readonly pairWithdraw = (body: PairFetchNpkBody) =>
     this.ask('/devices/pair-fetch-npk', replies.unread, { body: { ...body, withdraw: true } });
 

@@ -9,7 +9,7 @@ import type { LiveItem } from '../protocol/item.js';
 import { Bins } from './bins.js';
 import { BegunUploads, type BegunUpload } from './blobs/begun.js';
 import type { BlobReadOptions, TransferOptions } from './blobs/source.js';
-import { ClientError, isRevoked, REVOKED, ProtocolError } from './errors.js';
+import { ClientError, isRevoked, isTransient, REVOKED, ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
 import { SavableIdentity, type Identity } from './identity.js';
 import { ItemReader } from './item-reader.js';
@@ -72,6 +72,7 @@ export class Device {
   private ended: (error: Error) => void = () => undefined;
   /** From `connect` to the end of the connection; shared by all callers of `connect`. */
   private connecting: Promise<void> | undefined;
+  private reading: Promise<unknown> | undefined;
 
   private constructor(
     private readonly options: DeviceOptions,
@@ -94,6 +95,7 @@ export class Device {
         onFrame: (frame, size) => this.receive(frame, size),
         halt: (error) => this.halt(error),
         refresh: () => this.refresh(),
+        onOtherHistory: () => this.readHistory(),
       },
     );
     this.bins = this.parts.bins;
@@ -168,6 +170,17 @@ export class Device {
     this.parts.socket.stop();
     this.connecting = undefined;
     this.ended(error);
+  }
+
+  /** Reads another history, without which no change is sent. A connection does so by itself; a program may have none. */
+  private readHistory(): void {
+    if (this.connecting !== undefined) return;
+    this.reading ??= this.pull()
+      .catch((error: unknown) => {
+        // The sender asks again.
+        if (!isTransient(error) && this.state === 'open') this.emitter.emit('problem', { error: asError(error) });
+      })
+      .finally(() => (this.reading = undefined));
   }
 
   private halt(error: ProtocolError): void {
@@ -411,7 +424,8 @@ type Parts = ReturnType<typeof assemble>;
 /** How the parts report back to the device. */
 type Hooks = Pick<ConstructorParameters<typeof Session>[0], 'onToken' | 'onRevoked'> &
   Pick<ConstructorParameters<typeof ReconnectingSocket>[0], 'onFrame'> &
-  Pick<ConstructorParameters<typeof Sync>[0], 'halt' | 'refresh'>;
+  Pick<ConstructorParameters<typeof Sync>[0], 'halt' | 'refresh'> &
+  Pick<ConstructorParameters<typeof Sender>[0], 'onOtherHistory'>;
 
 /** Creates all parts of a device, none of them started. */
 function assemble(
@@ -431,7 +445,7 @@ function assemble(
     admissible: (ts) => http.admissible(ts),
   };
   const deviceList = new DeviceList({ ...core, remembered: devices });
-  const sender = new Sender({ ...core, deviceList });
+  const sender = new Sender({ ...core, ...hooks, deviceList });
   const items = new ItemReader(core);
   const queries = new LiveQueryIndex(core);
   const begun = new BegunUploads(core);

@@ -108,6 +108,8 @@ export class Sender {
       'api' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'
     > & {
       readonly deviceList: DeviceList;
+      /** Called, repeatedly, while changes wait for another history to be read. */
+      readonly onOtherHistory: () => void;
     },
   ) {}
 
@@ -475,13 +477,17 @@ export class Sender {
     return ts >= TS_MIN && ts < row.ts ? retimeItem(sodium, row, { ...by, ts }) : null;
   }
 
-  /** The replay of a reset may not end, because the server is away or the program never reads: callers must not wait for it. */
+  /**
+   * The replay of a reset may not end, because the server is away or the program never reads: callers must not wait for it.
+   */
   private limitWait(): void {
     if (!this.holds.has('reset')) return;
     this.timer ??= this.options.clock.setTimer(RESET_WAIT_MS, () => {
       this.timer = undefined;
-      if (this.holds.has('reset')) this.tellQueued(new NetworkError('timeout', 'its new history was not read in time'));
-      else this.kick();
+      if (!this.holds.has('reset')) return this.kick();
+      this.tellQueued(new NetworkError('timeout', 'its new history was not read in time'));
+      this.options.onOtherHistory();
+      this.limitWait();
     });
   }
 
@@ -501,6 +507,7 @@ export class Sender {
     const { random } = this.options;
     const asked = namedWaitMs(retryAfterMs(error), random);
     this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, random)));
+    if (errorCode(error) === 'epoch_mismatch') this.options.onOtherHistory();
   }
 
   /** Wakes when the first postponed change is due. */

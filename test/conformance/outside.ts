@@ -76,6 +76,7 @@ export const RULES_OUTSIDE: Readonly<Record<string, string>> = {
   'HTTP-21': 'takes half a minute',
   'HTTP-22': "looks at the connection below HTTP; this project's own tests prove it",
   'HTTP-23': "sends more than somebody else's server should be asked to take",
+  'HTTP-24': "needs the server's memory for bodies full",
   'HTTP-19': "a bound of this server's own",
   'HTTP-20': "asks every route of this server's table",
   'RETRY-12': 'a purge comes 30 days after the delete',

@@ -73,8 +73,8 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
 
 /**
  * The server's signing keys: those configured, or those in DATA_DIR where none is; `blobUrlSecret`, for the URLs of the
- * local blob store, is empty with another store. Warns the operator with an external database: instances on other
- * machines may share it, and cannot read this folder.
+ * local blob store, is empty with another store, even if it is set: instances would compare what nothing uses. Warns the
+ * operator with an external database: instances on other machines may share it, and cannot read this folder.
  */
 export async function serverSecrets(
   config: Pick<Config, 'dataDir' | 'databaseUrl' | 'tokenSecret' | 'blobUrlSecret' | 'storageKind'>,
@@ -94,9 +94,7 @@ export async function serverSecrets(
   };
   const tokenSecret = await keptOr(config.tokenSecret, 'token-secret', 'tokens');
   const blobUrlSecret =
-    storageKind === 'local'
-      ? await keptOr(config.blobUrlSecret, 'blob-url-secret', 'blob URLs')
-      : (config.blobUrlSecret ?? '');
+    storageKind === 'local' ? await keptOr(config.blobUrlSecret, 'blob-url-secret', 'blob URLs') : '';
   return { tokenSecret, blobUrlSecret, warnings };
 }
 

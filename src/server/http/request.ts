@@ -294,8 +294,8 @@ const BODY_MS = 30_000;
 const STAY_OPEN_MS = 2_000;
 /**
  * A client reads the refusal of a body that it is still sending only if the connection stays open meanwhile. Of a chunked
- * one, up to this many bytes are therefore read and dropped before it is refused and the connection closed. Where more of
- * a declared length is left, the client is asked to close.
+ * one, up to this many bytes more are therefore read and dropped before it is refused and the connection closed. Where
+ * more of a declared length is left, the client is asked to close.
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
@@ -313,6 +313,8 @@ class BodyReader {
   /** Both set once the body has arrived in more than one piece. */
   private pieces: Buffer[] | undefined;
   private held: Holding | undefined;
+  /** Why it is refused; what still arrives of it is dropped. */
+  private fault: ServiceError | undefined;
   private finished = false;
   private openedAt: number;
 
@@ -329,14 +331,15 @@ class BodyReader {
     if (this.finished) return;
     const first = this.size === 0;
     this.size += chunk.byteLength;
-    if (this.size > this.cap) return this.swallow(isLast);
+    if (this.size > this.cap) this.fault ??= tooLarge(this.cap);
+    if (this.fault !== undefined) return this.swallow(this.fault, isLast);
     if (isLast && first) return this.finish(Buffer.from(chunk));
     // A partial body is charged before its sender is authenticated: else half-sent bodies could fill the memory.
     const verdict = this.hold(chunk);
-    if (verdict !== 'held') this.finish(NO_BYTES, noRoom(verdict));
+    if (verdict !== 'held') this.swallow((this.fault = noRoom(verdict)), isLast);
     else if (isLast) this.finish(Buffer.concat(this.pieces ?? [], this.size));
     else if (!this.late) this.stayOpen();
-    else this.finish(NO_BYTES, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
+    else this.cut(invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
   }
 
   /** The library closes a connection that delivers less than 16 KiB a second, unless it is paused and resumed. */
@@ -367,10 +370,16 @@ class BodyReader {
     if (!this.finished) this.finish(NO_BYTES, noRoom('share'));
   }
 
-  private swallow(isLast: boolean): void {
-    const { cap } = this;
+  /** The rest of one with a declared length is dropped by the library, after the reply (`isLeft` in reply.ts). */
+  private swallow(fault: ServiceError, isLast: boolean): void {
     this.release();
-    if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.finish(NO_BYTES, tooLarge(cap));
+    const { chunked } = this.ctx;
+    if (!chunked || isLast || this.late || this.size > this.cap + SWALLOW_MAX) this.finish(NO_BYTES, fault);
+  }
+
+  private cut(fault: ServiceError): void {
+    this.ctx.closing = 'cut';
+    this.finish(NO_BYTES, fault);
   }
 
   private release(): void {
@@ -388,7 +397,6 @@ class BodyReader {
   }
 
   private finish(bytes: Buffer, fault?: ServiceError): void {
-    if (fault !== undefined) this.ctx.closing = 'cut';
     this.stop();
     this.done(bytes, fault);
   }

@@ -197,8 +197,8 @@ export class Pairing {
    * Step 3, by N: requests to join and waits for E until 25 s have passed since the call. The same call again, by the
    * same key, continues the wait, and gets the result again until the session is deleted. `gone` aborts when the caller
    * disconnects.
-   * Throws `pair_invalid` (also for a withdrawal, once it has ended the session), `pair_expired`, `password_required`,
-   * `device_exists`, `device_limit`; only the first successful request binds the session.
+   * Throws `pair_invalid` (also for a withdrawal, once it has ended the session), `pair_expired` (also for a later
+   * one), `password_required`, `device_exists`, `device_limit`; only the first successful request binds the session.
    */
   async fetchNpk(
     tenantId: string,

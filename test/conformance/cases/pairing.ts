@@ -163,14 +163,16 @@ const codes: Case = {
 };
 
 const late: Case = {
-  ids: ['PAIR-06'],
+  ids: ['PAIR-06', 'PAIR-28'],
   needs: 'slow',
   once: true,
   async run(stage, check) {
     const code = await start(stage);
     await stage.world.pause(301_000);
     check.outcome('PAIR-06', await fetchEpk(stage, code), '400 pair_expired', 'after 301 s');
-    check.outcome('PAIR-06', await fetchNpk(stage, await stage.world.npkBody(code)), '400 pair_expired', 'after 301 s');
+    const body = await stage.world.npkBody(code);
+    check.outcome('PAIR-06', await fetchNpk(stage, body), '400 pair_expired', 'after 301 s');
+    check.outcome('PAIR-28', await fetchNpk(stage, { ...body, withdraw: true }), '400 pair_expired', 'after 301 s');
     check.outcome('PAIR-06', await wrap(stage, wrapBody(code)), '400 pair_expired', 'after 301 s');
   },
 };
