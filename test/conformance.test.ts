@@ -104,6 +104,7 @@ t.test('CONF-07: our server passes with its default rates, and the rules in whic
     'PASS-07',
     'BIN-16',
     'PAIR-22',
+    'PAIR-28',
     'HEART',
   ];
   let waits = 0;
