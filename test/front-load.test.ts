@@ -213,27 +213,15 @@ t.test('HTTP-24: a body without room costs neither the reply nor the next reques
   declared.socket.write('GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n');
   t.equal(await declared.status(), 200, 'the next request');
 
-  const chunked = await raw(t, port, `${head}Transfer-Encoding: chunked\r\n\r\n`);
-  const before = lines.length;
-  for (let sent = 0; sent < 8; sent++) {
-    chunked.socket.write(`${part.length.toString(16)}\r\n${part}\r\n`);
-    await ask(port, '/api/health', { token: null });
-    t.equal(front.held()['device_bodies'], 60_000);
-  }
-  t.equal(chunked.got, '', 'nothing before its end');
-  t.equal(lines.length, before + 8);
-  chunked.socket.write('0\r\n\r\n');
+  // Refused at once too, and its connection ends: how much is left is not known.
+  const chunked = await raw(
+    t,
+    port,
+    `${head}Transfer-Encoding: chunked\r\n\r\n${part.length.toString(16)}\r\n${part}\r\n`,
+  );
   t.equal(await chunked.status(), 429);
   await chunked.until(() => chunked.closed);
   t.equal(lines.filter((line) => line['path'] === '/api/me').length, 0);
-
-  const endless = await raw(t, port, `${head}Transfer-Encoding: chunked\r\n\r\n`);
-  for (let sent = 0; sent < 100 && endless.got === ''; sent++) {
-    endless.socket.write(`${part.length.toString(16)}\r\n${part}\r\n`);
-    await ask(port, '/api/health', { token: null });
-  }
-  t.equal(await endless.status(), 429, 'after 4 MiB');
-  await endless.until(() => endless.closed);
   t.equal(front.held()['device_calls'], 1);
   t.equal(first.got, '');
 });

@@ -294,8 +294,8 @@ const BODY_MS = 30_000;
 const STAY_OPEN_MS = 2_000;
 /**
  * A client reads the refusal of a body that it is still sending only if the connection stays open meanwhile. Of a chunked
- * one, up to this many bytes more are therefore read and dropped before it is refused and the connection closed. Where
- * more of a declared length is left, the client is asked to close.
+ * one, up to this many bytes are therefore read and dropped before it is refused and the connection closed. Where more of
+ * a declared length is left, the client is asked to close.
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
@@ -313,8 +313,6 @@ class BodyReader {
   /** Both set once the body has arrived in more than one piece. */
   private pieces: Buffer[] | undefined;
   private held: Holding | undefined;
-  /** Why it is refused; what still arrives of it is dropped. */
-  private fault: ServiceError | undefined;
   private finished = false;
   private openedAt: number;
 
@@ -331,12 +329,11 @@ class BodyReader {
     if (this.finished) return;
     const first = this.size === 0;
     this.size += chunk.byteLength;
-    if (this.size > this.cap) this.fault ??= tooLarge(this.cap);
-    if (this.fault !== undefined) return this.swallow(this.fault, isLast);
+    if (this.size > this.cap) return this.swallow(isLast);
     if (isLast && first) return this.finish(Buffer.from(chunk));
     // A partial body is charged before its sender is authenticated: else half-sent bodies could fill the memory.
     const verdict = this.hold(chunk);
-    if (verdict !== 'held') this.swallow((this.fault = noRoom(verdict)), isLast);
+    if (verdict !== 'held') this.refuse(noRoom(verdict));
     else if (isLast) this.finish(Buffer.concat(this.pieces ?? [], this.size));
     else if (!this.late) this.stayOpen();
     else this.cut(invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
@@ -367,14 +364,19 @@ class BodyReader {
 
   /** Evicted: refuses the body, to make room for others. */
   giveWay(): void {
-    if (!this.finished) this.finish(NO_BYTES, noRoom('share'));
+    if (!this.finished) this.refuse(noRoom('share'));
   }
 
-  /** The rest of one with a declared length is dropped by the library, after the reply (`isLeft` in reply.ts). */
-  private swallow(fault: ServiceError, isLast: boolean): void {
+  private swallow(isLast: boolean): void {
+    const { cap } = this;
     this.release();
-    const { chunked } = this.ctx;
-    if (!chunked || isLast || this.late || this.size > this.cap + SWALLOW_MAX) this.finish(NO_BYTES, fault);
+    if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.cut(tooLarge(cap));
+  }
+
+  /** The library drops the rest of a declared length after the reply (`isLeft` in reply.ts); of a chunked body nothing is known. */
+  private refuse(fault: ServiceError): void {
+    if (this.ctx.chunked) this.cut(fault);
+    else this.finish(NO_BYTES, fault);
   }
 
   private cut(fault: ServiceError): void {
