@@ -6,6 +6,7 @@ import { TenantRegistry, type RegistryOptions } from '../src/server/tenant/regis
 import type { StoredPosition, TenantUpdate } from '../src/server/tenant/ports.js';
 import { openClient } from '../src/server/storage/database.js';
 import { errorCode } from '../src/protocol/error-code.js';
+import { HEAD_COMPARE_MS } from '../src/protocol/limits.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -331,7 +332,8 @@ t.test(
   'INST-60: an instance gives its sign of life while requests hold its pool',
   { skip: sharesSessions },
   async (t) => {
-    const { wire, sql, databaseUrl } = await runServer(t);
+    const clock = new TestClock();
+    const { wire, sql, databaseUrl } = await runServer(t, { clock });
     const device = await claim(wire);
     const rival = await openClient({ url: databaseUrl, name: 'rival', onLost: () => undefined });
     t.teardown(async () => rival.end());
@@ -347,6 +349,7 @@ t.test(
     const held = range(1, 20).map(() => wire.post('/blobs/upload-url', room, { token: device.token }));
     await until('a full pool', async () => (await waiting()) >= 11);
     const before = await seenAt();
+    clock.advance(HEAD_COMPARE_MS);
     await until('a heartbeat', async () => (await seenAt()) > before);
     t.ok((await waiting()) >= 11, 'the pool is still full');
     await rival.query('ROLLBACK');

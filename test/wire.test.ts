@@ -21,7 +21,7 @@ import { PROJECT_ROOT } from '../src/root.js';
 import { asIs } from '../src/server/tenant/codec.js';
 import { plainFrame } from '../src/server/tenant/replay.js';
 
-const PIN = '6234aa68a4c0d1233c861e48a5a95a36448b33e1143e2cb7c21c4b05a434a5a1';
+const PIN = '2ba7768a9dd3f90bc1caff1386fe482ca801523b582fcdf41ae42f598a2bd953';
 
 const bytes = (length: number): Uint8Array => new Uint8Array(length).fill(7);
 const device = '01HZZZZZZZZZZZZZZZZZZZZZZZ';

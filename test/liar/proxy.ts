@@ -13,7 +13,7 @@ export type Json = Record<string, unknown>;
 
 export interface LiedCall {
   readonly method: string;
-  /** Below /api; of a GET with the query, which of a change is only its epoch. */
+  /** Below /api, with the query; without the epoch of a change. */
   readonly path: string;
   readonly body: Json;
 }
@@ -132,7 +132,7 @@ export class Liar implements Hooks {
     this.heard.push(`${method} ${url}`, JSON.stringify(request.headers), content);
     const call = {
       method,
-      path: (method === 'GET' ? url : url.replace(/\?.*/, '')).replace(/^\/api/, ''),
+      path: (method === 'GET' ? url : url.replace(/\?epoch=.*/, '')).replace(/^\/api/, ''),
       body: signed || content === '' ? {} : (JSON.parse(content) as Json),
     };
     this.calls.push(call);
