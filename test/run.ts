@@ -48,7 +48,7 @@ const LONGEST: readonly string[] = [
 /** What these find is of the whole process: its memory and open files, and what Node reports once only. */
 const ALONE: readonly string[] = ['change-feed', 'client-blob-size', 'hostile'];
 /** Files of one process: loading the library and the server takes half a second of a processor. */
-const TOGETHER = 10;
+const TOGETHER = 6;
 /** How many of the slowest processes are named at the end. */
 const SLOWEST_SHOWN = 10;
 const FILE_MAX_MS = 15 * 60_000;
