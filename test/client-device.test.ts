@@ -9,6 +9,7 @@ import { systemClock, type Clock } from '../src/protocol/clock.js';
 import { TestClock } from './support/clock.js';
 import { fakeFetch, fakeSockets, listed, newId, newIdentity, settle } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
+import type { WithTeardown } from './support/postgres.js';
 import { ClientWorld } from './support/simulated-device.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 
@@ -401,45 +402,85 @@ t.test('CLIENT-65: a write whose reply was lost and that was deleted since accus
   t.same(world.findings, []);
 });
 
+/** A device without a connection, which has read the history `old`. `pass` lets seconds go by. */
+async function unconnected(t: WithTeardown, answer: Parameters<typeof fakeFetch>[0]) {
+  const identity = newIdentity();
+  const own = listed(identity);
+  const device = {
+    ...{ id: own.id, name: 'Test', glyph: 'laptop', pairedAt: 1, online: true, current: true },
+    ...{ pubkey: toBase64Url(own.publicKey), cert: toBase64Url(own.cert), revokedAt: null, lastSeenAt: null },
+  };
+  const { fetch, requests } = fakeFetch((call, n) => {
+    if (call.path === '/devices') return { body: { devices: [device] } };
+    return call.path === '/bins' ? { body: { bins: [] } } : answer(call, n);
+  });
+  const store = new MemoryStore();
+  await store.apply({ cursor: { since: 7, epoch: 'old' } });
+  const clock = new TestClock();
+  const platform = { sodium: nodeSodium, fetch, sockets: fakeSockets().port, clock, random: () => 0.5 };
+  const problems: unknown[] = [];
+  const opened = await Device.open({ platform, identity, store, onProblem: (error) => problems.push(error) });
+  t.teardown(() => opened.close());
+  const pass = async (seconds: number): Promise<void> => {
+    for (let passed = 0; passed < seconds; passed++) {
+      await settle();
+      clock.advance(1_000);
+    }
+  };
+  return { device: opened, store, problems, requests, pass };
+}
+
+const MISMATCH = { status: 409, body: { error: { code: 'epoch_mismatch', message: 'another' } } };
+const isRead = ({ path }: { readonly path: string }): boolean => path.startsWith('/items?since');
+
 t.test(
   'CLIENT-68: a device that writes without a connection reads another history, and sends its changes',
   async (t) => {
-    const identity = newIdentity();
-    const own = listed(identity);
-    const device = {
-      ...{ id: own.id, name: 'Test', glyph: 'laptop', pairedAt: 1, online: true, current: true },
-      ...{ pubkey: toBase64Url(own.publicKey), cert: toBase64Url(own.cert), revokedAt: null, lastSeenAt: null },
-    };
     const gone = { id: newId(), binId: 'inbox', version: 1, deletedAt: 1 };
     const page = { items: [], nextSince: 1, hasMore: false, epoch: 'new' };
     let pages = 0;
-    const { fetch, requests } = fakeFetch(({ method, path, body }) => {
-      if (path === '/devices') return { body: { devices: [device] } };
-      if (path === '/bins') return { body: { bins: [] } };
+    const { device, store, problems, requests, pass } = await unconnected(t, ({ method, path, body }) => {
       if (method === 'POST' && path === '/items?epoch=new')
         return { body: { id: (body as { id: string }).id, version: 2 } };
-      if (method === 'POST') return { status: 409, body: { error: { code: 'epoch_mismatch', message: 'another' } } };
+      if (method === 'POST') return MISMATCH;
       // The first replay is cut off.
       if (pages++ === 0) return { body: { ...page, items: [gone], hasMore: true, reset: true } };
       return pages < 9 ? new Error('no server') : { body: page };
     });
-    const store = new MemoryStore();
-    await store.apply({ cursor: { since: 7, epoch: 'old' } });
-    const clock = new TestClock();
-    const platform = { sodium: nodeSodium, fetch, sockets: fakeSockets().port, clock, random: () => 0 };
-    const problems: unknown[] = [];
-    const opened = await Device.open({ platform, identity, store, onProblem: (error) => problems.push(error) });
-    t.teardown(() => opened.close());
-    const put = refusal(opened.put(note('kept')));
-    for (let seconds = 0; seconds < 120; seconds++) {
-      await settle();
-      clock.advance(1_000);
-    }
+    const put = refusal(device.put(note('kept')));
+    await pass(180);
     t.match(await put, { name: 'QueuedError' });
     t.same(await store.pending().then((all) => all.map(({ version }) => version)), [2]);
     t.match(await store.cursor(), { epoch: 'new' });
     t.same(problems, []);
-    const reads = requests.filter(({ path }) => path.startsWith('/items?since')).length;
+    const reads = requests.filter(isRead).length;
     t.ok(reads < 20, `${reads} reads`);
   },
 );
+
+t.test('CLIENT-68: a server that names another history each time is asked ever more rarely', async (t) => {
+  let pages = 0;
+  const { device, requests, pass } = await unconnected(t, ({ method }) => {
+    if (method === 'POST') return MISMATCH;
+    return { body: { items: [], nextSince: 0, hasMore: false, epoch: `epoch ${++pages}`, reset: true } };
+  });
+  t.match(await refusal(device.put(note('kept'))), { name: 'QueuedError' });
+  await pass(600);
+  const writes = requests.filter(({ method }) => method === 'POST').length;
+  t.ok(writes > 3 && writes < 30, `${writes} writes`);
+  t.ok(requests.filter(isRead).length <= writes, `${requests.filter(isRead).length} reads`);
+});
+
+t.test('CLIENT-31: the caller of a change learns of a replay that is cut off just before its request', async (t) => {
+  const gone = { id: newId(), binId: 'inbox', version: 1, deletedAt: 1 };
+  const { device, pass } = await unconnected(t, ({ method, path }) => {
+    if (method === 'POST') return MISMATCH;
+    if (path.includes('since=1')) return new Error('no server');
+    return { body: { items: [gone], nextSince: 1, hasMore: true, epoch: 'new', reset: true } };
+  });
+  const pulling = refusal(device.pull());
+  const put = refusal(device.put(note('kept')));
+  await pass(120);
+  t.match(await pulling, { name: 'NetworkError' });
+  t.match(await put, { name: 'QueuedError' });
+});

@@ -385,7 +385,7 @@ async function crowd(count: number) {
     clock,
     random,
     emit,
-    onOtherHistory: () => undefined,
+    catchUp: () => Promise.resolve(),
   });
   const writer = new Writer({
     identity: me,

@@ -90,6 +90,14 @@ t.test('CLIENT-66: a restore is no fault of the server where its reply or its fi
     { ...nothing, what: 'restore' },
     { ...nothing, what: 'put' },
   ]);
+  // The listing shows the restore, and an acknowledgement from before it still comes over the connection.
+  await play(0, [
+    { ...nothing, what: 'put' },
+    { ...nothing, what: 'finish' },
+    { ...nothing, what: 'restore' },
+    { ...nothing, what: 'pull', b: 161 },
+    { ...nothing, what: 'put' },
+  ]);
   // The reply is lost, and the content of the acknowledged version is requested from the history after.
   await play(0, [
     { ...nothing, what: 'put' },

@@ -293,6 +293,16 @@ t.test('CLIENT-62: no number of devices that a server invents has a revoked one 
   }
 });
 
+t.test(
+  'CLIENT-62: a list that names a device twice is refused, as one of its entries could hide the other',
+  async (t) => {
+    const { sibling, entry, run } = lister();
+    const other = sibling();
+    await run(entry(other, 7));
+    await t.rejects(run(entry(other, 7), { ...entry(other, 7), cert: null }), { code: 'malformed' });
+  },
+);
+
 t.test('CLIENT-62: of revoked devices that are left out a thousand are kept, those left out last', async (t) => {
   const { sibling, entry, run, count } = lister();
   const [first, ...many] = Array.from({ length: 1_001 }, () => entry(sibling(), 7));

@@ -116,6 +116,22 @@ t.test('SECRET-11: several first writers at once leave secrets whose key exists'
   }
 });
 
+t.test('SECRET-11: secrets that another process forgets while they are read are none', async (t) => {
+  const folder = await temporaryFolder(t);
+  const keychain = fakeKeychain();
+  await secretsIn(folder, { keychain }).keep(identity);
+  const slow: typeof keychain = {
+    ...keychain,
+    get: async (name) => {
+      await secretsIn(folder, { keychain }).forget();
+      return keychain.get(name);
+    },
+  };
+  t.equal(await secretsIn(folder, { keychain: slow }).renew(renewed), false);
+  await secretsIn(folder, { keychain }).keep(identity);
+  t.equal(await secretsIn(folder, { keychain: slow }).read(), undefined);
+});
+
 t.test('SECRET-12: a renewal writes only the token, and only where the profile is of this device', async (t) => {
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);

@@ -112,9 +112,22 @@ export class Secrets {
 
   /** The stored identity, undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
   async read(): Promise<Identity | undefined> {
-    const header = await this.header();
-    if (header === undefined) return undefined;
-    return erasing(this.options.sodium, await this.keyOf(header), (key) => this.opened(header, key));
+    const stored = await this.stored();
+    return stored && erasing(this.options.sodium, stored.key, (key) => this.opened(stored, key));
+  }
+
+  /** What is stored, with its key. Both are read again where another process has replaced or removed them in between. */
+  private async stored(): Promise<(Header & StoredKey) | undefined> {
+    for (let round = 1; ; round++) {
+      const header = await this.header();
+      if (header === undefined) return undefined;
+      try {
+        return { ...header, key: await this.keyOf(header) };
+      } catch (error) {
+        const now = await this.header();
+        if (round >= ROUNDS_MAX || (now?.keyName === header.keyName && now.place === header.place)) throw error;
+      }
+    }
   }
 
   /**
@@ -152,8 +165,7 @@ export class Secrets {
   /** Writes the identity that `next` returns for the stored one; false where it returns none. */
   private async store(next: Next): Promise<boolean> {
     for (let round = 1; round <= ROUNDS_MAX; round++) {
-      const header = await this.header();
-      const before = header === undefined ? undefined : { ...header, key: await this.keyOf(header) };
+      const before = await this.stored();
       const outcome = await this.storeOver(before, next).finally(() => {
         if (before !== undefined) this.options.sodium.memzero(before.key);
       });

@@ -9,7 +9,7 @@ import type { LiveItem } from '../protocol/item.js';
 import { Bins } from './bins.js';
 import { BegunUploads, type BegunUpload } from './blobs/begun.js';
 import type { BlobReadOptions, TransferOptions } from './blobs/source.js';
-import { ClientError, isRevoked, isTransient, REVOKED, ProtocolError } from './errors.js';
+import { ClientError, isRevoked, NetworkError, REVOKED, type ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
 import { SavableIdentity, type Identity } from './identity.js';
 import { ItemReader } from './item-reader.js';
@@ -72,7 +72,9 @@ export class Device {
   private ended: (error: Error) => void = () => undefined;
   /** From `connect` to the end of the connection; shared by all callers of `connect`. */
   private connecting: Promise<void> | undefined;
-  private reading: Promise<unknown> | undefined;
+  private connected = false;
+  /** Reading was stopped, until the program asks for it. */
+  private halted = false;
 
   private constructor(
     private readonly options: DeviceOptions,
@@ -95,7 +97,7 @@ export class Device {
         onFrame: (frame, size) => this.receive(frame, size),
         halt: (error) => this.halt(error),
         refresh: () => this.refresh(),
-        onOtherHistory: () => this.readHistory(),
+        catchUp: () => this.catchUp(),
       },
     );
     this.bins = this.parts.bins;
@@ -105,6 +107,7 @@ export class Device {
       identity: () => this.identity,
       state: () => this.state,
     });
+    this.emitter.on('connection', ({ state }) => (this.connected = state === 'connected'));
     if (options.held === true) this.parts.sender.hold('owner');
     this.emitter.on('problem', ({ error }) => options.onProblem(error));
   }
@@ -145,6 +148,7 @@ export class Device {
   async connect(): Promise<void> {
     const { sync, socket } = this.open;
     if (this.connecting !== undefined) return this.connecting;
+    this.halted = false;
     const ended = new Promise<never>((_, reject) => (this.ended = reject));
     const connected = Promise.race([sync.caughtUp(), ended]);
     // Set first: a listener of the state may disconnect at once.
@@ -172,19 +176,14 @@ export class Device {
     this.ended(error);
   }
 
-  /** Reads another history, without which no change is sent. A connection does so by itself; a program may have none. */
-  private readHistory(): void {
-    if (this.connecting !== undefined) return;
-    this.reading ??= this.pull()
-      .catch((error: unknown) => {
-        // The sender asks again.
-        if (!isTransient(error) && this.state === 'open') this.emitter.emit('problem', { error: asError(error) });
-      })
-      .finally(() => (this.reading = undefined));
+  /** For the sender: reads another history, without which no change is sent. A connection does so by itself. */
+  private async catchUp(): Promise<void> {
+    if (!this.connected && !this.halted) await this.open.sync.pull();
   }
 
   private halt(error: ProtocolError): void {
     if (this.state !== 'open') return;
+    this.halted = true;
     this.endConnection(error);
     this.emitter.emit('halted', { error });
   }
@@ -196,7 +195,10 @@ export class Device {
   }
 
   /** Catches up once over HTTP, without a socket. */
-  readonly pull = (): Promise<void> => this.open.sync.pull();
+  readonly pull = (): Promise<void> => {
+    this.halted = false;
+    return this.open.sync.pull();
+  };
 
   /** Ends `DeviceOptions.held`: sends the changes that wait, and all later ones. */
   readonly release = (): void => this.parts.sender.release('owner');
@@ -425,7 +427,7 @@ type Parts = ReturnType<typeof assemble>;
 type Hooks = Pick<ConstructorParameters<typeof Session>[0], 'onToken' | 'onRevoked'> &
   Pick<ConstructorParameters<typeof ReconnectingSocket>[0], 'onFrame'> &
   Pick<ConstructorParameters<typeof Sync>[0], 'halt' | 'refresh'> &
-  Pick<ConstructorParameters<typeof Sender>[0], 'onOtherHistory'>;
+  Pick<ConstructorParameters<typeof Sender>[0], 'catchUp'>;
 
 /** Creates all parts of a device, none of them started. */
 function assemble(
@@ -455,7 +457,7 @@ function assemble(
     const { epoch } = await core.store.cursor();
     const page = await api.page({ since, epoch, limit: 1 });
     if (epoch !== null && page.epoch !== epoch)
-      throw new ProtocolError('the epoch changed since the connection began', { code: 'epoch_changed' });
+      throw new NetworkError('network', 'the history was replaced since the connection began');
     return page.items[0];
   };
   const replica = new Replica({ ...core, fetchNext });

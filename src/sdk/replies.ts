@@ -11,6 +11,7 @@ import {
   count,
   errorBody,
   field,
+  malformed,
   matchingText,
   nullable,
   object,
@@ -65,8 +66,13 @@ const entryFields = {
   current: boolean,
 } as const;
 const deviceEntry = object(entryFields);
-/** `GET /devices`. */
-export const readDevices = field('devices', array(deviceEntry, DEVICES_MAX));
+const deviceEntries = field('devices', array(deviceEntry, DEVICES_MAX));
+/** `GET /devices`. Throws `ProtocolError` for a device that is listed twice: one of its entries could hide the other. */
+export const readDevices: typeof deviceEntries = (value, path) => {
+  const devices = deviceEntries(value, path);
+  if (new Set(devices.map(({ id }) => id)).size < devices.length) throw malformed('devices', 'name a device twice');
+  return devices;
+};
 /** An entry of the device list, which is only a claim of the server. */
 export type DeviceEntry = Read<typeof deviceEntry> & {
   /**

@@ -99,6 +99,8 @@ export class Sender {
   /** How often another history began; `resetsBefore`: when the current request was made. */
   private resets = 0;
   private resetsBefore = 0;
+  /** The server has another history, which is read before the next attempt. */
+  private mismatched = false;
   /** The error of `close`. */
   private closed: Error | undefined;
 
@@ -108,8 +110,8 @@ export class Sender {
       'api' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'
     > & {
       readonly deviceList: DeviceList;
-      /** Called, repeatedly, while changes wait for another history to be read. */
-      readonly onOtherHistory: () => void;
+      /** Reads the server's history where no connection does. Rejects as a request does. */
+      readonly catchUp: () => Promise<void>;
     },
   ) {}
 
@@ -197,8 +199,10 @@ export class Sender {
       const { clock } = this.options;
       const begun = clock.now();
       try {
+        if (this.mismatched) await this.options.catchUp();
+        this.mismatched = false;
         await this.checkRecipients();
-        await this.round();
+        if (!(await this.round())) break;
         this.failures = 0;
         this.batchBytes = Math.min(BATCH_BYTES, this.batchBytes * BATCH_GROWTH);
       } catch (error) {
@@ -207,6 +211,7 @@ export class Sender {
         return this.postpone(asError(error));
       }
     }
+    if (this.holds.size > 0) return this.limitWait();
     this.untilDue();
   }
 
@@ -226,21 +231,26 @@ export class Sender {
   }
 
   /**
-   * Sends one request. Throws errors of the whole request; the result of a single change is settled with that change.
+   * Sends one request; false if there is nothing to send. Throws errors of the whole request; the result of a single
+   * change is settled with that change.
    */
-  private async round(): Promise<void> {
+  private async round(): Promise<boolean> {
     const { epoch } = await this.options.store.cursor();
     // A reset has begun: the changes are based on the history before it, and are sent after its replay.
-    if (this.holds.size > 0) return;
+    if (this.holds.size > 0) return false;
     this.resetsBefore = this.resets;
     const ready = this.ready();
     const [first] = ready;
-    if (first === undefined) return;
+    if (first === undefined) return false;
     const { sent, bodies } = first.kind === 'write' ? fitting(ready, this.batchBytes) : { sent: [first], bodies: [] };
     const recorded = this.request(sent, bodies, epoch).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
-    for (const { id } of sent) this.options.outbox.sending(id, over);
+    for (const { id, seq } of sent) {
+      this.track(seq).unsent = false;
+      this.options.outbox.sending(id, over);
+    }
     await recorded;
+    return true;
   }
 
   /**
@@ -253,9 +263,7 @@ export class Sender {
     for (const pending of this.ready()) {
       const tracked = this.tracked.get(pending.seq);
       if (this.holds.size > 0) return;
-      if (tracked?.unsent !== true) continue;
-      tracked.unsent = false;
-      if (pending.kind !== 'write') continue;
+      if (tracked?.unsent !== true || pending.kind !== 'write') continue;
       if (uncertified.length > 0 && tracked.waiter !== undefined) {
         await this.dropRefused(pending, new UncertifiedDeviceError(uncertified));
         continue;
@@ -477,18 +485,27 @@ export class Sender {
     return ts >= TS_MIN && ts < row.ts ? retimeItem(sodium, row, { ...by, ts }) : null;
   }
 
-  /**
-   * The replay of a reset may not end, because the server is away or the program never reads: callers must not wait for it.
-   */
-  private limitWait(): void {
-    if (!this.holds.has('reset')) return;
-    this.timer ??= this.options.clock.setTimer(RESET_WAIT_MS, () => {
+  /** The replay of a reset may not end, without a server or a connection: no caller waits for that, and it is read again. */
+  private limitWait(waitMs = RESET_WAIT_MS): void {
+    if (this.closed !== undefined || !this.holds.has('reset')) return;
+    this.timer ??= this.options.clock.setTimer(waitMs, () => {
       this.timer = undefined;
       if (!this.holds.has('reset')) return this.kick();
       this.tellQueued(new NetworkError('timeout', 'its new history was not read in time'));
-      this.options.onOtherHistory();
-      this.limitWait();
+      if (this.options.outbox.unsent().length > 0) void this.endReset();
     });
+  }
+
+  private async endReset(): Promise<void> {
+    const { catchUp, emit, random } = this.options;
+    let waitMs = 0;
+    try {
+      await catchUp();
+    } catch (error) {
+      if (this.closed === undefined && !isTransient(error)) emit('problem', { error: asError(error) });
+      waitMs = Math.max(namedWaitMs(retryAfterMs(error), random), backoffMs(this.failures++, RECONNECT, random));
+    }
+    this.limitWait(Math.max(RESET_WAIT_MS, waitMs));
   }
 
   /** Callers that wait get `QueuedError`. */
@@ -503,11 +520,11 @@ export class Sender {
   private postpone(error: Error): void {
     if (this.closed !== undefined) return;
     this.tellQueued(error);
+    this.mismatched = errorCode(error) === 'epoch_mismatch';
     if (!isTransient(error)) this.options.emit('problem', { error });
     const { random } = this.options;
     const asked = namedWaitMs(retryAfterMs(error), random);
     this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, random)));
-    if (errorCode(error) === 'epoch_mismatch') this.options.onOtherHistory();
   }
 
   /** Wakes when the first postponed change is due. */

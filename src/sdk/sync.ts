@@ -32,6 +32,14 @@ const QUEUE_FULL = 4;
 
 type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 
+/** When a replay began. */
+interface Before {
+  /** Changes that were acknowledged by then, by `seq`: the replay contains them. */
+  readonly acknowledged: ReadonlySet<number>;
+  /** Null: none was known. */
+  readonly epoch: Cursor['epoch'];
+}
+
 /** Applies the stream of the server. */
 export class Sync {
   private queue: { readonly frame: StreamFrame; readonly size: number }[] = [];
@@ -48,10 +56,8 @@ export class Sync {
   /** From a reset to the next `caught_up` of the same connection. */
   private begunAnew = false;
   private unlisted: readonly Named[] = [];
-  /** Changes that were acknowledged before the replay began, which therefore contains them. */
-  private acknowledged: ReadonlySet<number> = new Set();
-  /** The epoch in which the replay began; null: none was known yet. */
-  private epochBefore: Cursor['epoch'] = null;
+  /** Of the connection: see `Before`. */
+  private before: Before = { acknowledged: new Set(), epoch: null };
   /** Shared by all callers of `caughtUp`; `wake` resolves it. */
   private waiting: Promise<void> | undefined;
   private wake: () => void = () => undefined;
@@ -105,9 +111,9 @@ export class Sync {
       this.letGo();
       this.broken = false;
       this.begunAnew = false;
-      this.acknowledged = this.options.outbox.unconfirmed();
+      const acknowledged = this.options.outbox.unconfirmed();
       const cursor = await this.options.replica.replaying();
-      this.epochBefore = cursor.epoch;
+      this.before = { acknowledged, epoch: cursor.epoch };
       return cursor;
     });
   }
@@ -122,9 +128,9 @@ export class Sync {
   pull(): Promise<void> {
     return this.exclusive(async () => {
       const acknowledged = this.options.outbox.unconfirmed();
-      this.epochBefore = (await this.options.store.cursor()).epoch;
+      const { epoch } = await this.options.store.cursor();
       const version = await this.pages();
-      await this.resendLacking(acknowledged);
+      await this.resendLacking({ acknowledged, epoch });
       await this.settled(version, null);
     });
   }
@@ -170,7 +176,7 @@ export class Sync {
       // A server that starts over on every page would never end the listing.
       if (another && ++resets > 1)
         throw new ProtocolError('the epoch changed more than once during a listing', { code: 'epoch_changed' });
-      if (another) await this.reset(page.epoch);
+      if (another) await this.resetBeside(page.epoch);
       await this.options.replica.applyListed(page.items, page.nextSince);
       if (page.hasMore) continue;
       await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
@@ -240,6 +246,14 @@ export class Sync {
     await this.options.replica.reset(epoch);
   }
 
+  /** A reset in a listing. What has come and still comes over the connection is of the history before. */
+  private async resetBeside(epoch: string): Promise<void> {
+    this.broken = true;
+    this.letGo();
+    await this.reset(epoch);
+    this.options.socket.restart('a listing showed another history');
+  }
+
   private async settle(at: Completeness): Promise<void> {
     const outcome = await this.options.replica.settle(at);
     if (outcome === undefined) {
@@ -260,7 +274,7 @@ export class Sync {
     this.reported = complete ? undefined : lacking;
     this.unlisted = [];
     this.options.socket.settled();
-    if (complete) await this.resendLacking(this.acknowledged);
+    if (complete) await this.resendLacking(this.before);
     await this.settled(at.version, complete);
   }
 
@@ -268,10 +282,10 @@ export class Sync {
    * A whole replay without a change that was acknowledged before it: the server dropped it, so it is sent again. It is
    * no fault if no epoch was known then: the change may have been acknowledged in another one.
    */
-  private async resendLacking(acknowledged: ReadonlySet<number>): Promise<void> {
+  private async resendLacking({ acknowledged, epoch }: Before): Promise<void> {
     const { outbox, emit } = this.options;
     for (const id of await outbox.resend(acknowledged)) {
-      if (this.epochBefore === null) continue;
+      if (epoch === null) continue;
       const message = `the server acknowledged a change of ${id}, which its history does not have`;
       emit('problem', { error: new ProtocolError(message, { code: 'wrong_reply' }) });
     }
