@@ -211,7 +211,10 @@ export class Device {
   readonly check = (): Promise<boolean | null> => this.open.sync.check();
 
   /** Reads the whole history again, re-verifies the items that did not verify or decrypt, and compares. */
-  readonly resync = (): Promise<void> => this.open.sync.resync();
+  readonly resync = (): Promise<void> => {
+    this.halted = false;
+    return this.open.sync.resync();
+  };
 
   /** See `Writer.put`. */
   readonly put: Writer['put'] = async (request) => this.open.writer.put(request);

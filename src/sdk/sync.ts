@@ -32,7 +32,7 @@ const QUEUE_FULL = 4;
 
 type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 
-/** When a replay began. */
+/** What was known when a replay began. */
 interface Before {
   /** Changes that were acknowledged by then, by `seq`: the replay contains them. */
   readonly acknowledged: ReadonlySet<number>;
@@ -244,6 +244,8 @@ export class Sync {
     this.begunAnew = true;
     this.options.sender.hold('reset');
     await this.options.replica.reset(epoch);
+    // None is acknowledged any more: one that is sent again meanwhile is acknowledged after this replay began.
+    this.before = { acknowledged: new Set(), epoch };
   }
 
   /** A reset in a listing. What has come and still comes over the connection is of the history before. */

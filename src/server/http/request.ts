@@ -373,7 +373,7 @@ class BodyReader {
     if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.cut(tooLarge(cap));
   }
 
-  /** The library drops the rest of a declared length after the reply (`isLeft` in reply.ts); of a chunked body nothing is known. */
+  /** The library drops the rest of a declared length after the reply (`isLeft` in reply.ts). A chunked one has no known end. */
   private refuse(fault: ServiceError): void {
     if (this.ctx.chunked) this.cut(fault);
     else this.finish(NO_BYTES, fault);

@@ -73,14 +73,14 @@ const spelled = ({ shape }: RequestContext, error: unknown, body: Record<string,
  * version of another state, and a move would give the item a tag that does not cover it (EPOCH-09). Valid for this turn:
  * an actor of a history that ends later refuses by itself.
  */
-function isCurrent(ctx: RequestContext, { epoch }: Pick<ItemParts, 'epoch'>): boolean {
+function isCurrent(ctx: RequestContext, epoch: ItemParts['epoch']): boolean {
   const named = ctx.query.get('epoch');
   return named === undefined || named === epoch();
 }
 
 /** Throws `epoch_mismatch`, or `validation` for a parameter of the wrong form. */
-function expectCurrent(ctx: RequestContext, parts: Pick<ItemParts, 'epoch'>): void {
-  if (!isCurrent(ctx, parts) && ctx.parameter('epoch') !== undefined)
+function expectCurrent(ctx: RequestContext, { epoch }: Pick<ItemParts, 'epoch'>): void {
+  if (!isCurrent(ctx, epoch) && ctx.parameter('epoch') !== undefined)
     throw new ServiceError('epoch_mismatch', 'the write is based on another history than the current one');
 }
 
@@ -145,7 +145,7 @@ function submitAndReply(ctx: RequestContext, change: Change): typeof LATER {
 
 /** Fast path of `POST /items`: a shape A write in the form that JSON serializers give it. */
 export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config, epoch }) => {
-  if (ctx.contentType !== 'application/json' || ctx.namedShape === 'b' || !isCurrent(ctx, { epoch })) return undefined;
+  if (ctx.contentType !== 'application/json' || ctx.namedShape === 'b' || !isCurrent(ctx, epoch)) return undefined;
   const { shape } = ctx;
   const { arena } = ctx.actor;
   // Set before the read, since a refusal for lack of room has to be in this shape too.
