@@ -12,10 +12,12 @@ import type {
   ReconcileBody,
   RecoverBody,
 } from '../protocol/requests.js';
+import { NetworkError } from './errors.js';
 import type { Call, HttpRequest } from './http.js';
 import type { Reader } from './reader.js';
 import * as replies from './replies.js';
 import type { Cursor } from './store/store.js';
+import type { Change } from './wire.js';
 
 /** Time-out of a held call: the server answers after at most 25 s, plus a margin for the network. */
 const HELD_MS = PAIR_HOLD_MS + 15_000;
@@ -113,6 +115,14 @@ export class DeviceApi extends Endpoints {
     const query = { since: from.since, epoch: from.epoch, limit: from.limit ?? PAGE_DEFAULT_A };
     return replies.expectPage(await this.ask('/items', replies.readPage, { query, timeoutMs: 60_000 }), from.since);
   };
+
+  /** The first change above a version; undefined: there is none. Throws `NetworkError` where the history is another one. */
+  async nextChange({ since, epoch }: Pick<Cursor, 'since' | 'epoch'>): Promise<Change | undefined> {
+    const page = await this.page({ since, epoch, limit: 1 });
+    if (epoch !== null && page.epoch !== epoch)
+      throw new NetworkError('network', 'the history was replaced since the connection began');
+    return page.items[0];
+  }
 
   /** Repeatable: the server releases an upload that is never continued, such as one whose reply was lost. */
   readonly beginUpload = (body: { readonly contentLength: number; readonly contentType: string }) =>

@@ -9,7 +9,7 @@ import type { LiveItem } from '../protocol/item.js';
 import { Bins } from './bins.js';
 import { BegunUploads, type BegunUpload } from './blobs/begun.js';
 import type { BlobReadOptions, TransferOptions } from './blobs/source.js';
-import { ClientError, isRevoked, NetworkError, REVOKED, type ProtocolError } from './errors.js';
+import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
 import { SavableIdentity, type Identity } from './identity.js';
 import { ItemReader } from './item-reader.js';
@@ -456,14 +456,10 @@ function assemble(
   const begun = new BegunUploads(core);
   const blobs = new Blobs({ ...core, begun });
   const writer = new Writer({ ...core, sender, deviceList, blobs });
-  const fetchNext = async (since: number) => {
-    const { epoch } = await core.store.cursor();
-    const page = await api.page({ since, epoch, limit: 1 });
-    if (epoch !== null && page.epoch !== epoch)
-      throw new NetworkError('network', 'the history was replaced since the connection began');
-    return page.items[0];
-  };
-  const replica = new Replica({ ...core, fetchNext });
+  const replica = new Replica({
+    ...core,
+    fetchNext: async (since) => api.nextChange({ ...(await core.store.cursor()), since }),
+  });
   const socket: ReconnectingSocket = new ReconnectingSocket({
     ...{ ...core, onFrame: hooks.onFrame },
     // The socket has its own backoff, so the ticket request is not retried here.

@@ -369,6 +369,14 @@ function mayFollow(entry: Entry, own: Pending, version: number): boolean {
   return last.version > version && last.ts > own.row.ts;
 }
 
+/** The version that the stream gave to this very change, while the item has it; undefined: none. */
+export function versionInStream(entry: Entry | undefined, own: Pending): number | undefined {
+  // A re-wrap keeps the tag: at its base the item is the one before it.
+  if (entry === undefined || entry.version <= (own.base ?? 0)) return undefined;
+  if (own.kind === 'delete') return entry.state === 'deleted' && entry.tagged ? entry.version : undefined;
+  return entry.state === 'live' && sameSig(entry.row, own.row) ? entry.version : undefined;
+}
+
 /**
  * The entry above these acknowledged changes: a state that does not verify keeps the newest of them as the item's last
  * good one. It has an older one where it arrived before the reply.

@@ -11,7 +11,7 @@ import type { Cursor, Entry, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
 import { MergeRules, lastGood, type Stated } from './merge-rules.js';
-import { keeping } from './outbox.js';
+import { keeping, versionInStream } from './outbox.js';
 import { sameContent, sameSig } from './same-state.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
@@ -42,7 +42,7 @@ export class Replica {
 
   constructor(
     private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'emit'> & {
-      /** Requests the first change above a version from the server, for an `ack` whose content is not here. */
+      /** For an `ack` whose content is not here. */
       readonly fetchNext: (since: number) => Promise<Change | undefined>;
     },
   ) {
@@ -298,7 +298,8 @@ export class Replica {
     draft: Draft,
   ): Promise<void> {
     const own = await this.options.outbox.confirmed(id, version);
-    if (own === undefined) {
+    // The item may have the change already: of another program is then what this version did to it.
+    if (own === undefined || versionInStream(before, own) !== undefined) {
       const next = await this.options.fetchNext(version - 1);
       // The version is above the head (no row, or the listing starts over), or belongs to another item.
       if (next === undefined || next.version < version || (next.version === version && next.id !== id))

@@ -3,13 +3,13 @@
  * one write. A change is dropped only when the server has refused it permanently.
  */
 import { moveTag, type Reader, type Recipients, retimeItem, rewrapItem } from '../crypto/item.js';
-import { text } from '../protocol/bytes.js';
 import type { Timer } from '../protocol/clock.js';
 import { asError, errorCode } from '../protocol/error-code.js';
 import type { LiveItem } from '../protocol/item.js';
-import { BATCH_WRITES_MAX, BODY_MAX_BATCH, TS_AHEAD_MAX_MS, TS_MIN } from '../protocol/limits.js';
+import { TS_AHEAD_MAX_MS, TS_MIN } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
+import { BatchSize, fitting } from './batch.js';
 import { backoffMs, namedWaitMs, RECONNECT } from './platform.js';
 import {
   ApiError,
@@ -22,12 +22,11 @@ import {
   retryAfterMs,
   UncertifiedDeviceError,
 } from './errors.js';
-import type { NewChange } from './outbox.js';
+import { versionInStream, type NewChange } from './outbox.js';
 import { isCount } from './reader.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import type { Cursor, Pending } from './store/store.js';
-import { writeBody } from './wire.js';
 import type { Core } from './core.js';
 
 /** Why nothing is sent. `reset`: no base is known until its replay has ended. `owner`: before `Device.release`. */
@@ -92,8 +91,7 @@ export class Sender {
   private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
   private failures = 0;
-  /** Size limit of the next batch. */
-  private batchBytes = BATCH_BYTES;
+  private readonly batchSize = new BatchSize();
   private deviceListRead: Promise<unknown> | undefined;
   private readonly holds = new Set<Hold>();
   /** How often another history began; `resetsBefore`: when the current request was made. */
@@ -204,10 +202,9 @@ export class Sender {
         await this.checkRecipients();
         if (!(await this.round())) break;
         this.failures = 0;
-        this.batchBytes = Math.min(BATCH_BYTES, this.batchBytes * BATCH_GROWTH);
+        this.batchSize.succeeded();
       } catch (error) {
-        // The connection may be too slow to send this much within the time-out of either side.
-        if (clock.now() - begun > SLOW_MS) this.batchBytes = Math.max(BATCH_BYTES_MIN, this.batchBytes / 2);
+        this.batchSize.failed(clock.now() - begun);
         return this.postpone(asError(error));
       }
     }
@@ -242,7 +239,8 @@ export class Sender {
     const ready = this.ready();
     const [first] = ready;
     if (first === undefined) return false;
-    const { sent, bodies } = first.kind === 'write' ? fitting(ready, this.batchBytes) : { sent: [first], bodies: [] };
+    const { sent, bodies } =
+      first.kind === 'write' ? fitting(ready, this.batchSize.bytes) : { sent: [first], bodies: [] };
     const recorded = this.request(sent, bodies, epoch).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
     for (const { id, seq } of sent) {
@@ -326,23 +324,37 @@ export class Sender {
     for (const [at, pending] of sent.entries()) {
       const outcome = outcomes[at];
       if (outcome === undefined) continue;
-      if (outcome instanceof ApiError) {
-        await this.refused(pending, outcome).catch((error: unknown) => failures.push(asError(error)));
-        continue;
-      }
-      const { outbox } = this.options;
-      const may = await outbox.mayBecome(pending, outcome.version);
-      this.expectSameHistory();
-      if (!may) {
-        failures.push(wrongReply(pending, 'names a version that the stream gave to another state'));
-        continue;
-      }
-      await outbox.acknowledged(pending, outcome.version);
-      const waiter = this.forget(pending.seq);
-      waiter?.resolve(outcome);
-      if (waiter === undefined && !isRewrap(pending)) this.options.emit('sent', outcome);
+      const settled = outcome instanceof ApiError ? this.refused(pending, outcome) : this.accepted(pending, outcome);
+      await settled.catch((error: unknown) => failures.push(asError(error)));
     }
     if (failures[0] !== undefined) throw failures[0];
+  }
+
+  /** Records the version of a change. Throws `ProtocolError` `wrong_reply` where the stream contradicts it. */
+  private async accepted(pending: Pending, { id, version: named }: Stored): Promise<void> {
+    const { outbox, emit } = this.options;
+    const version = await this.confirmed(pending, named);
+    const may = await outbox.mayBecome(pending, version);
+    this.expectSameHistory();
+    if (!may) throw wrongReply(pending, 'names a version that the stream gave to another state');
+    await outbox.acknowledged(pending, version);
+    if (version !== named) emit('problem', { error: wrongReply(pending, 'names a version that it does not have') });
+    const waiter = this.forget(pending.seq);
+    waiter?.resolve({ id, version });
+    if (waiter === undefined && !isRewrap(pending)) emit('sent', { id, version });
+  }
+
+  /**
+   * The version that a reply named, or the lower one that the stream gave to the change and that the item still has: the
+   * change would stay on top until the stream reaches the named one. The server is asked again, because the reply to a
+   * repeated request may name a re-wrap or a delete that the stream has yet to bring.
+   */
+  private async confirmed(pending: Pending, named: number): Promise<number> {
+    const { api, store } = this.options;
+    const known = versionInStream(await store.get(pending.id), pending);
+    if (known === undefined || known >= named) return named;
+    const next = await api.nextChange({ ...(await store.cursor()), since: known - 1 });
+    return next?.id === pending.id && next.version === known ? known : named;
   }
 
   /**
@@ -574,26 +586,3 @@ const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pend
 
 /** A change that writes an item. */
 type PendingWrite = Extract<Pending, { kind: 'write' }>;
-
-/** Largest batch; reserves room for the JSON around its writes. */
-const BATCH_BYTES = BODY_MAX_BATCH - 1024;
-/** After a batch failed in more than `SLOW_MS` the limit is halved, down to this; each success raises it again. */
-const BATCH_BYTES_MIN = 16 * 1024;
-const BATCH_GROWTH = 1.25;
-const SLOW_MS = 5_000;
-
-/** As many writes from the front as fit into `most` bytes, with their bodies; at least one, whatever its size. */
-function fitting(ready: readonly Pending[], most: number) {
-  const sent: Pending[] = [];
-  const bodies: string[] = [];
-  let bytes = 0;
-  for (const pending of ready) {
-    if (pending.kind !== 'write') continue;
-    const body = JSON.stringify(writeBody({ ...pending.row, ifVersion: pending.base }));
-    bytes += text(body).length + 1;
-    if (sent.length > 0 && (bytes > most || sent.length >= BATCH_WRITES_MAX)) break;
-    sent.push(pending);
-    bodies.push(body);
-  }
-  return { sent, bodies };
-}
