@@ -33,6 +33,15 @@ t.test('CLIENT-65: a change that overwrites is kept where its program ends right
     { ...nothing, what: 'kill', b: 1 },
     { ...nothing, what: 'flow' },
   ]);
+  // The conflict is that of a change below, which does not overwrite.
+  await play(0, [
+    { ...nothing, what: 'put', a: 1, b: 1 },
+    { ...nothing, what: 'put', b: 1, c: 1 },
+    { ...nothing, what: 'kill', b: 3 },
+    { ...nothing, what: 'put', b: 1 },
+    { ...nothing, what: 'flow' },
+    { ...nothing, what: 'put' },
+  ]);
 });
 
 t.test('CLIENT-67: a move based on the history before a restore changes no state of the one after it', async () => {

@@ -5,7 +5,8 @@ import { getEventListeners } from 'node:events';
 import { DeviceApi } from '../src/sdk/api.js';
 import { backoffMs, RECONNECT } from '../src/sdk/platform.js';
 import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/store/store.js';
-import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
+import { failureOf } from '../src/cli/failure.js';
+import { ApiError, NetworkError, ProtocolError, UncertifiedDeviceError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
 import { DeviceList, fingerprintOfDevice } from '../src/sdk/device-list.js';
 import { devicesJson, readDeviceList } from '../src/sdk/replies.js';
@@ -265,13 +266,18 @@ t.test('CLIENT-62 LIAR-62: a device that was seen revoked stays uncertified in e
   for (const which of ['next', 'one after']) {
     const { deviceList, told } = await run(entry(other, null));
     t.same(told, ['devices', 'uncertified'], `the ${which}`);
-    await t.rejects(deviceList.recipients(), { code: 'uncertified_device' });
+    const refused: unknown = await deviceList.recipients().catch((error: unknown) => error);
+    if (!(refused instanceof UncertifiedDeviceError)) throw new Error('not refused');
+    t.match(refused, { code: 'uncertified_device', message: /was revoked\. Revoke it again\.$/ });
+    t.notMatch(refused.message, /certify/, 'which would be refused');
+    t.match(failureOf(refused), { hint: /service-device revoke/ });
     const fingerprint = fingerprintOfDevice(nodeSodium, { id: other.deviceId, pubkey: other.keys.publicKey });
     const certified = deviceList.certify(other.deviceId, fingerprint);
-    await t.rejects(certified, { code: 'revoked_device', message: /revoke it again, or pair it anew/ });
+    await t.rejects(certified, { code: 'revoked_device', message: /revoke it again/ });
   }
   const { deviceList, told } = await run({ ...entry(other, 9), wasRevokedAt: 7 });
   t.same(told, ['devices'], 'until it is revoked again');
+  await t.rejects(deviceList.certify(other.deviceId, ''), { code: 'revoked_device', message: /pair it anew/ });
   t.match(await deviceList.recipients(), { length: 1 });
 });
 

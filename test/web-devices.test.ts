@@ -98,8 +98,8 @@ t.test(
   },
 );
 
-t.test('WEB-100: a browser that stops after the digits is not shown as waiting any more', { skip }, async (t) => {
-  const { app, page, url } = await claimed(t);
+/** Another browser that has typed the words which the page shows. */
+async function joining(t: WithTeardown, page: Page, url: string): Promise<App> {
   await goes(page, '#/devices');
   await press(page, devices.pair);
   await page.waitForSelector('dialog .words');
@@ -107,6 +107,12 @@ t.test('WEB-100: a browser that stops after the digits is not shown as waiting a
   const other = await App.open(await freshContext(t), url);
   await other.shows('phase', ({ phase }) => phase === 'empty');
   await other.call('join', { name: 'Other', words });
+  return other;
+}
+
+t.test('WEB-100: a browser that stops after the digits is not shown as waiting any more', { skip }, async (t) => {
+  const { app, page, url } = await claimed(t);
+  const other = await joining(t, page, url);
   await page.waitForSelector('dialog .compare');
   await other.shows('enrolment', ({ step }) => step === 'compare');
   await press(other.page, text.begin.startOver);
@@ -118,13 +124,7 @@ t.test('WEB-100: a browser that stops after the digits is not shown as waiting a
 
 t.test('CLIENT-62: a revoked device that is listed as active is offered only to be revoked', { skip }, async (t) => {
   const { app, page, server, url } = await claimed(t);
-  await goes(page, '#/devices');
-  await press(page, devices.pair);
-  await page.waitForSelector('dialog .words');
-  const words = await page.$$eval('dialog .word', (all) => all.map((word) => word.textContent).join(' '));
-  const other = await App.open(await freshContext(t), url);
-  await other.shows('phase', ({ phase }) => phase === 'empty');
-  await other.call('join', { name: 'Other', words });
+  await joining(t, page, url);
   await app.admit();
   await press(page, pair.done);
   const [own, joined] = await app.shows('devices', (all) => all.length === 2);

@@ -8,6 +8,7 @@ import { sanitizeText } from '../terminal/output.js';
 import { EXIT } from '../terminal/terminal.js';
 
 const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
+const REVOKE = 'Run `service-device revoke ID`.';
 const GONE = 'Forget this profile (`service-device forget`); to come back, pair it again (`service-device join`).';
 
 const PASSWORD_REQUIRED = {
@@ -115,7 +116,12 @@ function ofClient(error: Error): Failure | undefined {
     return { exitCode: EXIT.refused, message, ...known, code: `pairing_${code}` };
   }
   if (error instanceof errors.UncertifiedDeviceError)
-    return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };
+    return {
+      exitCode: EXIT.untrusted,
+      code: error.code,
+      message: sanitizeText(error.message),
+      hint: error.devices.every(({ wasRevoked }) => wasRevoked) ? REVOKE : CERTIFY,
+    };
   if (error instanceof errors.ClientError)
     return { exitCode: EXIT.failure, ...CLIENT[error.code], code: error.code, message: error.message };
   if (error instanceof CryptoRefusal) return ofCrypto(error);

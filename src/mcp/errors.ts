@@ -67,8 +67,8 @@ export const ERRORS = {
     'Nothing was done. Do not call again: tell the user that somebody may be in between.',
   ),
   uncertified_device: untrusted(
-    'On another device compare the fingerprint and certify it, or revoke it.',
-    'Nothing was stored. Tell the user to compare its fingerprint on another device and to certify or revoke it; sb_list_items and sb_search still work.',
+    'On another device revoke it, or, where it is yours and new, compare the fingerprint and certify it.',
+    'Nothing was stored. Tell the user to revoke it on another device, or, where it is theirs and new, to compare its fingerprint and certify it; sb_list_items and sb_search still work.',
   ),
   tenant_suspended: refused(
     'Reading works. Writing works again when the account is paid for.',

@@ -108,8 +108,10 @@ export class DeviceList {
     const { api, sodium, identity } = this.options;
     const device = await this.entry(id);
     // It stays uncertified here whatever its certificate, so a success would be reported that changes nothing.
-    if (this.isRevoked(id))
-      throw new ClientError('revoked_device', `device ${id} was revoked: revoke it again, or pair it anew`);
+    if (this.isRevoked(id)) {
+      const way = isActive(device) ? 'the server lists it as active again, so revoke it again' : 'pair it anew';
+      throw new ClientError('revoked_device', `device ${id} was revoked: ${way}`);
+    }
     const plain = (text: string): string => text.replace(/[\s:-]/g, '').toLowerCase();
     if (plain(fingerprintOfDevice(sodium, device)) !== plain(fingerprint)) {
       throw new ClientError(
@@ -244,7 +246,8 @@ export class DeviceList {
     return devices
       .filter((device) => this.revoked.has(device.id) || !isCertified(sodium, identity.masterKey, this.listed(device)))
       .map(({ id, name, pairedAt, pubkey }) => {
-        return { id, name, pairedAt, fingerprint: fingerprintOfDevice(sodium, { id, pubkey }) };
+        const fingerprint = fingerprintOfDevice(sodium, { id, pubkey });
+        return { id, name, pairedAt, fingerprint, wasRevoked: this.isRevoked(id) };
       });
   }
 

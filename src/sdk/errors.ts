@@ -100,10 +100,20 @@ export interface Uncertified {
   readonly pairedAt: number;
   /** To be compared with the fingerprint that the device itself shows. */
   readonly fingerprint: string;
+  /** It was revoked, and is listed as active again: it can be revoked only. */
+  readonly wasRevoked: boolean;
 }
 
 /** Most devices named in a message. */
 const NAMED_MAX = 10;
+
+const namesOf = (devices: readonly Uncertified[]): string => {
+  const named = devices
+    .slice(0, NAMED_MAX)
+    .map(({ id, name, fingerprint }) => `${JSON.stringify(name)} (${id}, fingerprint ${fingerprint})`);
+  const others = devices.length - named.length;
+  return `${named.join(', ')}${others > 0 ? ` and ${others} more` : ''}`;
+};
 
 /**
  * The server lists a device without a valid certificate, so nothing is sealed and nothing is written. To continue,
@@ -114,14 +124,20 @@ export class UncertifiedDeviceError extends Error {
   readonly code = 'uncertified_device' satisfies RefusalReason;
 
   constructor(readonly devices: readonly Uncertified[]) {
-    const named = devices
-      .slice(0, NAMED_MAX)
-      .map(({ id, name, fingerprint }) => `${JSON.stringify(name)} (${id}, fingerprint ${fingerprint})`);
-    const others = devices.length - named.length;
-    super(
-      `Nothing was written: the server lists ${named.join(', ')}${others > 0 ? ` and ${others} more` : ''}, which no device of yours has vouched for. ` +
-        'If it is yours, compare the fingerprint with the one it shows and certify it; if it is not, revoke it.',
-    );
+    const revoked = devices.filter(({ wasRevoked }) => wasRevoked);
+    const unknown = devices.filter(({ wasRevoked }) => !wasRevoked);
+    const listed = [
+      ...(unknown.length === 0
+        ? []
+        : [
+            `The server lists ${namesOf(unknown)}, which no device of yours has vouched for. ` +
+              'If it is yours, compare the fingerprint with the one it shows and certify it; if it is not, revoke it.',
+          ]),
+      ...(revoked.length === 0
+        ? []
+        : [`The server lists ${namesOf(revoked)} as active, which was revoked. Revoke it again.`]),
+    ];
+    super(['Nothing was written.', ...listed].join(' '));
   }
 }
 

@@ -126,12 +126,13 @@ export class Outbox {
     return { pending, stored: this.keep(pending, uploaded ? [pending.id] : []) };
   }
 
-  /** Replaces changes by new states of them, all or none; those no longer in the outbox are left out. */
-  async replace(...changes: readonly Pending[]): Promise<void> {
+  /** Replaces changes by new states of them and removes others, in one batch; those no longer in the outbox are left out. */
+  async replace(changes: readonly Pending[], gone: readonly Pending[] = []): Promise<void> {
     const pending = changes.filter((change) => this.has(change));
-    if (pending.length === 0) return;
+    if (pending.length + gone.length === 0) return;
+    this.forget(gone);
     for (const change of pending) this.remember(change);
-    await this.store.apply({ pending });
+    await this.store.apply({ pending, done: gone.map(({ seq }) => seq) });
   }
 
   /**
@@ -151,10 +152,9 @@ export class Outbox {
     return last;
   }
 
-  /** Removes changes that were refused, or that the stream has confirmed or passed. */
-  async drop(pendings: readonly Pending[]): Promise<void> {
-    this.forget(pendings);
-    await this.store.apply({ done: pendings.map((pending) => pending.seq) });
+  /** Removes changes that the stream has confirmed or passed, or that the user took back. */
+  drop(gone: readonly Pending[]): Promise<void> {
+    return this.replace([], gone);
   }
 
   /**
@@ -317,7 +317,7 @@ export class Outbox {
   private async sendAgain(id: string): Promise<void> {
     const base = (await this.store.get(id))?.version ?? 0;
     const changed = this.ofItem(id).map((pending, at) => ({ ...pending, version: null, base: at === 0 ? base : null }));
-    await this.replace(...changed);
+    await this.replace(changed);
   }
 
   private async keep(pending: Pending, uploaded: readonly string[]): Promise<void> {

@@ -269,7 +269,7 @@ export class Sender {
       const { inline } = pending.row;
       if (inline === null || ![...inline.keys.keys()].some((id) => deviceList.isRevoked(id))) continue;
       const keys = new Map([...inline.keys].filter(([id]) => !deviceList.isRevoked(id)));
-      await outbox.replace({ ...pending, row: { ...pending.row, inline: { ...inline, keys } } });
+      await outbox.replace([{ ...pending, row: { ...pending.row, inline: { ...inline, keys } } }]);
     }
   }
 
@@ -365,7 +365,7 @@ export class Sender {
     if (this.closed !== undefined) return;
     let refusal: Error = error;
     try {
-      if (pending.kind === 'write' && (await this.overwritten(pending, error))) return;
+      if (await this.overwritten(pending, error)) return;
       if (pending.kind === 'write' && (await this.resealed(pending, error))) return;
     } catch (cause) {
       refusal = asError(cause);
@@ -401,11 +401,11 @@ export class Sender {
   }
 
   /**
-   * Drops changes. The caller gets the error, or event `rejected` reports it. Reported while the store still has the
-   * change: if the program ends in between, it is reported again instead of never.
+   * Drops changes, and replaces others. The caller gets the error, or event `rejected` reports it. Reported while the store
+   * still has the change: if the program ends in between, it is reported again instead of never.
    */
-  private async drop(gone: readonly Pending[], error: Error): Promise<void> {
-    const dropped = this.options.outbox.drop(gone);
+  private async drop(gone: readonly Pending[], error: Error, changed: readonly Pending[] = []): Promise<void> {
+    const dropped = this.options.outbox.replace(changed, gone);
     for (const change of gone) {
       const waiter = this.forget(change.seq);
       waiter?.reject(error);
@@ -429,7 +429,7 @@ export class Sender {
     // Read once for all refusals of one reply, which are based on the same list.
     this.deviceListRead ??= this.options.deviceList.refresh();
     await this.deviceListRead;
-    const { sodium, reader, deviceList } = this.options;
+    const { outbox, sodium, reader, deviceList } = this.options;
     const by = { ...reader, devices: await deviceList.recipients() };
     const payload = isLate
       ? await this.retimed(pending, Number(error.details['serverTime']), by)
@@ -437,20 +437,25 @@ export class Sender {
     // A device that was missing is revoked by now: the write lacks nothing, and is sent again as it is.
     const isGone = (id: unknown): boolean => typeof id === 'string' && deviceList.isRevoked(id);
     if (payload === null && (!Array.isArray(missingDevices) || !missingDevices.every(isGone))) return false;
+    this.expectSameHistory();
     tracked.reseals++;
-    if (payload !== null) await this.replace(pending, { ...pending.row, ...payload });
+    if (payload !== null) await outbox.replace(this.withRow(pending, { ...pending.row, ...payload }));
     return true;
   }
 
   /**
-   * Bases a write on the state that it met, just after that one's time. In one batch: dropped first and made again by its
-   * caller, it would be lost where the program ends in between. False where it must be refused.
+   * Bases a write, the refused one or the first above it that overwrites, on the state that was met, just after that one's
+   * time; those below it are dropped. In one batch: dropped first and made again by its caller, it would be lost where the
+   * program ends in between. False where there is none.
    */
-  private async overwritten(pending: PendingWrite, error: ApiError): Promise<boolean> {
-    const { clock, deviceList, reader, sodium } = this.options;
+  private async overwritten(refused: Pending, error: ApiError): Promise<boolean> {
+    const { clock, deviceList, outbox, reader, sodium } = this.options;
+    const met = stateMet(error, clock.now());
+    const changes = [refused, ...outbox.after(refused)];
+    const pending = changes.find(({ seq }) => this.tracked.get(seq)?.waiter?.overwrites === true);
+    if (met === null || pending?.kind !== 'write') return false;
     const tracked = this.track(pending.seq);
-    const met = tracked.waiter?.overwrites === true ? stateMet(error, clock.now()) : null;
-    if (met === null || tracked.reseals >= RESEALS_MAX) return false;
+    if (tracked.reseals >= RESEALS_MAX) return false;
     let { row } = pending;
     if (row.ts <= met.ts) {
       // A blob is encrypted with it.
@@ -460,13 +465,15 @@ export class Sender {
         ...retimeItem(sodium, row, { ...reader, devices: await deviceList.recipients(), ts: met.ts + 1 }),
       };
     }
+    const changed = this.withRow({ ...pending, base: met.version }, row);
+    this.expectSameHistory();
     tracked.reseals++;
-    await this.replace({ ...pending, base: met.version }, row);
+    await this.drop(changes.slice(0, changes.indexOf(pending)), error, changed);
     return true;
   }
 
-  /** Replaces the content of a write. Moves that follow get new tags, which cover it. */
-  private async replace(pending: PendingWrite, row: LiveItem): Promise<void> {
+  /** A write with another content, and the moves that follow, whose tags cover it. */
+  private withRow(pending: PendingWrite, row: LiveItem): readonly Pending[] {
     const { outbox, sodium, reader } = this.options;
     const changed: Pending[] = [{ ...pending, row }];
     let last = row;
@@ -476,8 +483,7 @@ export class Sender {
       last = { ...last, binId, sig: moveTag(sodium, last, { binId, masterKey: reader.masterKey }) };
       changed.push({ ...later, row: last });
     }
-    this.expectSameHistory();
-    await outbox.replace(...changed);
+    return changed;
   }
 
   /**

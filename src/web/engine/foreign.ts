@@ -51,11 +51,13 @@ export class ForeignImports {
     departed: AbortSignal,
   ): Promise<ForeignRead> {
     departed.throwIfAborted();
-    departed.addEventListener('abort', () => this.drop(id), { once: true });
     this.current?.end();
+    const over = new AbortController();
+    departed.addEventListener('abort', () => this.drop(id), { once: true, signal: over.signal });
     const worker = new Worker(scriptAddress(__READER__), { name: 'reader' });
     const answered = answerOf(worker);
-    const reading = (this.current = { id, end: () => answered.stop(gone()) } as NonNullable<typeof this.current>);
+    over.signal.addEventListener('abort', () => answered.stop(gone()));
+    const reading = (this.current = { id, end: () => over.abort() } as NonNullable<typeof this.current>);
     worker.postMessage(request);
     const answer = await answered.answer.finally(() => worker.terminate());
     if (answer.kind === 'locked') return { step: 'locked', program: answer.program, wrong: answer.wrong };

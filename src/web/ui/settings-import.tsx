@@ -1,5 +1,5 @@
 /** Import of what other programs exported: a file is chosen and read, what it holds is shown, and then written. */
-import { signal } from '@preact/signals';
+import { effect, signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ForeignPreview, ForeignRead, Imported, Importing } from '../link/messages.js';
 import { newItemId } from '../random.js';
@@ -35,12 +35,18 @@ interface Outcome {
 /** The outcome of an import whose dialog was closed before the import ended. */
 const unseen = signal<Outcome | null>(null);
 
+/** Imports that run. */
+const running = signal(0);
+
 const ask = (event: Event): void => event.preventDefault();
 
-/**
- * Runs imports for a dialog, and has the outcome; after the dialog was closed, the settings have it. Until then the
- * browser asks before it leaves the page, with which the outcome would go.
- */
+// The outcome of an import would go with the page.
+effect(() => {
+  if (running.value > 0 || unseen.value !== null) addEventListener('beforeunload', ask);
+  else removeEventListener('beforeunload', ask);
+});
+
+/** Runs imports for a dialog, and has the outcome; after the dialog was closed, the settings have it. */
 export function useOutcome() {
   const [lines, setLines] = useState<readonly string[] | null>(null);
   const shown = useRef(true);
@@ -50,7 +56,7 @@ export function useOutcome() {
     toast(words.ended);
   };
   const run = async (work: Promise<Imported>): Promise<void> => {
-    addEventListener('beforeunload', ask);
+    running.value++;
     try {
       const imported = archive.imported(await work);
       if (shown.current) setLines(imported);
@@ -59,7 +65,7 @@ export function useOutcome() {
       if (shown.current) throw error;
       later({ kind: 'danger', lines: [text.problem(problemOf(error))] });
     } finally {
-      removeEventListener('beforeunload', ask);
+      running.value--;
     }
   };
   return { lines, run };
