@@ -107,6 +107,16 @@ t.test('CLIENT-66: a restore is no fault of the server where its reply or its fi
     { ...nothing, what: 'pull', b: 161 },
     { ...nothing, what: 'put' },
   ]);
+  // A first listing is of the history before, and the connection after it of the one after.
+  await play(0, [
+    { ...nothing, what: 'join' },
+    { ...nothing, what: 'pull', a: 470 },
+    { ...nothing, what: 'deliver', a: 149 },
+    { ...nothing, what: 'restore' },
+    { ...nothing, what: 'put' },
+    { ...nothing, what: 'rewrap' },
+    { ...nothing, what: 'put' },
+  ]);
   // The reply is lost, and the content of the acknowledged version is requested from the history after.
   await play(0, [
     { ...nothing, what: 'put' },

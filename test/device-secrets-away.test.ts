@@ -6,7 +6,7 @@ import { contextOf as realContext } from '../src/cli/open-device.js';
 import type { Secrets } from '../src/cli/secrets.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import type { Identity } from '../src/sdk/identity.js';
-import { TokenSaver } from '../src/device/token-saver.js';
+import { Saver } from '../src/device/saver.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';
 import { newIdentity, settle } from './support/client.js';
 import { note, refusal, wiretap, world } from './support/client-world.js';
@@ -150,7 +150,7 @@ t.test('SECRET-13: saving is retried until it succeeds, for the newest value onl
   let fails = true;
   let calls = 0;
   const withToken = (text: string): Identity => ({ ...identity, token: { text, expiresAt: null } });
-  const saver = new TokenSaver({
+  const saver = new Saver<Identity>({
     clock,
     save: ({ token }) => {
       calls++;
@@ -159,6 +159,7 @@ t.test('SECRET-13: saving is retried until it succeeds, for the newest value onl
       return Promise.resolve();
     },
     failed: () => 'failed',
+    saved: 'saved now',
     note: (text) => void told.push(text),
   });
   saver.offer(withToken('one'));
@@ -179,16 +180,17 @@ t.test('SECRET-13: saving is retried until it succeeds, for the newest value onl
   clock.advance(5 * 60_000);
   await settle();
   t.same(saved, ['two']);
-  t.same(told, ['failed', 'The renewed token is saved now.'], 'the same failure is reported once');
+  t.same(told, ['failed', 'saved now'], 'the same failure is reported once');
   t.equal(clock.waiting, 0);
   saver.offer(withToken('three'));
   await saver.end();
   t.same(saved, ['two', 'three'], 'an attempt under way is finished');
   fails = true;
-  const ending = new TokenSaver({
+  const ending = new Saver<Identity>({
     clock,
     save: () => Promise.reject(new Error('away')),
     failed: () => '',
+    saved: '',
     note: () => undefined,
   });
   ending.offer(withToken('one'));

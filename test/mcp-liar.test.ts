@@ -1,4 +1,6 @@
 /** The companion with a lying server: it shows only what the user wrote, and reports the rest. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import t from 'tap';
 import type { Platform } from '../src/sdk/platform.js';
 import type { Identity } from '../src/sdk/identity.js';
@@ -6,8 +8,9 @@ import { ITEM_LIES } from './liar/lies/items.js';
 import { mcpPlatform } from '../src/mcp/context.js';
 import { Liar, rows, type Json } from './liar/proxy.js';
 import { note, world, type World } from './support/client-world.js';
+import { until } from './support/events.js';
 import { companion, type Companion, type CompanionOptions, type Listing } from './support/mcp.js';
-import type { WithTeardown } from './support/postgres.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 interface Stage {
   readonly all: World;
@@ -195,4 +198,32 @@ t.test('MCP-56: an uncertified device gets no key: a put is refused, and nothing
   };
   t.match(await one.refused('sb_put_item', { bin: 'inbox', payload: { text: 'x' } }), { code: 'uncertified_device' });
   t.notOk(liar.calls.some(({ method, path }) => method === 'POST' && path.startsWith('/items')));
+});
+
+t.test('CLIENT-62: a companion that was restarted gives no key to a device that it saw revoked', async (t) => {
+  const { all, liar, identity } = await stage(t);
+  const gone = await all.pair('Gone');
+  const folder = await temporaryFolder(t);
+  const item = { bin: 'inbox', payload: { text: 'x' } };
+  const first = await companion(t, { identity, folder });
+  await first.list();
+  await all.first.device.revoke(gone.device.id);
+  await until('the revocation is stored', async () => {
+    await first.list();
+    return /"revokedAt":[1-9]/.test(await readFile(join(folder, 'mcp-devices.json'), 'utf8'));
+  });
+  await first.vault.close();
+  liar.answer = ({ path }, truth) => {
+    if (path !== '/devices') return undefined;
+    return { devices: (truth['devices'] as Json[]).map((device) => ({ ...device, revokedAt: null })) };
+  };
+  const second = await companion(t, { identity, folder });
+  const { code, message } = await second.refused('sb_put_item', item);
+  t.equal(code, 'uncertified_device');
+  t.match(message, /Revoke it again/);
+  t.notOk(liar.sealedFor().includes(gone.device.id));
+  await second.vault.close();
+  const other = await all.pair('Other');
+  const third = await companion(t, { identity: other.identity(), folder });
+  t.match(await third.call('sb_put_item', item), { version: Number }, 'the list of another pairing is not used');
 });

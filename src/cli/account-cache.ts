@@ -3,6 +3,7 @@
  * sealing (each certificate is verified again), and the bins, their names encrypted as they are on the server.
  */
 import { join } from 'node:path';
+import { forSealing, KNOWN_MAX_BYTES } from '../device/known-devices.js';
 import { writePrivate } from '../files/private.js';
 import { decodeBase64 } from '../protocol/base64.js';
 import { openLabel, sealLabel, type BinKeys } from '../sdk/bin-label.js';
@@ -13,10 +14,6 @@ import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
 
 const CACHE_FILE = 'known.json';
-/** More than the longest list of `forSealing` takes, which is some 7 MB. */
-const CACHE_MAX_BYTES = 8 * 1024 * 1024;
-/** Characters of names and glyphs in it. */
-const CUT_MAX = 16;
 const NO_BYTES = new Uint8Array(0);
 
 /** A part is undefined where it was not read from the server. */
@@ -44,7 +41,7 @@ const readParts = object({ devices: nullable(readDeviceList), bins: nullable(rea
  * (`readPrivate`).
  */
 export async function readAccountCache(folder: string, keys?: BinKeys): Promise<AccountCache> {
-  const stored = await readPrivate(join(folder, CACHE_FILE), CACHE_MAX_BYTES, () => undefined);
+  const stored = await readPrivate(join(folder, CACHE_FILE), KNOWN_MAX_BYTES, () => undefined);
   if (stored === undefined) return {};
   try {
     const { devices, bins } = readParts(JSON.parse(stored.toString('utf8')), CACHE_FILE);
@@ -79,7 +76,7 @@ export async function writeAccountCache(folder: string, read: AccountCache, keys
   ];
   for (const choice of choices) {
     const bytes = storedBytes(choice, keys);
-    if (bytes.length <= CACHE_MAX_BYTES) return writePrivate(join(folder, CACHE_FILE), bytes);
+    if (bytes.length <= KNOWN_MAX_BYTES) return writePrivate(join(folder, CACHE_FILE), bytes);
   }
 }
 
@@ -92,15 +89,6 @@ function storedBytes({ devices, bins }: AccountCache, keys: BinKeys): Buffer {
   };
   return Buffer.from(JSON.stringify(stored));
 }
-
-/**
- * What sealing needs of the list: this device and all that ever had a valid certificate. Without one of them that was
- * revoked, the server could list it as active to the next command; the server invents the others, in any number.
- */
-const forSealing = (devices: readonly DeviceEntry[]): readonly DeviceEntry[] =>
-  devices
-    .filter(({ wasCertified }) => wasCertified === true)
-    .map((device) => ({ ...device, name: device.name.slice(0, CUT_MAX), glyph: device.glyph.slice(0, CUT_MAX) }));
 
 /** The bins from the server, or without it those of the last command that reached it. */
 export async function binsOf({ platform, profile }: Context, { device, identity, current }: OpenDevice) {

@@ -1,7 +1,7 @@
 /** Opens a profile's device for one command: lock, identity, local copy, and what is new on the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { TokenSaver } from '../device/token-saver.js';
+import { Saver } from '../device/saver.js';
 import { delay, within, type Timer } from '../protocol/clock.js';
 import { Device } from '../sdk/device.js';
 import { isTransient, NetworkError } from '../sdk/errors.js';
@@ -108,7 +108,7 @@ async function copyOf(store: Store): Promise<Store> {
 /** A device open in this process, and what is saved when it closes. Needs no lock where its store is a copy. */
 class CommandDevice {
   /** Failing to save a renewed token is not an error: the next command renews it again with the device's key. */
-  private readonly saver: TokenSaver;
+  private readonly saver: Saver<Identity>;
   private read: AccountCache = {};
   private ended = false;
   private late: Timer | undefined;
@@ -129,13 +129,14 @@ class CommandDevice {
     },
   ) {
     const { platform, profile, terminal } = context;
-    this.saver = new TokenSaver({
+    this.saver = new Saver({
       save: (identity) => profile.renew(identity),
       clock: platform.clock,
       failed: (error) => {
         const message = failureOf(error).message.replace(/\.$/, '');
         return `Warning: the renewed token is not saved: ${message}. It is used from memory; a command that keeps running tries again.`;
       },
+      saved: 'The renewed token is saved now.',
       note: (text) => terminal.note(text),
     });
     const { interrupted } = terminal;

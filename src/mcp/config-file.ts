@@ -14,6 +14,7 @@ import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import type { Context, Paths } from './context.js';
 import { McpError } from './errors.js';
+import { forgetKnownDevices } from './known-devices.js';
 import { withLock } from './lock.js';
 import { isMachineSource, type MachineId, type MachineSource } from './machine.js';
 
@@ -110,9 +111,12 @@ const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined)
     return true;
   });
 
-/** Removes the pairing from this machine; not an error if there is none. */
+/** Removes the pairing from this machine, and what is stored with it; not an error if there is none. */
 export const forgetIdentity = (paths: Paths): Promise<void> =>
-  withLock({ paths, note: () => undefined }, () => removePrivate(paths.configPath));
+  withLock({ paths, note: () => undefined }, async () => {
+    await removePrivate(paths.configPath);
+    await forgetKnownDevices(paths);
+  });
 
 /** The file without its secrets; undefined if there is none. Throws as `loadPairing`. */
 export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile | undefined> {

@@ -54,7 +54,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
       if (!(await renewIdentity(context, renewed)))
         note('The pairing was replaced or ended while this program was running.');
     };
-    const vault = await Vault.open({ platform, identity, policy, note, keep });
+    const vault = await Vault.open({ platform, identity, policy, note, keep, paths });
     try {
       const now = (): number => platform.clock.now();
       const passwords = passwordsOf(context, policy, identity);

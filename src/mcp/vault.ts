@@ -11,11 +11,13 @@ import type { Stored } from '../sdk/replies.js';
 import { sameHeld } from '../sdk/store/store.js';
 import { compareCounts, lackingIn } from '../sdk/sync.js';
 import type { PutRequest } from '../sdk/writer.js';
-import { TokenSaver } from '../device/token-saver.js';
+import { Saver } from '../device/saver.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
+import type { Paths } from './context.js';
 import { toolFailure } from './errors.js';
+import { keepKnownDevices, knownDevicesText, readKnownDevices } from './known-devices.js';
 import type { Policy } from './policy.js';
 import { VaultStore, type Card } from './vault-store.js';
 
@@ -27,6 +29,8 @@ interface VaultOptions {
   readonly note: (text: string) => void;
   /** Saves a renewed token. */
   readonly keep: (identity: Identity) => Promise<unknown>;
+  /** Where the device list of earlier runs is. */
+  readonly paths: Pick<Paths, 'folder'>;
 }
 
 /** Progress of the first reading: items read, and the server's item count. */
@@ -64,30 +68,39 @@ export class Vault {
   /** Time of the last full reading, ms. */
   private lookedAt = -Infinity;
   private lastProblem = '';
-  private readonly saver: TokenSaver;
+  private readonly tokens: Saver<Identity>;
+  private readonly devices: Saver<string>;
+  /** The device list as it was offered to `devices` last; empty: it was not read in this run. */
+  private known = '';
   private device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
     this.store = new VaultStore((items) => this.progressed(items));
-    this.saver = new TokenSaver({
-      save: options.keep,
-      clock: options.platform.clock,
-      // Not fatal: otherwise the next start renews the token with the device's key.
-      failed: (error) => `The renewed token was not saved: ${toolFailure(error).message}. Trying again.`,
-      note: options.note,
-    });
+    const { platform, note, keep, paths } = options;
+    const saver = <T>(what: string, save: (value: T) => Promise<unknown>): Saver<T> =>
+      new Saver({
+        save,
+        clock: platform.clock,
+        // Not fatal: the next start renews the token with the device's key, and reads the list from the server.
+        failed: (error) => `The ${what} was not saved: ${toolFailure(error).message}. Trying again.`,
+        saved: `The ${what} is saved now.`,
+        note,
+      });
+    this.tokens = saver('renewed token', keep);
+    this.devices = saver('list of devices', (known: string) => keepKnownDevices(paths, known));
   }
 
   /** Opening sends no request; the first call does. */
   static async open(options: VaultOptions): Promise<Vault> {
     const vault = new Vault(options);
-    const { platform, identity } = options;
+    const { platform, identity, paths } = options;
     vault.device = await Device.open({
       platform,
       identity,
       store: vault.store,
-      onIdentity: (next) => vault.saver.offer(next),
+      devices: await readKnownDevices(paths, identity.deviceId),
+      onIdentity: (next) => vault.tokens.offer(next),
       onProblem: (error) => vault.problem(error),
     });
     vault.listen();
@@ -100,7 +113,7 @@ export class Vault {
     if (waiting.size > 0)
       this.options.note(`${waiting.size} changes were not acknowledged by the server: ${[...waiting].join(', ')}`);
     this.device.close();
-    await this.saver.end();
+    await Promise.all([this.tokens.end(), this.devices.end()]);
   }
 
   /** What happened since the last call, as sentences. */
@@ -142,7 +155,9 @@ export class Vault {
   }
 
   /** Writes a new item. `signal` aborts its upload, nothing later. Throws as `Writer.put`. */
-  put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
+  async put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
+    // A device may have been revoked since the list of the last run.
+    if (this.known === '') await this.device.devices.refresh();
     return this.changing(this.device.put(item));
   }
 
@@ -207,6 +222,11 @@ export class Vault {
     device.on('rejected', ({ id, error }) => {
       this.waiting.delete(id);
       this.report(`The waiting change of ${id} was refused (${toolFailure(error).code}) and was not made.`);
+    });
+    device.on('devices', ({ devices }) => {
+      const known = knownDevicesText(device.id, devices);
+      if (known !== this.known) this.devices.offer(known);
+      this.known = known;
     });
     device.on('revoked', () => this.options.note('This machine was revoked.'));
   }

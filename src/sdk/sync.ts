@@ -141,6 +141,8 @@ export class Sync {
    */
   async resync(): Promise<void> {
     this.reported = undefined;
+    // A listing of everything does not tell which history it is of; one that is read for the first time does.
+    if ((await this.options.store.cursor()).epoch === null) await this.pull();
     await this.exclusive(() => this.refetch(true));
     this.options.socket.restart('everything was read again');
   }

@@ -12,7 +12,7 @@ import { ToolServer } from '../../src/mcp/server.js';
 import { toolsOf } from '../../src/mcp/tools.js';
 import { Vault } from '../../src/mcp/vault.js';
 import type { World } from './client-world.js';
-import type { WithTeardown } from './postgres.js';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 /** What a list or a search gives. */
 export interface Listing {
@@ -54,6 +54,8 @@ export interface CompanionOptions {
   /** Agents may read the secrets of passwords. */
   readonly passwords?: boolean;
   readonly keep?: (identity: Identity) => Promise<unknown>;
+  /** Where it stores the device list; default: a folder of its own. */
+  readonly folder?: string;
   /** Is given each record of a call too. */
   readonly record?: (entry: AuditEntry) => void;
 }
@@ -71,7 +73,8 @@ export async function companion(t: WithTeardown, options: CompanionOptions): Pro
   const audit: AuditEntry[] = [];
   const note = (text: string): void => void notes.push(text);
   const now = (): number => platform.clock.now();
-  const vault = await Vault.open({ platform, identity, policy, note, keep });
+  const paths = { folder: options.folder ?? (await temporaryFolder(t)) };
+  const vault = await Vault.open({ platform, identity, policy, note, keep, paths });
   t.teardown(async () => vault.close());
   const { mcp } = new ToolServer({
     ...{ version: '1.2.3', policy, note, now },

@@ -1,16 +1,17 @@
 /**
- * Saves renewed tokens, with retries: the token in memory stays in use meanwhile. A store that is unavailable for a
- * while (a locked keychain, a full disk) does not stop the program.
+ * Saves values such as a renewed token, with retries: the value in memory stays in use meanwhile. A store that is
+ * unavailable for a while (a locked keychain, a full disk) does not stop the program.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import type { Identity } from '../sdk/identity.js';
 
-interface SaverOptions {
-  readonly save: (identity: Identity) => Promise<unknown>;
+interface SaverOptions<T> {
+  readonly save: (value: T) => Promise<unknown>;
   readonly clock: Clock;
   /** The note on a failed attempt. */
   readonly failed: (error: unknown) => string;
+  /** The note on a success after that. */
+  readonly saved: string;
   /** Prints a line for the user. A failure with the text of the last one is not reported again. */
   readonly note: (text: string) => void;
 }
@@ -18,25 +19,25 @@ interface SaverOptions {
 const FIRST_WAIT_MS = 5_000;
 const LONGEST_WAIT_MS = 5 * 60_000;
 
-/** At most one attempt runs, and at most one identity waits: the newest. */
-export class TokenSaver {
-  /** The identity not saved yet. In an object, to distinguish two offers of the same one. */
-  private newest: { readonly identity: Identity } | undefined;
+/** At most one attempt runs, and at most one value waits: the newest. */
+export class Saver<T> {
+  /** The value not saved yet. In an object, to distinguish two offers of the same one. */
+  private newest: { readonly value: T } | undefined;
   private readonly saving = new SingleFlight(() => this.attempt());
   private timer: Timer | undefined;
   private failures = 0;
   private reported = '';
   private ended = false;
 
-  constructor(private readonly options: SaverOptions) {}
+  constructor(private readonly options: SaverOptions<T>) {}
 
-  /** Replaces an earlier identity that is not saved yet, without waiting for its retry. Returns at once. */
-  offer(identity: Identity): void {
-    this.newest = { identity };
+  /** Replaces an earlier value that is not saved yet, without waiting for its retry. Returns at once. */
+  offer(value: T): void {
+    this.newest = { value };
     void this.saving.fresh();
   }
 
-  /** Stops. Resolves after one attempt to save the newest identity; after a failure, at once and without an attempt. */
+  /** Stops. Resolves after one attempt to save the newest value; after a failure, at once and without an attempt. */
   async end(): Promise<void> {
     this.ended = true;
     this.timer?.cancel();
@@ -49,7 +50,7 @@ export class TokenSaver {
     if (newest === undefined || (this.ended && this.failures > 0)) return;
     const { save, clock, failed, note } = this.options;
     try {
-      await save(newest.identity);
+      await save(newest.value);
     } catch (error) {
       const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.failures, 10));
       this.failures++;
@@ -60,7 +61,7 @@ export class TokenSaver {
       return;
     }
     if (this.newest === newest) this.newest = undefined;
-    if (this.failures > 0) note('The renewed token is saved now.');
+    if (this.failures > 0) note(this.options.saved);
     this.failures = 0;
     this.reported = '';
   }
