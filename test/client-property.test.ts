@@ -44,6 +44,27 @@ t.test('CLIENT-65: a change that overwrites is kept where its program ends right
   ]);
 });
 
+t.test('CLIENT-65: a listing that is cut off beside the connection is no fault of the server', async () => {
+  const nothing = { a: 0, b: 0, c: 0 };
+  const changed = [2, 3, 0, 1, 2, 3, 0].flatMap((b): Parameters<typeof play>[1] => [
+    { ...nothing, what: 'put', b, c: 1 },
+    { ...nothing, what: 'flow', b: 1 },
+  ]);
+  const lost = Array.from({ length: 5 }).flatMap((): Parameters<typeof play>[1] => [
+    { ...nothing, what: 'lose' },
+    { ...nothing, what: 'pass', a: 2, b: 1 },
+  ]);
+  // The first page leaves out an item that changed again, and its former state comes after that.
+  await play(0, [
+    ...changed,
+    { ...nothing, what: 'pull', a: 1, b: 2 },
+    { ...nothing, what: 'finish' },
+    ...lost,
+    { ...nothing, what: 'frames', a: 1, b: 3 },
+    { ...nothing, what: 'frames', a: 1, b: 3 },
+  ]);
+});
+
 t.test('CLIENT-67: a move based on the history before a restore changes no state of the one after it', async () => {
   const nothing = { a: 0, b: 0, c: 0 };
   await play(0, [
