@@ -308,20 +308,22 @@ export class Replica {
     before: Entry | undefined,
     draft: Draft,
   ): Promise<void> {
-    const own = await this.options.outbox.confirmed(id, version);
+    const { outbox } = this.options;
+    const found = await outbox.confirmed(id, version);
     // The item may have the change already: of another program is then what this version did to it.
-    if (own === undefined || versionInStream(before, own) !== undefined) {
-      const next = await this.options.fetchNext(version - 1);
-      // The version is above the head (no row, or the listing starts over), or belongs to another item.
-      if (next === undefined || next.version < version || (next.version === version && next.id !== id))
-        throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
-      // The item has changed again: the newer state arrives in its own frame.
-      if (next.version !== version) return;
-      await this.merge(next, draft);
-      if (next.kind === 'item') this.correct(next.item, draft);
-    } else {
-      put(draft, before, entryOf(own, version));
-    }
+    const own = found !== undefined && versionInStream(before, found) === undefined ? found : undefined;
+    if (own !== undefined && outbox.isCertain(own)) return put(draft, before, entryOf(own, version));
+    const next = await this.options.fetchNext(version - 1);
+    // The version is above the head (no row, or the listing starts over), or belongs to another item.
+    if (next === undefined || next.version < version || (next.version === version && next.id !== id))
+      throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
+    // The item has changed again: the newer state arrives in its own frame.
+    if (next.version !== version) return;
+    // No event for this device's own change.
+    const isOwn = own?.kind === 'write' && next.kind === 'item' && sameSig(own.row, next.item);
+    if (isOwn) return put(draft, before, entryOf(own, version));
+    await this.merge(next, draft);
+    if (next.kind === 'item') this.correct(next.item, draft);
   }
 
   /**

@@ -244,6 +244,8 @@ export class Sender {
     const recorded = this.request(sent, bodies, epoch).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
     for (const { id, seq } of sent) {
+      // An earlier request may have been carried out.
+      if (this.track(seq).unsent !== true) this.options.outbox.doubt(seq);
       this.track(seq).unsent = false;
       this.options.outbox.sending(id, over);
     }
@@ -280,15 +282,18 @@ export class Sender {
     epoch: Cursor['epoch'],
   ): Promise<readonly Outcome[]> {
     const [first] = sent;
+    const onRepeat = (): void => sent.forEach(({ seq }) => this.options.outbox.doubt(seq));
     if (first !== undefined && sent.length === 1) {
       try {
-        return [expectOutcome(first, await this.single(first, bodies[0] ?? '', epoch))];
+        const [body] = bodies;
+        const reply = body === undefined ? this.single(first, epoch) : this.api.write(body, epoch, onRepeat);
+        return [expectOutcome(first, await reply)];
       } catch (error) {
         if (isTransient(error) || !(error instanceof ApiError)) throw error;
         return [error];
       }
     }
-    const results = await this.api.batch(bodies, epoch);
+    const results = await this.api.batch(bodies, epoch, onRepeat);
     if (results.length !== sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
     return results.map((result, at) => (result instanceof ApiError ? result : expectOutcome(sent[at], result)));
@@ -299,9 +304,10 @@ export class Sender {
     return this.failures === 0 ? this.options.api : this.options.api.once;
   }
 
-  private single(pending: Pending, body: string, epoch: Cursor['epoch']): Promise<Stored> {
+  /** Sends a delete or a move. */
+  private single(pending: Pending, epoch: Cursor['epoch']): Promise<Stored> {
     const { api } = this;
-    if (pending.kind === 'write') return api.write(body, epoch);
+    if (pending.kind === 'write') throw new Error(`the write of ${pending.id} has no body`);
     if (pending.kind === 'delete') return api.remove(pending.id, pending.sig, epoch);
     const { row, base } = pending;
     if (row.sig === null || base === null) throw new ProtocolError(`the move of ${row.id} has no tag or no base`);
