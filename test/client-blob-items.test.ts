@@ -69,6 +69,32 @@ t.test('CBLOB-15: the other device reads, moves and replaces a file, and its sto
   t.same([first.problems, second.problems], [[], []]);
 });
 
+t.test('CLIENT-43: a file is stored where a device that has a key of it is revoked meanwhile', async (t) => {
+  const { first, second, open } = await two(t);
+  const tap = wiretap();
+  let revoked = (): void => undefined;
+  const over = new Promise<void>((resolve) => (revoked = resolve));
+  let wait = (): void => undefined;
+  const waits = new Promise<void>((resolve) => (wait = resolve));
+  const fetch: typeof tap.platform.fetch = async (url, init) => {
+    if (init.method === 'POST' && /\/api\/items(\?|$)/.test(url)) {
+      wait();
+      await over;
+    }
+    return tap.platform.fetch(url, init);
+  };
+  const program = await open(first.identity(), { tap: { ...tap, platform: { ...tap.platform, fetch } } });
+  const stored = program.device.put(file());
+  await waits;
+  await first.device.revoke(second.device.id);
+  revoked();
+  const { id } = await stored;
+  await shows(first, id);
+  t.ok(isContent(await bytesOf(first.device, id)));
+  const written = writes(program).map(({ blobKeys }) => Object.keys(blobKeys as object).includes(second.device.id));
+  t.same(written, [true, false], 'the second time without its key');
+});
+
 t.test('CBLOB-16: a device that joins later reads the existing files', async (t) => {
   const all = await world(t);
   const { id } = await all.first.device.put(file());

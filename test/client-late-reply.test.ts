@@ -55,3 +55,40 @@ t.test('RETRY-01: the version of a delete by another program of this device is b
   t.same(problems, []);
   t.equal(device.waiting().count, 0);
 });
+
+for (const what of ['move', 'delete'] as const) {
+  t.test(
+    `CLIENT-65: a ${what} by another program of this device is seen, where the reply to a retry names it`,
+    async (t) => {
+      const clock = new TestClock();
+      const tap = wiretap(clock);
+      let lost = 0;
+      const fetch: Wiretap['platform']['fetch'] = async (url, init) => {
+        const reply = await tap.platform.fetch(url, init);
+        if (init.method === 'POST' && /\/api\/items(\?|$)/.test(url) && lost++ === 0) throw new TypeError('cut');
+        return reply;
+      };
+      const { first, open } = await world(t);
+      const { device, problems } = await open(first.identity(), {
+        tap: { ...tap, platform: { ...tap.platform, fetch } },
+      });
+      await device.connect();
+      const outcome = device.put(note('mine'));
+      await until('the reply is lost', () => lost === 1 && tap.frames.some(({ type }) => type === 'ack'));
+      const { id = '' } = tap.frames.find(({ type }) => type === 'ack') as { id?: string };
+      const other = first.device;
+      await other.pull();
+      await other.bins.create('other', { name: 'Other' });
+      const changed = what === 'move' ? await other.move(id, 'other') : await other.delete(id);
+      await until('the retry is due', () => {
+        clock.advance(100);
+        return lost === 2;
+      });
+      t.match(await outcome, { version: changed.version });
+      await until('the change is applied', async () => (await device.status()).cursor.since >= changed.version);
+      t.equal((await device.get(id))?.binId, what === 'move' ? 'other' : undefined);
+      t.equal(await device.check(), true);
+      t.same(problems, []);
+    },
+  );
+}

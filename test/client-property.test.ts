@@ -1,8 +1,12 @@
 /** Property tests of the client library against an honest server (support/client-script.ts). */
 import fc from 'fast-check';
 import t from 'tap';
+import { errorCode } from '../src/protocol/error-code.js';
+import { itemId } from './support/changes.js';
 import { NAMES, play, scriptOf } from './support/client-script.js';
+import { note } from './support/client-world.js';
 import { inLongRun } from './support/long.js';
+import { ClientWorld } from './support/simulated-device.js';
 
 t.setTimeout(1_800_000);
 
@@ -44,6 +48,27 @@ t.test('CLIENT-65: a change that overwrites is kept where its program ends right
   ]);
 });
 
+t.test('CLIENT-65: a listing that is cut off beside the connection is no fault of the server', async () => {
+  const nothing = { a: 0, b: 0, c: 0 };
+  const changed = [2, 3, 0, 1, 2, 3, 0].flatMap((b): Parameters<typeof play>[1] => [
+    { ...nothing, what: 'put', b, c: 1 },
+    { ...nothing, what: 'flow', b: 1 },
+  ]);
+  const lost = Array.from({ length: 5 }).flatMap((): Parameters<typeof play>[1] => [
+    { ...nothing, what: 'lose' },
+    { ...nothing, what: 'pass', a: 2, b: 1 },
+  ]);
+  // The first page leaves out an item that changed again, and its former state comes after that.
+  await play(0, [
+    ...changed,
+    { ...nothing, what: 'pull', a: 1, b: 2 },
+    { ...nothing, what: 'finish' },
+    ...lost,
+    { ...nothing, what: 'frames', a: 1, b: 3 },
+    { ...nothing, what: 'frames', a: 1, b: 3 },
+  ]);
+});
+
 t.test('CLIENT-67: a move based on the history before a restore changes no state of the one after it', async () => {
   const nothing = { a: 0, b: 0, c: 0 };
   await play(0, [
@@ -62,6 +87,49 @@ t.test('CLIENT-67: a move based on the history before a restore changes no state
     { ...nothing, what: 'finish' },
   ]);
 });
+
+t.test(
+  'CLIENT-67: a move on top of one that a restore makes void, made while that is dropped, is dropped too',
+  async (t) => {
+    const world = new ClientWorld(0);
+    await world.join();
+    await world.join();
+    await world.flow();
+    const [first, second] = world.devices;
+    if (first === undefined || second === undefined) throw new Error('no devices');
+    const put = (of: typeof first, n: number) => of.device?.put({ ...note(world.nextText()), id: itemId(n) });
+    for (const n of [0, 1, 0]) {
+      void put(first, n);
+      await world.flow();
+      if (n === 1) world.server.takeBackup();
+    }
+    second.goOffline();
+    const refused = second.device?.move(itemId(0), 'other').catch(() => undefined);
+    put(second, 1)?.catch(() => undefined);
+    await world.pass(20_000, false);
+    await refused;
+    world.server.restore();
+    await world.pass(20_000, false);
+    const { store } = second;
+    const get = store.get.bind(store);
+    let again: Promise<unknown> | undefined;
+    store.get = async (id) => {
+      // The changes are looked through, in their order.
+      if (again === undefined && id === itemId(1) && (await store.cursor()).reset === true) {
+        again = second.device?.move(itemId(0), 'other').catch(errorCode);
+        await world.idle();
+      }
+      return get(id);
+    };
+    second.offline = false;
+    second.device?.reconnect();
+    await world.flow([second]);
+    await world.pass(20_000, true);
+    t.equal(await again, 'reset');
+    t.match(await second.store.get(itemId(0)), { version: 1 }, 'it has the tag of its content');
+    for (const { device } of world.devices) device?.close();
+  },
+);
 
 t.test('CLIENT-67: a reply from before a restore that comes within the replay after it is not recorded', async (t) => {
   const nothing = { a: 0, b: 0, c: 0 };

@@ -208,6 +208,10 @@ export function moveTag(
   return makeItemTag(sodium, to.masterKey, { ...item, binId: to.binId });
 }
 
+/** True for a blob with a key of another device, for example of one that was revoked: the server refuses to store it. */
+const namesOthers = ({ blob }: SealedItem, devices: readonly ListedDevice[]): boolean =>
+  blob !== null && [...blob.keys.keys()].some((id) => !devices.some((device) => device.id === id));
+
 const missingFrom = (keys: SealedKeys | undefined, devices: readonly ListedDevice[]): readonly ListedDevice[] =>
   keys === undefined ? [] : devices.filter((device) => !keys.has(device.id));
 
@@ -224,7 +228,7 @@ const completed = <Part extends Inline | Blob>(
 
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
- * if it had none; null if nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04). A key
+ * if it had none; null if nothing is missing, and no key of a blob is superfluous. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04). A key
  * is sealed again only if it is proven to be this item's: it decrypts the inline part, or the tag covers it. Throws as
  * `openItem`, and `uncertified_device`.
  */
@@ -232,7 +236,7 @@ export function rewrapItem(sodium: Sodium, item: SealedItem, by: Reader & Recipi
   checkItemTag(sodium, by.masterKey, item);
   const { inline, blob } = item;
   const lacking = [...missingFrom(inline?.keys, by.devices), ...missingFrom(blob?.keys, by.devices)];
-  if (lacking.length === 0 && item.master !== null) return null;
+  if (lacking.length === 0 && item.master !== null && !namesOthers(item, by.devices)) return null;
   expectCertified(sodium, by.masterKey, by.devices);
   const boundKey = ownKey(sodium, blob?.keys, by.device);
   try {

@@ -89,15 +89,16 @@ export class DeviceApi extends Endpoints {
 
   /**
    * Creates or replaces an item; `json` of `writeBody`. Repeatable: a repeated write is recognised (RETRY-01). `epoch`:
-   * of the history that it is based on, here and below. Under another one it gets `epoch_mismatch` (EPOCH-09).
+   * of the history that it is based on, here and below. Under another one it gets `epoch_mismatch` (EPOCH-09). `onRepeat`:
+   * see `HttpRequest`.
    */
-  readonly write = (json: string, epoch: Epoch) =>
-    this.ask('/items', replies.readStored, { json, query: { epoch }, repeatable: true });
+  readonly write = (json: string, epoch: Epoch, onRepeat?: () => void) =>
+    this.ask('/items', replies.readStored, { json, query: { epoch }, repeatable: true, onRepeat });
 
   /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in total. Each is accepted or refused separately. */
-  readonly batch = (bodies: readonly string[], epoch: Epoch) => {
+  readonly batch = (bodies: readonly string[], epoch: Epoch, onRepeat?: () => void) => {
     const json = `{"items":[${bodies.join(',')}]}`;
-    return this.ask('/items/batch', replies.readBatch, { json, query: { epoch }, repeatable: true });
+    return this.ask('/items/batch', replies.readBatch, { json, query: { epoch }, repeatable: true, onRepeat });
   };
 
   readonly remove = (id: string, sig: Uint8Array, epoch: Epoch) => {

@@ -25,6 +25,8 @@ export interface HttpRequest {
    * trouble.
    */
   readonly once?: boolean;
+  /** Called before it is repeated although it may have been executed. */
+  readonly onRepeat?: () => void;
   /** Time-out of one attempt, ms. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
@@ -119,6 +121,7 @@ export class Http {
       } catch (error) {
         const wait = this.waitBefore(tried, request, error);
         if (wait === undefined) throw error;
+        if (isBriefly(error)) request.onRepeat?.();
         await delay(this.options.clock, wait, cancel).catch((cause: unknown) => {
           throw new NetworkError('aborted', `${request.path} was cancelled`, { cause });
         });

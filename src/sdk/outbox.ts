@@ -39,6 +39,8 @@ export class Outbox {
   private readonly underWay = new Map<string, Promise<void>>();
   /** `seq`s of changes that are in memory and not durable yet, which must not be sent. */
   private readonly unstored = new Set<number>();
+  /** `seq`s: see `doubt`. */
+  private readonly doubtful = new Set<number>();
   private lastSeq = 0;
 
   private constructor(
@@ -235,6 +237,7 @@ export class Outbox {
    */
   forget(pendings: readonly Pending[]): void {
     for (const { id, seq } of pendings) {
+      this.doubtful.delete(seq);
       const left = this.ofItem(id).filter((other) => other.seq !== seq);
       if (left.length === 0) this.byId.delete(id);
       else this.byId.set(id, left);
@@ -248,6 +251,19 @@ export class Outbox {
       if (this.underWay.get(id) === tracked) this.underWay.delete(id);
     });
     this.underWay.set(id, tracked);
+  }
+
+  /**
+   * A change is sent again after a reply was lost. The reply to that may name a later version than the change got: of a
+   * move, a re-wrap or a delete of its item since, by another program with the same identity too.
+   */
+  doubt(seq: number): void {
+    this.doubtful.add(seq);
+  }
+
+  /** False where the version of an acknowledged write may be that of a later state. */
+  isCertain({ seq, kind }: Pending): boolean {
+    return kind !== 'write' || !this.doubtful.has(seq);
   }
 
   /**

@@ -33,6 +33,8 @@ const FORGET_AT_ONCE = 256;
 export class Replica {
   /** True after `caught_up`: later changes are live. */
   private live = false;
+  /** The highest version that the connection brought. A listing beside it may have moved the cursor beyond. */
+  private streamed = 0;
   /**
    * The bounds on useless changes of a server. A listing that `Sync` reads calls `countUseless` for each repeated row
    * (throws `ProtocolError` `endless_replay`), and `end` when it is over.
@@ -50,9 +52,11 @@ export class Replica {
   }
 
   /** Called when a connection starts, which replays until the next `caught_up`. Returns the cursor. */
-  replaying(): Promise<Cursor> {
+  async replaying(): Promise<Cursor> {
     this.live = false;
-    return this.listing();
+    const cursor = await this.listing();
+    this.streamed = cursor.since;
+    return cursor;
   }
 
   /** Called when a listing or replay starts: from now on changes that bring nothing are bounded. Returns the cursor. */
@@ -74,6 +78,7 @@ export class Replica {
       if (next === undefined) await this.late(change, draft);
       else await this.merge(change, draft);
       cursor = next ?? cursor;
+      this.streamed = Math.max(this.streamed, change.version);
     }
     await this.store(draft, cursor);
   }
@@ -118,6 +123,7 @@ export class Replica {
    */
   async reset(epoch: string): Promise<void> {
     this.live = false;
+    this.streamed = 0;
     const { store, outbox } = this.options;
     await store.apply({ forgetVersions: true, cursor: restarted(epoch), pending: outbox.unacknowledge() });
     outbox.dirty.markAll();
@@ -246,9 +252,14 @@ export class Replica {
     return entryOf(own, own.version);
   }
 
+  /**
+   * A change at or below the cursor. Above what the connection brought it is in order: a listing that was cut off leaves out
+   * an item that changed again, whose former state is still on its way.
+   */
   private async late(change: Change, draft: Draft): Promise<void> {
     if (change.kind === 'ack' || !(await this.merge(change, draft))) return;
     const { id, version } = change;
+    if (version > this.streamed) return;
     this.reportFault(draft, 'bad_order', `version ${version} of ${id} came after the stream had passed it`);
   }
 
@@ -297,20 +308,22 @@ export class Replica {
     before: Entry | undefined,
     draft: Draft,
   ): Promise<void> {
-    const own = await this.options.outbox.confirmed(id, version);
+    const { outbox } = this.options;
+    const found = await outbox.confirmed(id, version);
     // The item may have the change already: of another program is then what this version did to it.
-    if (own === undefined || versionInStream(before, own) !== undefined) {
-      const next = await this.options.fetchNext(version - 1);
-      // The version is above the head (no row, or the listing starts over), or belongs to another item.
-      if (next === undefined || next.version < version || (next.version === version && next.id !== id))
-        throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
-      // The item has changed again: the newer state arrives in its own frame.
-      if (next.version !== version) return;
-      await this.merge(next, draft);
-      if (next.kind === 'item') this.correct(next.item, draft);
-    } else {
-      put(draft, before, entryOf(own, version));
-    }
+    const own = found !== undefined && versionInStream(before, found) === undefined ? found : undefined;
+    if (own !== undefined && outbox.isCertain(own)) return put(draft, before, entryOf(own, version));
+    const next = await this.options.fetchNext(version - 1);
+    // The version is above the head (no row, or the listing starts over), or belongs to another item.
+    if (next === undefined || next.version < version || (next.version === version && next.id !== id))
+      throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
+    // The item has changed again: the newer state arrives in its own frame.
+    if (next.version !== version) return;
+    // No event for this device's own change.
+    const isOwn = own?.kind === 'write' && next.kind === 'item' && sameSig(own.row, next.item);
+    if (isOwn) return put(draft, before, entryOf(own, version));
+    await this.merge(next, draft);
+    if (next.kind === 'item') this.correct(next.item, draft);
   }
 
   /**

@@ -244,6 +244,8 @@ export class Sender {
     const recorded = this.request(sent, bodies, epoch).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
     for (const { id, seq } of sent) {
+      // An earlier request may have been carried out.
+      if (this.track(seq).unsent !== true) this.options.outbox.doubt(seq);
       this.track(seq).unsent = false;
       this.options.outbox.sending(id, over);
     }
@@ -280,15 +282,18 @@ export class Sender {
     epoch: Cursor['epoch'],
   ): Promise<readonly Outcome[]> {
     const [first] = sent;
+    const onRepeat = (): void => sent.forEach(({ seq }) => this.options.outbox.doubt(seq));
     if (first !== undefined && sent.length === 1) {
       try {
-        return [expectOutcome(first, await this.single(first, bodies[0] ?? '', epoch))];
+        const isWrite = first.kind === 'write';
+        const reply = isWrite ? this.api.write(bodies[0] ?? '', epoch, onRepeat) : this.single(first, epoch);
+        return [expectOutcome(first, await reply)];
       } catch (error) {
         if (isTransient(error) || !(error instanceof ApiError)) throw error;
         return [error];
       }
     }
-    const results = await this.api.batch(bodies, epoch);
+    const results = await this.api.batch(bodies, epoch, onRepeat);
     if (results.length !== sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
     return results.map((result, at) => (result instanceof ApiError ? result : expectOutcome(sent[at], result)));
@@ -299,9 +304,8 @@ export class Sender {
     return this.failures === 0 ? this.options.api : this.options.api.once;
   }
 
-  private single(pending: Pending, body: string, epoch: Cursor['epoch']): Promise<Stored> {
+  private single(pending: Exclude<Pending, PendingWrite>, epoch: Cursor['epoch']): Promise<Stored> {
     const { api } = this;
-    if (pending.kind === 'write') return api.write(body, epoch);
     if (pending.kind === 'delete') return api.remove(pending.id, pending.sig, epoch);
     const { row, base } = pending;
     if (row.sig === null || base === null) throw new ProtocolError(`the move of ${row.id} has no tag or no base`);
@@ -416,14 +420,15 @@ export class Sender {
   }
 
   /**
-   * Adds the keys of devices that the server reports missing, because one joined since the write was sealed, or gives it
-   * the server's time where its own is too far ahead; the write is then sent again, as it is where those devices are
-   * revoked by now. False if it cannot be re-sealed.
+   * Adds the keys of devices that the server reports missing, because one joined since the write was sealed, removes those
+   * of a blob for devices that were revoked since, or gives the write the server's time where its own is too far ahead; it
+   * is then sent again, as it is where the missing devices are revoked by now. False if it cannot be re-sealed.
    */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
     const { missingDevices } = error.details;
     const isLate = isTimeRefusal(error);
-    if (!Array.isArray(missingDevices) && !isLate) return false;
+    const hasOthers = pending.row.blob !== null && error.code === 'validation';
+    if (!Array.isArray(missingDevices) && !isLate && !hasOthers) return false;
     const tracked = this.track(pending.seq);
     if (tracked.reseals >= RESEALS_MAX) return false;
     // Read once for all refusals of one reply, which are based on the same list.

@@ -310,7 +310,9 @@ export class Sync {
     const { store, outbox, sender, emit } = this.options;
     const { reset, ...cursor } = await store.cursor();
     if (reset === true) {
-      await sender.abandon(await outbox.outdated());
+      // Again after each: meanwhile the user may have moved an item on top of one that is dropped.
+      for (let gone = await outbox.outdated(); gone.length > 0; gone = await outbox.outdated())
+        await sender.abandon(gone);
       await outbox.rebase();
       const ids = await unversioned(store);
       if (ids.length > 0) emit('orphaned', { ids });
