@@ -11,7 +11,7 @@ import { fakeFetch, fakeSockets, listed, newId, newIdentity, settle } from './su
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
 import type { WithTeardown } from './support/postgres.js';
 import { ClientWorld } from './support/simulated-device.js';
-import { MemoryStore } from '../src/sdk/store/store.js';
+import { FRESH, MemoryStore, type Cursor } from '../src/sdk/store/store.js';
 
 const texts = async ({ device }: Client): Promise<unknown[]> =>
   (await device.list()).map((item) => item.payload?.['text']).sort();
@@ -402,8 +402,12 @@ t.test('CLIENT-65: a write whose reply was lost and that was deleted since accus
   t.same(world.findings, []);
 });
 
-/** A device without a connection, which has read the history `old`. `pass` lets seconds go by. */
-async function unconnected(t: WithTeardown, answer: Parameters<typeof fakeFetch>[0]) {
+/** A device without a connection, which has read the history `old`, or as the cursor says. `pass` lets seconds go by. */
+async function unconnected(
+  t: WithTeardown,
+  answer: Parameters<typeof fakeFetch>[0],
+  cursor: Cursor = { since: 7, epoch: 'old' },
+) {
   const identity = newIdentity();
   const own = listed(identity);
   const device = {
@@ -415,7 +419,7 @@ async function unconnected(t: WithTeardown, answer: Parameters<typeof fakeFetch>
     return call.path === '/bins' ? { body: { bins: [] } } : answer(call, n);
   });
   const store = new MemoryStore();
-  await store.apply({ cursor: { since: 7, epoch: 'old' } });
+  await store.apply({ cursor });
   const clock = new TestClock();
   const platform = { sodium: nodeSodium, fetch, sockets: fakeSockets().port, clock, random: () => 0.5 };
   const problems: unknown[] = [];
@@ -432,6 +436,37 @@ async function unconnected(t: WithTeardown, answer: Parameters<typeof fakeFetch>
 
 const MISMATCH = { status: 409, body: { error: { code: 'epoch_mismatch', message: 'another' } } };
 const isRead = ({ path }: { readonly path: string }): boolean => path.startsWith('/items?since');
+
+t.test('CLIENT-67: a device that has read nothing asks for the epoch before its first change', async (t) => {
+  const figures = { storageUsedBytes: 0, storageCapBytes: 1, itemCount: 0, deviceCount: 1, devicesOnline: 0 };
+  let down = true;
+  const { device, store, requests, pass } = await unconnected(
+    t,
+    ({ method, body }) => {
+      if (method === 'POST') return { body: { id: (body as { id: string }).id, version: 1 } };
+      if (down) return { status: 503, body: { error: { code: 'unavailable', message: 'down' } } };
+      const server = { ...figures, version: '1', region: 'x', headVersion: 0, versionSum: 0, epoch: 'new' };
+      return { body: { device: { id: device.id, name: 'Test', glyph: 'laptop', pairedAt: 1 }, server } };
+    },
+    FRESH,
+  );
+  const put = refusal(device.put(note('one')));
+  await pass(60);
+  t.match(await put, { name: 'QueuedError' });
+  t.equal(requests.filter(({ method }) => method === 'POST').length, 0, 'nothing is sent to a history without a name');
+  down = false;
+  await pass(120);
+  await device.put(note('two'));
+  const asked = requests.filter(({ path }) => path === '/me').length;
+  await device.put(note('three'));
+  t.equal(requests.filter(({ path }) => path === '/me').length, asked, 'once');
+  const writes = requests.filter(({ method }) => method === 'POST');
+  t.same(
+    writes.map(({ path }) => path),
+    Array(3).fill('/items?epoch=new'),
+  );
+  t.match(await store.cursor(), { since: 0, epoch: 'new' });
+});
 
 t.test(
   'CLIENT-68: a device that writes without a connection reads another history, and sends its changes',

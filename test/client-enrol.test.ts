@@ -385,6 +385,7 @@ async function crowd(count: number) {
     clock,
     random,
     emit,
+    epoch: () => Promise.resolve(null),
     catchUp: () => Promise.resolve(),
   });
   const writer = new Writer({

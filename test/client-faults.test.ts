@@ -263,7 +263,7 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
   const base = { api, store, outbox, deviceList, sodium, reader, clock, random: () => 0, emit };
-  const sender = new Sender({ ...base, catchUp: () => Promise.resolve() });
+  const sender = new Sender({ ...base, epoch: () => Promise.resolve(null), catchUp: () => Promise.resolve() });
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
   const reconnects: string[] = [];

@@ -110,7 +110,7 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const outbox = await Outbox.load(store, clock);
   const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
   const base = { api, store, outbox, deviceList, sodium, reader, clock, random: () => 0, emit };
-  const sender = new Sender({ ...base, catchUp: () => Promise.resolve() });
+  const sender = new Sender({ ...base, epoch: () => Promise.resolve(null), catchUp: () => Promise.resolve() });
   const writer = new Writer({
     identity: me,
     store,

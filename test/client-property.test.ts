@@ -185,6 +185,16 @@ t.test('CLIENT-66: a restore is no fault of the server where its reply or its fi
     { ...nothing, what: 'rewrap' },
     { ...nothing, what: 'put' },
   ]);
+  // A change is acknowledged while the first listing of its device is on the way, which is then of the history after.
+  await play(0, [
+    { ...nothing, what: 'join' },
+    { ...nothing, what: 'put', a: 584 },
+    { ...nothing, what: 'pull', a: 980 },
+    { ...nothing, what: 'lose', a: 122 },
+    { ...nothing, what: 'flow' },
+    { ...nothing, what: 'restore' },
+    { ...nothing, what: 'put' },
+  ]);
   // The reply is lost, and the content of the acknowledged version is requested from the history after.
   await play(0, [
     { ...nothing, what: 'put' },

@@ -225,7 +225,8 @@ t.test('CLIENT-48: a wait that the server names is observed by what waits in the
     const put = world.device.put({ binId: 'inbox', type: 'text', payload: { text: 'queued' } });
     t.equal((await refusal(hurried(world.clock, world.traffic, put, 100))).code, 'queued');
     await world.pass(seconds);
-    const sent = world.times('/items');
+    // It has read nothing, and asks for the history that the change is to be sent to.
+    const sent = world.times('/me');
     t.same(
       sent.slice(1).map((at, before) => Math.round(at - (sent[before] ?? 0))),
       gaps,

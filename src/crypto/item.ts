@@ -228,9 +228,9 @@ const completed = <Part extends Inline | Blob>(
 
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
- * if it had none; null if nothing is missing, and no key of a blob is superfluous. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04). A key
- * is sealed again only if it is proven to be this item's: it decrypts the inline part, or the tag covers it. Throws as
- * `openItem`, and `uncertified_device`.
+ * if it had none; null if nothing is missing, and no key of a blob is superfluous. Content, nonces and ts stay: the server
+ * sees a re-wrap (RETRY-04). A key is sealed again only if it is proven to be this item's: it decrypts the inline part, or
+ * the tag covers it. Throws as `openItem`, and `uncertified_device`.
  */
 export function rewrapItem(sodium: Sodium, item: SealedItem, by: Reader & Recipients): Payload | null {
   checkItemTag(sodium, by.masterKey, item);

@@ -97,6 +97,7 @@ export class Device {
         onFrame: (frame, size) => this.receive(frame, size),
         halt: (error) => this.halt(error),
         refresh: () => this.refresh(),
+        epoch: (asked) => this.open.sync.epoch(asked),
         catchUp: () => this.catchUp(),
       },
     );
@@ -430,7 +431,7 @@ type Parts = ReturnType<typeof assemble>;
 type Hooks = Pick<ConstructorParameters<typeof Session>[0], 'onToken' | 'onRevoked'> &
   Pick<ConstructorParameters<typeof ReconnectingSocket>[0], 'onFrame'> &
   Pick<ConstructorParameters<typeof Sync>[0], 'halt' | 'refresh'> &
-  Pick<ConstructorParameters<typeof Sender>[0], 'catchUp'>;
+  Pick<ConstructorParameters<typeof Sender>[0], 'catchUp' | 'epoch'>;
 
 /** Creates all parts of a device, none of them started. */
 function assemble(

@@ -6,7 +6,7 @@ import { moveTag, type Reader, type Recipients, retimeItem, rewrapItem } from '.
 import type { Timer } from '../protocol/clock.js';
 import { asError, errorCode } from '../protocol/error-code.js';
 import type { LiveItem } from '../protocol/item.js';
-import { TS_AHEAD_MAX_MS, TS_MIN } from '../protocol/limits.js';
+import { TS_MIN } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
 import { BatchSize, fitting } from './batch.js';
@@ -14,7 +14,6 @@ import { backoffMs, namedWaitMs, RECONNECT } from './platform.js';
 import {
   ApiError,
   ClientError,
-  isConflict,
   isTransient,
   NetworkError,
   ProtocolError,
@@ -23,7 +22,7 @@ import {
   UncertifiedDeviceError,
 } from './errors.js';
 import { versionInStream, type NewChange } from './outbox.js';
-import { isCount } from './reader.js';
+import { FINAL_REFUSALS, isTimeRefusal, stateMet } from './refusals.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import type { Cursor, Pending } from './store/store.js';
@@ -69,21 +68,6 @@ const RESET_WAIT_MS = 15_000;
 const RESEALS_MAX = 3;
 /** Codes remembered per change. If a server uses more, the forgotten ones are reported again. */
 const REPORTED_MAX = 16;
-/**
- * Refusals that a retry does not change. All others (storage full, tenant suspended, an uncertified device) may be
- * temporary, and must not cost the user a change.
- */
-export const FINAL_REFUSALS: ReadonlySet<string> = new Set([
-  'validation',
-  'unknown_type',
-  'item_too_large',
-  'payload_too_large',
-  'blob_not_found',
-  'bin_not_found',
-  'item_not_found',
-  'conflict',
-]);
-
 /** Sends the changes of the outbox. */
 export class Sender {
   /** By `seq`. */
@@ -108,6 +92,8 @@ export class Sender {
       'api' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'
     > & {
       readonly deviceList: DeviceList;
+      /** See `Sync.epoch`. */
+      readonly epoch: (api: DeviceApi) => Promise<Cursor['epoch']>;
       /** Reads the server's history where no connection does. Rejects as a request does. */
       readonly catchUp: () => Promise<void>;
     },
@@ -232,7 +218,7 @@ export class Sender {
    * change is settled with that change.
    */
   private async round(): Promise<boolean> {
-    const { epoch } = await this.options.store.cursor();
+    const epoch = await this.options.epoch(this.api);
     // A reset has begun: the changes are based on the history before it, and are sent after its replay.
     if (this.holds.size > 0) return false;
     this.resetsBefore = this.resets;
@@ -575,23 +561,6 @@ function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
 
 const wrongReply = (sent: Pending | undefined, what: string): ProtocolError =>
   new ProtocolError(`the reply to a change of ${sent?.id} ${what}`, { code: 'wrong_reply' });
-
-/** The state that a conflict named. */
-export type StateMet = Readonly<Record<'version' | 'ts', number>>;
-
-/**
- * The state that a conflict named, if it is plausible; a deleted item cannot be overwritten. Its time is unsigned and
- * determines that of the write: with the latest possible time a server could make an item unchangeable.
- */
-export function stateMet(error: unknown, now: number): StateMet | null {
-  if (!isConflict(error)) return null;
-  const { version, ts } = error.details;
-  const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + TS_AHEAD_MAX_MS;
-  return sound ? { version, ts } : null;
-}
-
-/** The time of the write is too far ahead of the server's clock, which the refusal tells. */
-const isTimeRefusal = ({ details }: ApiError): boolean => isCount(details['serverTime']);
 
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
 

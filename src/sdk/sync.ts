@@ -2,6 +2,7 @@
  * Applies everything that comes from the server, strictly in order: frames are gathered into batches, and a
  * `caught_up` or `reset` is handled completely before the next frame.
  */
+import type { DeviceApi } from './api.js';
 import { asError } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
 import { type Replica, stopsReading } from './replica.js';
@@ -122,6 +123,23 @@ export class Sync {
   caughtUp(): Promise<void> {
     this.waiting ??= new Promise((resolve) => (this.wake = resolve));
     return this.waiting;
+  }
+
+  /**
+   * The epoch of the cursor. A device that has read nothing asks for it, because a change must not be sent to a history
+   * without a name: after a restore nobody could tell which one acknowledged it. Null where the server does not report it.
+   * `api`: to ask with.
+   */
+  async epoch(api: DeviceApi): Promise<Cursor['epoch']> {
+    const { store } = this.options;
+    const { epoch } = await store.cursor();
+    if (epoch !== null) return epoch;
+    return this.exclusive(async () => {
+      const cursor = await store.cursor();
+      const named = cursor.epoch ?? (await api.me()).server.epoch;
+      if (named !== cursor.epoch) await store.apply({ cursor: { ...cursor, epoch: named } });
+      return named;
+    });
   }
 
   /** Catches up over HTTP, from the cursor to the head. */

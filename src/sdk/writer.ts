@@ -26,7 +26,8 @@ import {
 } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
-import { stateMet, type Sender, type StateMet, type Submitted } from './sender.js';
+import { stateMet, type StateMet } from './refusals.js';
+import type { Sender, Submitted } from './sender.js';
 import type { Entry } from './store/store.js';
 import { ulid } from './ulid.js';
 import type { Core } from './core.js';

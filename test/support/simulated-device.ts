@@ -306,14 +306,18 @@ export class SimulatedDevice {
     const { pathname, search } = new URL(url);
     const path = `${pathname.replace(/^\/api/, '')}${search}`;
     const sent = typeof body === 'string' ? (JSON.parse(body) as Record<string, unknown>) : {};
-    return new Promise((resolve, reject) => {
+    let abandon = (): void => undefined;
+    const answered = new Promise<Response>((resolve, reject) => {
       const call = new Call(this, { deviceId: this.id, method, path, body: sent }, { resolve, reject });
       world.calls.push(call);
-      signal?.addEventListener('abort', () => {
+      abandon = () => {
         call.abandoned = true;
         reject(new TypeError('aborted'));
-      });
+      };
     });
+    signal?.addEventListener('abort', abandon);
+    // A combined signal with a listener is never collected, and this world with it.
+    return answered.finally(() => signal?.removeEventListener('abort', abandon));
   }
 
   private open(program: Program, url: string, events: SocketEvents): OpenSocket {

@@ -14,7 +14,7 @@ import type { Device } from '../device.js';
 import { ApiError, ClientError, isDamaged, NetworkError, QueuedError } from '../errors.js';
 import type { BinView, ItemView } from '../events.js';
 import { holdsFile, PAYLOAD_MAX } from '../payloads/shapes.js';
-import { FINAL_REFUSALS } from '../sender.js';
+import { FINAL_REFUSALS } from '../refusals.js';
 import { randomPart, timePart } from '../ulid.js';
 import { contentOf } from './content-parts.js';
 import { ArchiveError } from './records.js';
