@@ -34,6 +34,8 @@ export class App {
   readonly faults: string[] = [];
 
   private constructor(readonly page: Page) {
+    // The browser's own bound is half of that of every other wait.
+    page.setDefaultTimeout(SOON_MS);
     page.on('pageerror', (error) => this.faults.push(String(error)));
     page.on('console', (message) => {
       if (/Content Security Policy|Trusted/i.test(message.text())) this.faults.push(message.text());
