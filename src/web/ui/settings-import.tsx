@@ -42,8 +42,9 @@ const ask = (event: Event): void => event.preventDefault();
 
 // The outcome of an import would go with the page.
 effect(() => {
-  if (running.value > 0 || unseen.value !== null) addEventListener('beforeunload', ask);
-  else removeEventListener('beforeunload', ask);
+  if (running.value === 0 && unseen.value === null) return undefined;
+  addEventListener('beforeunload', ask);
+  return () => removeEventListener('beforeunload', ask);
 });
 
 /** Runs imports for a dialog, and has the outcome; after the dialog was closed, the settings have it. */
