@@ -9,7 +9,10 @@ t.setTimeout(180_000);
 /** How long the stream waits for a reply, ms. */
 const WAITS_MS = 5_000;
 
-/** A program has written `id`, its stream has brought that as `version`, and `answer` decides what the reply says. `other`: another program. */
+/**
+ * A program has written `id`, its stream has brought that as `version`, and `answer` decides what the reply says. `other`:
+ * another program.
+ */
 async function written(t: Test) {
   const clock = new TestClock();
   const tap = wiretap(clock);

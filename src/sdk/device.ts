@@ -97,7 +97,7 @@ export class Device {
         onFrame: (frame, size) => this.receive(frame, size),
         halt: (error) => this.halt(error),
         refresh: () => this.refresh(),
-        epoch: (asked) => this.open.sync.epoch(asked),
+        epoch: (api) => this.open.sync.epoch(api),
         catchUp: () => this.catchUp(),
       },
     );

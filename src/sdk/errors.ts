@@ -126,18 +126,14 @@ export class UncertifiedDeviceError extends Error {
   constructor(readonly devices: readonly Uncertified[]) {
     const revoked = devices.filter(({ wasRevoked }) => wasRevoked);
     const unknown = devices.filter(({ wasRevoked }) => !wasRevoked);
-    const listed = [
-      ...(unknown.length === 0
-        ? []
-        : [
-            `The server lists ${namesOf(unknown)}, which no device of yours has vouched for. ` +
-              'If it is yours, compare the fingerprint with the one it shows and certify it; if it is not, revoke it.',
-          ]),
-      ...(revoked.length === 0
-        ? []
-        : [`The server lists ${namesOf(revoked)} as active, which was revoked. Revoke it again.`]),
-    ];
-    super(['Nothing was written.', ...listed].join(' '));
+    let message = 'Nothing was written.';
+    if (unknown.length > 0)
+      message +=
+        ` The server lists ${namesOf(unknown)}, which no device of yours has vouched for. ` +
+        'If it is yours, compare the fingerprint with the one it shows and certify it; if it is not, revoke it.';
+    if (revoked.length > 0)
+      message += ` The server lists ${namesOf(revoked)} as active, which was revoked. Revoke it again.`;
+    super(message);
   }
 }
 

@@ -68,6 +68,7 @@ const RESET_WAIT_MS = 15_000;
 const RESEALS_MAX = 3;
 /** Codes remembered per change. If a server uses more, the forgotten ones are reported again. */
 const REPORTED_MAX = 16;
+
 /** Sends the changes of the outbox. */
 export class Sender {
   /** By `seq`. */
@@ -323,7 +324,7 @@ export class Sender {
   /** Records the version of a change. Throws `ProtocolError` `wrong_reply` where the stream contradicts it. */
   private async accepted(pending: Pending, { id, version: named }: Stored): Promise<void> {
     const { outbox, emit } = this.options;
-    const version = await this.confirmed(pending, named);
+    const version = await this.versionOf(pending, named);
     const may = await outbox.mayBecome(pending, version);
     this.expectSameHistory();
     if (!may) throw wrongReply(pending, 'names a version that the stream gave to another state');
@@ -339,11 +340,11 @@ export class Sender {
    * change would stay on top until the stream reaches the named one. The server is asked again, because the reply to a
    * repeated request may name a re-wrap or a delete that the stream has yet to bring.
    */
-  private async confirmed(pending: Pending, named: number): Promise<number> {
-    const { api, store } = this.options;
+  private async versionOf(pending: Pending, named: number): Promise<number> {
+    const { store } = this.options;
     const known = versionInStream(await store.get(pending.id), pending);
     if (known === undefined || known >= named) return named;
-    const next = await api.nextChange({ ...(await store.cursor()), since: known - 1 });
+    const next = await this.api.nextChange({ ...(await store.cursor()), since: known - 1 });
     return next?.id === pending.id && next.version === known ? known : named;
   }
 

@@ -2,9 +2,9 @@
  * Applies everything that comes from the server, strictly in order: frames are gathered into batches, and a
  * `caught_up` or `reset` is handled completely before the next frame.
  */
-import type { DeviceApi } from './api.js';
 import { asError } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
+import type { DeviceApi } from './api.js';
 import { type Replica, stopsReading } from './replica.js';
 import { sameHeld, unversioned, type Cursor, type Held, type Store } from './store/store.js';
 import { ProtocolError } from './errors.js';
