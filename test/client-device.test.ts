@@ -360,6 +360,7 @@ t.test('SDK-16: a call that the revocation of the device interrupts says so', as
   if (ticket === undefined) throw new Error('no ticket is requested');
   await world.finish(ticket);
   t.equal((await refusal(put)).code, 'revoked');
+  second.reconnect(); // as on `online`: a listener of the platform must not throw
 });
 
 t.test('CLIENT-43: a write that lacked a key for a device is stored where that device is revoked by now', async (t) => {

@@ -3,9 +3,9 @@ import { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterOf, retryAfterSeconds } from '../protocol/retry-after.js';
-import { backoffMs, OPEN_WITHIN_MS, RECONNECT, SERVER_FRAME_MAX } from '../sdk/platform.js';
+import { OPEN_WITHIN_MS, SERVER_FRAME_MAX } from '../sdk/platform.js';
 import { record } from '../sdk/reader.js';
-import { OVERLOADED_ATTEMPTS, RESTART_SPREAD_MS } from '../sdk/reconnecting-socket.js';
+import { ReconnectBackoff } from '../sdk/reconnect-backoff.js';
 import type { FleetDevice, FleetTenant } from './fleet.js';
 import { nowUs, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
@@ -43,7 +43,7 @@ export class Receiver {
   private socket: WebSocket | undefined;
   private heardAt = 0;
   private scheduledAt = 0;
-  private attempt = 0;
+  private readonly backoff = new ReconnectBackoff(Math.random);
   private first = true;
   private timer: NodeJS.Timeout | undefined;
 
@@ -136,13 +136,9 @@ export class Receiver {
       this.ended = true;
       return;
     }
-    if (closedWith === CLOSE.overloaded || closedWith === CLOSE.tooMuch)
-      this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
-    const spread = closedWith === CLOSE.restart ? Math.random() * RESTART_SPREAD_MS : 0;
-    const wait = Math.max(askedMs + spread, spread === 0 ? backoffMs(this.attempt++, RECONNECT, Math.random) : 0);
     // Timed from the loss, or from the scheduled time of the first attempt.
     const from = wasLive ? nowUs() : this.scheduledAt;
-    this.timer = setTimeout(() => this.open(from), wait);
+    this.timer = setTimeout(() => this.open(from), this.backoff.waitMs(closedWith, askedMs));
   }
 
   private frame(data: Buffer): void {
@@ -181,7 +177,7 @@ export class Receiver {
     if (typeof epoch === 'string' && epoch.length <= 256) this.epoch = epoch;
     meter.time(this.first ? 'caughtUp' : 'reconnect', now - this.scheduledAt);
     this.first = false;
-    this.attempt = 0;
+    this.backoff.reset();
     this.settle(true);
   }
 

@@ -161,10 +161,10 @@ export class Device {
   /**
    * Retries now instead of after the backoff, for a system event (network restored, page visible again) or on request
    * of the user. Probes an open connection and replaces it if there is no answer within 5 s. At most one attempt in
-   * 2 s; a wait that the server requested is kept. No-op while disconnected.
+   * 2 s; a wait that the server requested is kept. No-op while disconnected, and once revoked.
    */
   reconnect(): void {
-    if (this.connecting !== undefined) this.open.socket.hurry();
+    if (this.connecting !== undefined) this.readable.socket.hurry();
   }
 
   /** Closes the connection, not the device: `connect` resumes from the cursor, and `pull` still works. */

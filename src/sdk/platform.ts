@@ -92,7 +92,7 @@ export async function abortable<T>(
 }
 
 /** A number from 0 (included) to 1 (excluded), as `Math.random` gives it. */
-type Random = () => number;
+export type Random = () => number;
 
 /** The bounds of a backoff. */
 interface BackoffLimits {

@@ -7,11 +7,12 @@ import { asError } from '../protocol/error-code.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { retryAfterOf } from '../protocol/retry-after.js';
-import { backoffMs, namedWaitMs, OPEN_WITHIN_MS, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
+import { OPEN_WITHIN_MS, type OpenSocket, RETRY_AFTER_MAX_MS } from './platform.js';
 import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
 import type { ConnectionState } from './events.js';
+import { ReconnectBackoff } from './reconnect-backoff.js';
 import { readFrame, type Frame } from './wire.js';
 
 /** The server pings every 30 s by default. After two missed pings this side sends one, and at last gives up. */
@@ -22,10 +23,6 @@ const CHECK_EVERY_MS = 5_000;
 const PROBE_MS = 5_000;
 /** `hurry` sends a probe at the earliest this long after the last frame, and begins an attempt so long after the last. */
 const HURRY_EVERY_MS = 2_000;
-/** Backoff against an overloaded server starts as if this many attempts had failed. */
-export const OVERLOADED_ATTEMPTS = 3;
-/** After a restart of the server without a named time, its devices spread their reconnects over this time, ms. */
-export const RESTART_SPREAD_MS = 3_000;
 /**
  * When a connection counts as stable, so that it resets the backoff: this long after it caught up, or after it opened,
  * ms. A server that accepts every connection and closes it immediately must not reset the backoff.
@@ -69,7 +66,7 @@ class Connection {
 export class ReconnectingSocket {
   private current: Connection | undefined;
   private timer: Timer | undefined;
-  private attempt = 0;
+  private readonly backoff: ReconnectBackoff;
   private running = false;
   private renewFirst = false;
   private reading = true;
@@ -80,7 +77,9 @@ export class ReconnectingSocket {
   private retryAt = Infinity;
   private reason = '';
 
-  constructor(private readonly options: SocketOptions) {}
+  constructor(private readonly options: SocketOptions) {
+    this.backoff = new ReconnectBackoff(options.random);
+  }
 
   start(): void {
     if (this.running) return;
@@ -239,13 +238,12 @@ export class ReconnectingSocket {
     if (code === CLOSE.revoked) return this.endRevoked();
     if (code === CLOSE.expired) this.renewFirst = true;
     const named = code === CLOSE.restart || code === CLOSE.overloaded ? retryAfterOf(reason) : undefined;
-    // Too many frames: this side has to slow down, as for an overloaded server.
-    if ((code === CLOSE.overloaded && named === undefined) || code === CLOSE.tooMuch)
-      this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
-    const askedMs = (named ?? retryAfter) * 1_000;
-    const spreadMs = code === CLOSE.restart && askedMs === 0 ? RESTART_SPREAD_MS : 0;
-    this.reconnectLater(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, askedMs, spreadMs);
+    this.reconnectLater(
+      `closed with ${code}${reason === '' ? '' : ` (${reason})`}`,
+      (named ?? retryAfter) * 1_000,
+      code,
+    );
   }
 
   private failed(connection: Connection, error: unknown): void {
@@ -263,18 +261,12 @@ export class ReconnectingSocket {
     this.options.onState({ state: 'closed' });
   }
 
-  /**
-   * Waits as long as the server asked (`namedWaitMs`) or a random time up to `spreadMs`, but at least for the backoff, so
-   * that a server that always names one second does not get a request every second.
-   */
-  private reconnectLater(reason: string, askedMs = 0, spreadMs = 0): void {
+  /** `askedMs`: the wait that the server named; `code`: its close code. 0: none. */
+  private reconnectLater(reason: string, askedMs = 0, code = 0): void {
     if (!this.running) return;
-    const { clock, random } = this.options;
-    const backoff = backoffMs(this.attempt++, RECONNECT, random);
-    this.allowedAt = clock.now() + Math.min(askedMs, RETRY_AFTER_MAX_MS);
+    this.allowedAt = this.options.clock.now() + Math.min(askedMs, RETRY_AFTER_MAX_MS);
     this.reason = reason;
-    const spread = spreadMs === 0 ? 0 : Math.round(random() * spreadMs);
-    this.retryIn(Math.max(backoff, spread, namedWaitMs(askedMs, random)));
+    this.retryIn(this.backoff.waitMs(code, askedMs));
   }
 
   private retryIn(retryInMs: number): void {
@@ -295,7 +287,7 @@ export class ReconnectingSocket {
   private detach(): Connection | undefined {
     const connection = this.current;
     this.current = undefined;
-    if (connection !== undefined && isStable(connection, this.options.clock.now())) this.attempt = 0;
+    if (connection !== undefined && isStable(connection, this.options.clock.now())) this.backoff.reset();
     return connection;
   }
 }
