@@ -92,6 +92,7 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   'lucide-preact': ['web'],
   // Bundles scripts for browsers, when the project is built.
   esbuild: ['web', 'docs'],
+  typescript: ['packages'],
 };
 
 /** Libraries without side effects; the last one is what the reference's examples import. */

@@ -20,7 +20,7 @@ import { PROJECT_ROOT } from '../src/root.js';
 import { fakeFetch, fakeSockets, newIdentity } from './support/client.js';
 import { note, refusal, wiretap, world } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
-import { hostOf } from './support/package-types.js';
+import { compile, FOR_MODULES } from './support/compile.js';
 import * as browserEntry from '../src/sdk/browser.js';
 import * as nodeEntry from '../src/sdk/node.js';
 
@@ -246,40 +246,24 @@ const moduleOf = ({ code }: Snippet): string =>
   `import type { Device as OpenDevice } from '@service/client';\ndeclare const device: OpenDevice;\n` +
   `${/\bdevice\b/.test(code) ? '' : 'void device;\n'}export {};\n${code}`;
 
-function problemsOf(where: Snippet['where'], folder: string): string[] {
+async function problemsOf(where: Snippet['where'], folder: string): Promise<string[]> {
   const files = snippets.flatMap((snippet) => {
     if (snippet.where !== where) return [];
     const file = join(folder, `guide-line-${snippet.line}.ts`);
     writeFileSync(file, moduleOf(snippet));
     return [file];
   });
-  const options = {
-    target: ts.ScriptTarget.ES2023,
-    lib: ['lib.es2023.d.ts', 'lib.dom.d.ts', 'lib.dom.iterable.d.ts'],
-    module: ts.ModuleKind.NodeNext,
-    moduleResolution: ts.ModuleResolutionKind.NodeNext,
-    strict: true,
-    noEmit: true,
-    skipLibCheck: true,
-    verbatimModuleSyntax: true,
-    types: [],
-    paths: { '@service/client': [join(PROJECT_ROOT, `build/src/sdk/${where}.d.ts`)] },
-  };
-  const program = ts.createProgram(files, options, hostOf(options));
-  return ts.getPreEmitDiagnostics(program).map(({ messageText, file, start = 0 }) => {
-    const line = file === undefined ? '' : `:${file.getLineAndCharacterOfPosition(start).line + 1}`;
-    return `${file?.fileName ?? ''}${line} ${ts.flattenDiagnosticMessageText(messageText, '\n')}`;
-  });
+  const paths = { '@service/client': [join(PROJECT_ROOT, `build/src/sdk/${where}.d.ts`)] };
+  return compile(files, { ...FOR_MODULES, noEmit: true, types: [], paths });
 }
 
-t.test('SDK-23: every example of the guide compiles against the package’s entry', (t) => {
+t.test('SDK-23: every example of the guide compiles against the package’s entry', async (t) => {
   const folder = mkdtempSync(join(PROJECT_ROOT, 'build', 'guide-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   t.ok(snippets.length >= 12, `${snippets.length} examples were found`);
-  t.same(problemsOf('node', folder), []);
-  t.same(problemsOf('browser', folder), []);
-  t.end();
+  t.same(await problemsOf('node', folder), []);
+  t.same(await problemsOf('browser', folder), []);
 });
 
 /** The names that an entry exports, types included. */

@@ -86,9 +86,6 @@ t.test('DEP-06: the function that runs while a connection is switched to a socke
 t.test('DEP-03: validators are generated at build time, and relied-on packages are of exact versions', async (t) => {
   const built = await readFile(join(PROJECT_ROOT, 'build/src/server/http/validators.js'), 'utf8');
   t.match(built, /validateItemBodyA = \(\(\) =>/);
-  // With either of these an incremental build emits changed files only: validators stay as they are when a type of theirs,
-  // which is in another file, changes.
-  t.notMatch(await readFile(join(PROJECT_ROOT, 'tsconfig.json'), 'utf8'), /verbatimModuleSyntax|isolatedModules/);
   const declared = async (...path: readonly string[]): Promise<Record<string, Record<string, string>>> =>
     JSON.parse(await readFile(join(PROJECT_ROOT, ...path, 'package.json'), 'utf8')) as never;
   const dependencies = {

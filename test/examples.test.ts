@@ -4,13 +4,13 @@ import { existsSync } from 'node:fs';
 import { copyFile, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import ts from 'typescript';
 import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from '../src/docs/examples.js';
 import { endpointPages } from '../src/docs/endpoints-pages.js';
 import { documented, openApi } from '../src/docs/openapi.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { Device, join as joinDevice, nodePlatform, prepareClaim } from '../src/sdk/node.js';
 import { ALL_ROWS } from '../src/server/app/route-table.js';
+import { compile, FOR_MODULES } from './support/compile.js';
 import { Documented } from './support/documented.js';
 import { ExampleStage } from './support/examples.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -105,25 +105,6 @@ t.test('REF-17: every shell example does what it says when pasted as it stands',
 /** An example as a module of its own, between the lines that surround every example. */
 const moduleOf = (sdk: string): string => `${SDK_BEGIN}\n${sdk}\n${SDK_END}\n`;
 
-function faultsOf(files: readonly string[]): string[] {
-  const program = ts.createProgram(files, {
-    target: ts.ScriptTarget.ES2023,
-    lib: ['lib.es2023.d.ts', 'lib.dom.d.ts', 'lib.dom.iterable.d.ts'],
-    module: ts.ModuleKind.NodeNext,
-    moduleResolution: ts.ModuleResolutionKind.NodeNext,
-    strict: true,
-    skipLibCheck: true,
-    verbatimModuleSyntax: true,
-    types: ['node'],
-    typeRoots: [join(PROJECT_ROOT, 'node_modules/@types')],
-    paths: { '@service/client': [join(PROJECT_ROOT, 'build/src/sdk/node.d.ts')] },
-  });
-  program.emit();
-  return ts.getPreEmitDiagnostics(program).map(({ file, messageText }) => {
-    return `${file?.fileName ?? ''}: ${ts.flattenDiagnosticMessageText(messageText, '\n')}`;
-  });
-}
-
 t.test('REF-18: every example of the library compiles, runs and prints what it should', async (t) => {
   const [server, empty] = [await runServer(t), await runServer(t)];
   const [HOST, EMPTY_HOST] = [server, empty].map(({ port }) => `http://127.0.0.1:${port}`) as [string, string];
@@ -152,7 +133,14 @@ t.test('REF-18: every example of the library compiles, runs and prints what it s
   });
   t.ok(examples.length > 20);
   for (const { file, sdk } of examples) await writeFile(file, moduleOf(sdk));
-  t.same(faultsOf(examples.map(({ file }) => file)), []);
+  const options = {
+    ...FOR_MODULES,
+    types: ['node'],
+    typeRoots: [join(PROJECT_ROOT, 'node_modules/@types')],
+    paths: { '@service/client': [join(PROJECT_ROOT, 'build/src/sdk/node.d.ts')] },
+  };
+  const files = examples.map(({ file }) => file);
+  t.same(await compile(files, options), []);
   const env = { EMPTY_HOST, PHRASE: claimed.phrase };
   // One after the other in one process: each is a module with a device of its own.
   const steps = examples.map(
