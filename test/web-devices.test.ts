@@ -4,6 +4,7 @@ import t from 'tap';
 import { pagesText } from '../src/web/ui/strings-pages.js';
 import * as text from '../src/web/ui/strings.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
+import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
@@ -124,11 +125,19 @@ t.test('WEB-100: a browser that stops after the digits is not shown as waiting a
 
 t.test('CLIENT-62: a revoked device that is listed as active is offered only to be revoked', { skip }, async (t) => {
   const { app, page, server, url } = await claimed(t);
-  await joining(t, page, url);
+  const other = await joining(t, page, url);
   await app.admit();
   await press(page, pair.done);
   const [own, joined] = await app.shows('devices', (all) => all.length === 2);
   if (own === undefined || joined === undefined) throw new Error('it has not joined');
+  // While it runs, it stores its certificate again where that is missing.
+  const logged = (what: string): Promise<void> =>
+    until(`${what} by the other`, () =>
+      server.logs.some(({ msg, deviceId }) => msg === what && deviceId === joined.id),
+    );
+  await logged('socket opened');
+  await other.page.close();
+  await logged('socket closed');
   await server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [joined.id]);
   await app.call('deviceRename', { id: own.id, name: 'This' });
   await says(page, devices.isMine);

@@ -16,9 +16,8 @@ const DECLARED = /^declare const typia\b/m;
 const textOf = (problem: ts.Diagnostic): string =>
   `${problem.file?.fileName ?? CONFIG}: ${ts.flattenDiagnosticMessageText(problem.messageText, '\n')}`;
 
-const { config, error } = ts.readConfigFile(CONFIG, ts.sys.readFile);
-if (error !== undefined) throw new Error(textOf(error));
-const { options, fileNames } = ts.parseJsonConfigFileContent(config, ts.sys, PROJECT_ROOT);
+const config = ts.readJsonConfigFile(CONFIG, ts.sys.readFile);
+const { options, fileNames } = ts.parseJsonSourceFileConfigFileContent(config, ts.sys, PROJECT_ROOT);
 const modules = fileNames.filter((file) => DECLARED.test(readFileSync(file, 'utf8')));
 // The declarations are written already, and so is the record of what was compiled.
 const program = ts.createProgram(modules, {
