@@ -307,10 +307,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
       replies: done('PasswordTicketReply'),
       errors: ['password_invalid'],
     },
-    'GET /api/password/exists': {
-      summary: 'Whether an account password is set',
-      replies: done('PasswordExists'),
-    },
+    'GET /api/password/exists': { summary: 'Whether an account password is set', replies: done('PasswordExists') },
   }),
   ...inGroup('Status', {
     'GET /api/me': { summary: 'The caller, the server and the tenant', replies: done('Me') },
@@ -381,10 +378,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
       replies: done('TestTenant', 'The tenant is there.'),
       errors: ['slug_taken', 'conflict', 'device_limit'],
     },
-    'GET /api/admin/test-tenants': {
-      summary: 'The test tenants that there are',
-      replies: done('TestTenantList'),
-    },
+    'GET /api/admin/test-tenants': { summary: 'The test tenants that there are', replies: done('TestTenantList') },
     'DELETE /api/admin/test-tenants/:id': {
       summary: 'Remove a test tenant with all it has',
       text: 'A tenant that was signed up is 404 `tenant_not_found`: this call cannot remove it. Of a large one a part is removed: the same call goes on.',

@@ -108,15 +108,10 @@ function pageParameters(shape: Shape): Parameter[] {
   const history = 'The history that `since` belongs to. Another one starts at 0, with `reset`.';
   const most = `Rows at most; above ${PAGE_MAX} counts as ${PAGE_MAX}.`;
   return [
-    { name: 'since', in: 'query', required: inB, description: 'Rows above this version.', schema: since },
-    { name: 'limit', in: 'query', description: most, schema: limit },
-    { name: 'epoch', in: 'query', description: history, schema: { type: 'string' } },
-    {
-      name: 'bin_id',
-      in: 'query',
-      description: 'Only this bin, over the same cursor. Spelled like this in both shapes.',
-      schema: refTo('BinId'),
-    },
+    inQuery('since', 'Rows above this version.', since, inB),
+    inQuery('limit', most, limit),
+    inQuery('epoch', history, TEXT),
+    inQuery('bin_id', 'Only this bin, over the same cursor. Spelled like this in both shapes.', refTo('BinId')),
   ];
 }
 
@@ -148,24 +143,20 @@ function parametersOf(shape: Shape, { method, path, auth }: RouteFacts, endpoint
 const PARAMETER = /:([a-z]+)/g;
 const TENANT = { schema: 'Ulid', what: "The tenant's id." };
 
-const FROM = {
-  name: 'from',
-  in: 'query',
-  description: 'Of a part of an upload: its position.',
-  schema: refTo('Count'),
-};
+/** A parameter in the query of a URL. */
+const inQuery = (name: string, description: string, schema: Json, required?: boolean): Parameter => ({
+  ...{ name, in: 'query', required, description, schema },
+});
 
-const BASE: Parameter = {
-  name: 'epoch',
-  in: 'query',
-  description: 'The history that the change is based on. Where it is not the current one, nothing changes.',
-  schema: { type: 'string' },
-};
+const TEXT: Json = { type: 'string' };
+const FROM = inQuery('from', 'Of a part of an upload: its position.', refTo('Count'));
+const BASED_ON = 'The history that the change is based on. Where it is not the current one, nothing changes.';
+const BASE = inQuery('epoch', BASED_ON, TEXT);
 
 /** The parameters of a signed URL, which clients use unchanged. */
 const SIGNED: readonly Parameter[] = [
-  { name: 'exp', in: 'query', required: true, description: 'So long is the URL good.', schema: refTo('Millis') },
-  { name: 'sig', in: 'query', required: true, description: "The server's signature.", schema: { type: 'string' } },
+  inQuery('exp', 'So long is the URL good.', refTo('Millis'), true),
+  inQuery('sig', "The server's signature.", TEXT, true),
 ];
 
 /** The header that selects the shape. */
@@ -242,9 +233,6 @@ export function openApi(shape: Shape, routes: readonly RouteFacts[], version: st
     info: info(shape, version),
     servers: [{ url: '/' }],
     paths,
-    components: {
-      schemas: schemasNamedBy(paths, allSchemas(shape)),
-      securitySchemes: SECURITY,
-    },
+    components: { schemas: schemasNamedBy(paths, allSchemas(shape)), securitySchemes: SECURITY },
   };
 }

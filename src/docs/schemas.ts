@@ -16,54 +16,19 @@ declare const typia: typeof typiaLibrary;
 /** A JSON Schema, or any part of an OpenAPI document. */
 export type Json = { readonly [key: string]: unknown };
 
-type Requests = [
-  // The bodies with one type for both shapes, and those of shape B.
-  bodies.SpelledBody,
-  bodies.ItemBodyA,
-  bodies.UploadBodyA,
-  bodies.BlobRef,
-  bodies.BinId,
-];
+/** `SpelledBody` are the bodies with one type for both shapes, and those of shape B. */
+type Requests = [bodies.SpelledBody, bodies.ItemBodyA, bodies.UploadBodyA, bodies.BlobRef, bodies.BinId];
 
 type Replies = [
-  items.Changed,
-  items.ChangedB,
-  items.BatchReply,
-  items.PageA,
-  items.PageB,
-  replies.Ok,
-  replies.SignedUp,
-  replies.TestTenant,
-  replies.TestTenantList,
-  replies.TestTenantRemoval,
-  replies.Received,
-  replies.Portal,
-  replies.ErrorReply,
-  replies.BinReply,
-  replies.BinList,
-  replies.BlobUpload,
-  replies.OpenUploadReply,
-  replies.BlobDownload,
-  replies.DeviceList,
-  replies.KnownDeviceReply,
-  replies.Claimed,
-  replies.Recovered,
-  replies.PairStarted,
-  replies.PairEpk,
-  replies.Paired,
-  replies.PairPending,
-  replies.PairRequestList,
-  replies.ReauthChallengeReply,
-  replies.TokenReply,
-  replies.RecoveryChallengeReply,
-  replies.TicketReply,
-  replies.PasswordExists,
-  replies.PasswordTicketReply,
-  replies.Health,
-  replies.Ready,
-  replies.StatusUp,
-  replies.StatusDown,
-  replies.Me,
+  ...[items.Changed, items.ChangedB, items.BatchReply, items.PageA, items.PageB],
+  ...[replies.Ok, replies.SignedUp, replies.TestTenant, replies.TestTenantList, replies.TestTenantRemoval],
+  ...[replies.Received, replies.Portal, replies.ErrorReply, replies.BinReply, replies.BinList],
+  ...[replies.BlobUpload, replies.OpenUploadReply, replies.BlobDownload],
+  ...[replies.DeviceList, replies.KnownDeviceReply, replies.Claimed, replies.Recovered],
+  ...[replies.PairStarted, replies.PairEpk, replies.Paired, replies.PairPending, replies.PairRequestList],
+  ...[replies.ReauthChallengeReply, replies.TokenReply, replies.RecoveryChallengeReply, replies.TicketReply],
+  ...[replies.PasswordExists, replies.PasswordTicketReply],
+  ...[replies.Health, replies.Ready, replies.StatusUp, replies.StatusDown, replies.Me],
 ];
 
 const GENERATED = typia.json.schemas<[...Requests, ...Replies]>();
