@@ -307,10 +307,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Sends what is queued, removes the registration and stops listening. Resolves when all is done. */
   async close(): Promise<void> {
     this.closed = true;
-    this.flushTimer?.cancel();
-    this.beatTimer?.cancel();
-    this.backTimer?.cancel();
-    this.subscribeTimer?.cancel();
+    for (const timer of [this.flushTimer, this.beatTimer, this.backTimer, this.subscribeTimer]) timer?.cancel();
     await this.beating.idle();
     await this.flushing.fresh();
     await this.links?.close();

@@ -450,13 +450,7 @@ class Lane {
         this.reportTo(sink, theirs, error);
       }
     }
-    for (const sink of sinks) {
-      try {
-        sink.settled();
-      } catch (error) {
-        this.options.onFault(error);
-      }
-    }
+    for (const sink of sinks) this.guarded(() => sink.settled());
   }
 
   /**

@@ -317,12 +317,8 @@ export class EmbeddedPostgres {
   }
 
   private async end(postmaster: Postmaster): Promise<void> {
-    const steps = [
-      ['SIGINT', FAST_STOP_MS],
-      ['SIGQUIT', QUICK_STOP_MS],
-      ['SIGKILL', QUICK_STOP_MS],
-    ] as const;
-    for (const [signal, patience] of steps) {
+    for (const signal of ['SIGINT', 'SIGQUIT', 'SIGKILL'] as const) {
+      const patience = signal === 'SIGINT' ? FAST_STOP_MS : QUICK_STOP_MS;
       if (!(await postmaster.isAlive())) return;
       try {
         process.kill(postmaster.pid, signal);

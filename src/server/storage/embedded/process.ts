@@ -87,18 +87,10 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
     await fs.mkdir(made, { mode: FOLDER_MODE });
     await fs.writeFile(passwordFile, `${password}\n`, { mode: FILE_MODE });
     if (user !== null) for (const path of [passwordFile, made, initFolder]) await fs.chown(path, user.uid, user.gid);
-    const flags = ['--auth=scram-sha-256', '--encoding=UTF8', '--locale=C', '--data-checksums', '--no-instructions'];
-    await run(
-      binaries.initdb,
-      [
-        `--pgdata=${made}`,
-        `--username=${DATABASE_USER}`,
-        `--pwfile=${passwordFile}`,
-        ...flags,
-        ...(quick ? ['--no-sync'] : []),
-      ],
-      { ...user, cwd: initFolder, env: childEnvironment() },
-    );
+    const own = [`--pgdata=${made}`, `--username=${DATABASE_USER}`, `--pwfile=${passwordFile}`];
+    const all = ['--auth=scram-sha-256', '--encoding=UTF8', '--locale=C', '--data-checksums', '--no-instructions'];
+    const flags = [...own, ...all, ...(quick ? ['--no-sync'] : [])];
+    await run(binaries.initdb, flags, { ...user, cwd: initFolder, env: childEnvironment() });
     await fs.rename(made, folder);
     await syncFolder(dataDir);
   } catch (error) {
@@ -252,18 +244,12 @@ const SETTINGS: Readonly<Record<string, string>> = {
 export async function launch(cluster: Cluster, port: number, settings: Record<string, string>): Promise<Postmaster> {
   const log = await openLog(cluster.logFile);
   try {
-    const all = { ...SETTINGS, ...settings, port: String(port) };
-    const child = spawn(
-      cluster.binaries.postgres,
-      ['-D', cluster.folder, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
-      {
-        ...cluster.user,
-        cwd: cluster.folder,
-        env: childEnvironment(),
-        detached: true,
-        stdio: ['ignore', log.fd, log.fd],
-      },
-    );
+    const all = Object.entries({ ...SETTINGS, ...settings, port: String(port) });
+    const flags = ['-D', cluster.folder, ...all.flatMap(([name, value]) => ['-c', `${name}=${value}`])];
+    const child = spawn(cluster.binaries.postgres, flags, {
+      ...{ ...cluster.user, cwd: cluster.folder, env: childEnvironment() },
+      ...{ detached: true, stdio: ['ignore', log.fd, log.fd] },
+    });
     child.unref();
     const exited = new Promise<true>((resolve) => child.once('exit', () => resolve(true)));
     await once(child, 'spawn');
