@@ -10,22 +10,12 @@ import { rateLimited, ServiceError, unavailable, type ErrorName } from '../../pr
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
 import type { Meter } from '../../protocol/meter.js';
+import type { HelloFrame } from '../../protocol/requests.js';
 import type { Arena, Change, CommitSink, Position } from './change.js';
 import type { ItemRow } from './codec.js';
 import type { Effect, Message } from './messages.js';
 import type { FrameRing } from './deliver.js';
-import type {
-  ChangeAnnouncer,
-  CommitLanes,
-  DeviceState,
-  FrameBytes,
-  ItemLog,
-  KeyPurger,
-  LogPage,
-  SocketPort,
-  TenantLoader,
-  TenantSnapshot,
-} from './ports.js';
+import type * as ports from './ports.js';
 import type { Replaying, Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
@@ -55,11 +45,11 @@ const GAP_ROWS = 1_000;
 const SMALL_GAP = 50;
 
 export interface ActorPorts {
-  readonly lanes: CommitLanes;
-  readonly log: ItemLog;
-  readonly loader: TenantLoader;
-  readonly announcer: ChangeAnnouncer;
-  readonly purger: KeyPurger;
+  readonly lanes: ports.CommitLanes;
+  readonly log: ports.ItemLog;
+  readonly loader: ports.TenantLoader;
+  readonly announcer: ports.ChangeAnnouncer;
+  readonly purger: ports.KeyPurger;
   readonly clock: Pick<Clock, 'now'>;
   /** Called when an effect fails that must not fail; the actor continues. */
   readonly onFault: (error: unknown, tenantId: string) => void;
@@ -115,7 +105,7 @@ export class Actor implements CommitSink {
   private comparedAt: number;
 
   constructor(
-    snapshot: TenantSnapshot,
+    snapshot: ports.TenantSnapshot,
     epoch: string,
     private readonly ports: ActorPorts,
   ) {
@@ -187,7 +177,7 @@ export class Actor implements CommitSink {
   }
 
   /** The same object as long as nothing about the device changes. */
-  device(id: string): DeviceState | undefined {
+  device(id: string): ports.DeviceState | undefined {
     return this.tenant.devices.get(id);
   }
 
@@ -222,7 +212,7 @@ export class Actor implements CommitSink {
   }
 
   /** Checks the device and registers its socket in one step, or returns the error. */
-  open(socket: SocketPort): Session | ErrorName {
+  open(socket: ports.SocketPort): Session | ErrorName {
     if (this.retired) return 'unavailable';
     this.usedAt = this.ports.clock.now();
     const session = admit(this.tenant, socket);
@@ -231,8 +221,8 @@ export class Actor implements CommitSink {
     return session;
   }
 
-  hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void {
-    this.post({ kind: 'hello', session, ...frame });
+  hello(session: Session, frame: Omit<HelloFrame, 'type'>): void {
+    this.post({ ...frame, kind: 'hello', session });
   }
 
   /** The socket's buffer has emptied. */
@@ -352,8 +342,7 @@ export class Actor implements CommitSink {
   private broke(message: Message, error: unknown): Effect[] {
     this.ports.onFault(error, this.tenantId);
     const failure = asError(error);
-    const { waiting } = this.tenant;
-    this.tenant.waiting = [];
+    const waiting = this.tenant.waiting.splice(0);
     for (const waiter of this.takeReloads()) waiter.reject(failure);
     this.ports.onBroken(this);
     const own = message.kind === 'change' ? [message.change] : 'changes' in message ? message.changes : [];
@@ -426,7 +415,7 @@ export class Actor implements CommitSink {
   }
 
   /** One failing socket must not keep frames from the tenant's other sockets. */
-  private send(session: Session, frames: readonly FrameBytes[], since = Infinity, phase?: Replaying): void {
+  private send(session: Session, frames: readonly ports.FrameBytes[], since = Infinity, phase?: Replaying): void {
     try {
       const waiting = session.port.send(frames);
       if (since < (this.pushedSince ?? Infinity)) this.pushedSince = since;
@@ -516,7 +505,7 @@ export class Actor implements CommitSink {
       );
       return;
     }
-    const read = async (): Promise<LogPage | undefined> => {
+    const read = async (): Promise<ports.LogPage | undefined> => {
       // The session may have moved on while this waited in the queue.
       if (session.phase !== phase) return undefined;
       const { cursor: since, rowBytes = 0 } = phase;

@@ -22,24 +22,11 @@ import {
   putBase64,
   takeCiphertext,
 } from './change.js';
-import {
-  BLOB_NONCE,
-  ENTRY_HEAD,
-  type FixedPart,
-  HAS,
-  MASTER_CT,
-  MASTER_NONCE,
-  NONCE,
-  NONCE_AT,
-  SIG,
-  SIG_AT,
-  ULID_CHARS,
-  sortKeys,
-} from './codec.js';
+import * as codec from './codec.js';
 
 const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 or base64url without white space');
 /** Decodes a part to its place. Throws `validation` with the field's path. */
-function putFixed(change: Change, part: FixedPart, path: string, text: string): void {
+function putFixed(change: Change, part: codec.FixedPart, path: string, text: string): void {
   const length = base64Length(text);
   if (length !== part.bytes && length !== NO_LENGTH) throw invalid(path, `must be ${part.bytes} bytes, got ${length}`);
   if (!putBase64(change.bytes, change.at + part.at, text, length)) throw notBase64(path);
@@ -64,7 +51,7 @@ function ofMap(map: Record<string, string> | null | undefined): KeyTexts {
 }
 
 /** Upper bound of the bytes of a list of keys. */
-const roomFor = (keys: KeyTexts): number => keys.reduce((room, { key }) => room + ENTRY_HEAD + key.length, 0);
+const roomFor = (keys: KeyTexts): number => keys.reduce((room, { key }) => room + codec.ENTRY_HEAD + key.length, 0);
 
 /** Writes a list of keys and returns its length in bytes. Sorts it, since the same write may arrive in another order. */
 function putKeys({ bytes }: Change, from: number, path: string, keys: KeyTexts): number {
@@ -76,33 +63,26 @@ function putKeys({ bytes }: Change, from: number, path: string, keys: KeyTexts):
     if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX) {
       throw invalid(`${path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
     }
-    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${path}.${device}`);
+    if (!putBase64(bytes, at + codec.ENTRY_HEAD, text, length)) throw notBase64(`${path}.${device}`);
     bytes.write(device, at, 'latin1');
-    bytes.writeUInt16BE(length, at + ULID_CHARS);
-    at += ENTRY_HEAD + length;
+    bytes.writeUInt16BE(length, at + codec.ULID_CHARS);
+    at += codec.ENTRY_HEAD + length;
   }
-  const twice = sortKeys(bytes, from, at);
+  const twice = codec.sortKeys(bytes, from, at);
   if (twice !== '') throw invalid(`${path}.${twice}`, 'given twice');
   return at - from;
 }
 
 function putMaster(change: Change, path: string, master: MasterBody | null | undefined): void {
   if (master === null || master === undefined) return;
-  putFixed(change, MASTER_NONCE, `${path}.nonce`, master.nonce);
-  putFixed(change, MASTER_CT, `${path}.ct`, master.ct);
+  putFixed(change, codec.MASTER_NONCE, `${path}.nonce`, master.nonce);
+  putFixed(change, codec.MASTER_CT, `${path}.ct`, master.ct);
 }
 
 function putBlobRef(change: Change, ref: string): void {
   // The name is opaque to clients; one that could never have been issued is reported as not found.
   if (!/^[0-9A-Za-z._-]{1,64}$/.test(ref)) throw new ServiceError('blob_not_found', undefined, { path: 'blobRef' });
   change.blobRef = ref;
-}
-
-/** Nonce and keys with an empty ciphertext are validated but not kept: the blob has its own. */
-function forgetInline(change: Change): void {
-  change.bytes.fill(0, change.at + NONCE_AT, change.at + SIG_AT);
-  change.has &= ~HAS.nonce;
-  change.keysBytes = 0;
 }
 
 function takeHead(change: Change, body: ItemBodyA | ItemBodyB): void {
@@ -117,7 +97,7 @@ function takeHead(change: Change, body: ItemBodyA | ItemBodyB): void {
 }
 
 function putSig(change: Change, path: string, sig: string | null | undefined, required: boolean): void {
-  if (sig !== null && sig !== undefined) putFixed(change, SIG, path, sig);
+  if (sig !== null && sig !== undefined) putFixed(change, codec.SIG, path, sig);
   else if (required) throw invalid(path, `required, ${SIG_BYTES} bytes`);
 }
 
@@ -141,26 +121,36 @@ export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireS
   const path = envelope === null ? '' : 'payloadEnc.';
   const { sig, master } = envelope ?? body;
   putSig(change, `${path}sig`, sig, requireSig === 'always' || (requireSig === 'a' && envelope !== null));
-  if (envelope !== null) putEnvelope(change, envelope, keys, ref !== null);
+  if (envelope !== null) putInline(change, AT_A, { ct: envelope.ct, nonce: envelope.nonce, keys }, ref !== null);
   if (ref !== null) putBlobA(change, ref, body, blobKeys);
   putMaster(change, `${path}master`, master);
   return finishWrite(arena, change);
 }
 
-/** An envelope. With a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata. */
-function putEnvelope(change: Change, { ct, nonce }: EnvelopeBody, keys: KeyTexts, mayBeEmpty: boolean): void {
+type Inline = Pick<EnvelopeBody, 'ct' | 'nonce'> & { readonly keys: KeyTexts };
+const AT_A = { ct: 'payloadEnc.ct', nonce: 'payloadEnc.nonce', keys: 'payloadEnc.keys' };
+const AT_B = { ct: 'ct', nonce: 'nonce', keys: 'wrapped' };
+
+/**
+ * The payload in the item itself. With a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata. Nonce and
+ * keys are validated then but not kept: the blob has its own.
+ */
+function putInline(change: Change, at: typeof AT_A, { ct, nonce, keys }: Inline, mayBeEmpty: boolean): void {
+  putFixed(change, codec.NONCE, at.nonce, nonce);
   const empty = mayBeEmpty && ct === '';
-  putFixed(change, NONCE, 'payloadEnc.nonce', nonce);
-  if (!empty) putCiphertext(change, 'payloadEnc.ct', ct);
-  change.keysBytes = putKeys(change, change.keysAt, 'payloadEnc.keys', keys);
-  if (empty) forgetInline(change);
+  if (!empty) putCiphertext(change, at.ct, ct);
+  change.keysBytes = putKeys(change, change.keysAt, at.keys, keys);
+  if (!empty) return;
+  change.bytes.fill(0, change.at + codec.NONCE_AT, change.at + codec.SIG_AT);
+  change.has &= ~codec.HAS.nonce;
+  change.keysBytes = 0;
 }
 
 function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBodyA, keys: KeyTexts): void {
   if (typeof blobNonce !== 'string') throw invalid('blobNonce', 'required beside blobRef');
   if (!blobKeys) throw invalid('blobKeys', 'required beside blobRef');
   putBlobRef(change, ref);
-  putFixed(change, BLOB_NONCE, 'blobNonce', blobNonce);
+  putFixed(change, codec.BLOB_NONCE, 'blobNonce', blobNonce);
   change.blobKeysBytes = putKeys(change, change.blobKeysAt, 'blobKeys', keys);
 }
 
@@ -173,11 +163,7 @@ export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireS
   takeHead(change, body);
   if (isStray(body)) throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
   putSig(change, 'sig', body.sig, requireSig === 'always');
-  const empty = ref !== null && body.ct === '';
-  putFixed(change, NONCE, 'nonce', body.nonce);
-  if (!empty) putCiphertext(change, 'ct', body.ct);
-  change.keysBytes = putKeys(change, change.keysAt, 'wrapped', wrapped);
-  if (empty) forgetInline(change);
+  putInline(change, AT_B, { ct: body.ct, nonce: body.nonce, keys: wrapped }, ref !== null);
   if (ref !== null) putBlobB(change, ref, body, { wrapped, blobKeys });
   putMaster(change, 'master', body.master);
   return finishWrite(arena, change);
@@ -191,11 +177,11 @@ function putBlobB(
   { wrapped, blobKeys }: { readonly wrapped: KeyTexts; readonly blobKeys: KeyTexts | undefined },
 ): void {
   const named = typeof body.blobNonce === 'string';
-  const blobOnly = (change.has & HAS.inline) === 0;
+  const blobOnly = (change.has & codec.HAS.inline) === 0;
   if (!named && !blobOnly) throw invalid('blob_nonce', 'required beside blob_ref and ct');
   if (named && !blobOnly && !blobKeys) throw invalid('blob_keys', 'required beside blob_nonce');
   putBlobRef(change, ref);
-  putFixed(change, BLOB_NONCE, named ? 'blob_nonce' : 'nonce', body.blobNonce ?? body.nonce);
+  putFixed(change, codec.BLOB_NONCE, named ? 'blob_nonce' : 'nonce', body.blobNonce ?? body.nonce);
   const path = blobKeys ? 'blob_keys' : 'wrapped';
   change.blobKeysBytes = putKeys(change, change.blobKeysAt, path, blobKeys ?? wrapped);
 }

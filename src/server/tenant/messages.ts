@@ -1,5 +1,6 @@
 /** The messages that a tenant's actor receives, and the effects that it requests. */
 import type { Summary } from '../../protocol/item.js';
+import type { HelloFrame } from '../../protocol/requests.js';
 import type { Change, Position } from './change.js';
 import type { ItemRow } from './codec.js';
 import type { FrameBytes, LogPage, TenantUpdate } from './ports.js';
@@ -7,13 +8,8 @@ import type { Replaying, Session } from './session.js';
 
 export type Message =
   | { readonly kind: 'change'; readonly change: Change }
-  | {
-      readonly kind: 'committed';
-      /** Decided in one transaction, in version order. */
-      readonly changes: readonly Change[];
-      readonly summary: Summary;
-      readonly generation: number;
-    }
+  /** The changes were decided in one transaction, and are in version order. */
+  | ({ readonly kind: 'committed'; readonly changes: readonly Change[] } & Position)
   | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
   | { readonly kind: 'reloaded'; readonly update: TenantUpdate }
   | { readonly kind: 'reload-failed'; readonly error: Error }
@@ -29,13 +25,7 @@ export type Message =
     }
   | { readonly kind: 'gap'; readonly page: LogPage }
   | { readonly kind: 'gap-failed' }
-  | {
-      readonly kind: 'hello';
-      readonly session: Session;
-      readonly since: number;
-      readonly epoch: string | null;
-      readonly acks: boolean;
-    }
+  | ({ readonly kind: 'hello'; readonly session: Session } & Omit<HelloFrame, 'type'>)
   | { readonly kind: 'head'; readonly session: Session; readonly phase: Replaying; readonly summary: Summary }
   | { readonly kind: 'page'; readonly session: Session; readonly phase: Replaying; readonly page: LogPage }
   /** `away`: the database is currently unreachable. */

@@ -86,9 +86,7 @@ export function admit(state: TenantState, port: SocketPort): Session | ErrorName
 function onReloadFailed(state: TenantState, error: Error): Effect[] {
   state.reloading = false;
   state.reloadAgain = false;
-  const waiting = state.waiting;
-  state.waiting = [];
-  return onFailed(waiting, error);
+  return onFailed(state.waiting.splice(0), error);
 }
 
 /**
@@ -278,9 +276,7 @@ function onFailed(changes: readonly Change[], error: Error): Effect[] {
 
 /** The tenant was reloaded: the waiting changes are checked again. */
 function recheck(state: TenantState): Effect[] {
-  const waiting = state.waiting;
-  state.waiting = [];
-  return waiting.flatMap((change): Effect[] => {
+  return state.waiting.splice(0).flatMap((change): Effect[] => {
     if (change.rechecks++ >= RECHECKS_MAX) return [{ kind: 'refused', change, error: unavailable() }];
     return onChange(state, change);
   });
