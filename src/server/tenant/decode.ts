@@ -60,9 +60,8 @@ function putKeys({ bytes }: Change, from: number, path: string, keys: KeyTexts):
   for (const { deviceId: device, key: text } of keys) {
     if (!ULID.test(device)) throw invalid(path, `a device id must match ${ULID.source}`);
     const length = base64Length(text);
-    if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX) {
+    if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX)
       throw invalid(`${path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
-    }
     if (!putBase64(bytes, at + codec.ENTRY_HEAD, text, length)) throw notBase64(`${path}.${device}`);
     bytes.write(device, at, 'latin1');
     bytes.writeUInt16BE(length, at + codec.ULID_CHARS);
@@ -157,31 +156,25 @@ function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBody
 /** Decodes a shape B body that fits its schema (keys camelCase) into a change; see `decodeWriteA`. */
 export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireSig): Change {
   const ref = body.blobRef ?? null;
-  const { wrapped } = body;
-  const blobKeys = body.blobKeys ?? undefined;
-  const change = beginChange(arena, 'write', body.ct.length + roomFor(wrapped) + roomFor(blobKeys ?? wrapped));
+  const { ct, nonce, wrapped } = body;
+  const change = beginChange(arena, 'write', ct.length + roomFor(wrapped) + roomFor(body.blobKeys ?? wrapped));
   takeHead(change, body);
   if (isStray(body)) throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
   putSig(change, 'sig', body.sig, requireSig === 'always');
-  putInline(change, AT_B, { ct: body.ct, nonce: body.nonce, keys: wrapped }, ref !== null);
-  if (ref !== null) putBlobB(change, ref, body, { wrapped, blobKeys });
+  putInline(change, AT_B, { ct, nonce, keys: wrapped }, ref !== null);
+  if (ref !== null) putBlobB(change, ref, body);
   putMaster(change, 'master', body.master);
   return finishWrite(arena, change);
 }
 
 /** For a shape B blob without `blob_nonce`, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
-function putBlobB(
-  change: Change,
-  ref: string,
-  body: ItemBodyB,
-  { wrapped, blobKeys }: { readonly wrapped: KeyTexts; readonly blobKeys: KeyTexts | undefined },
-): void {
-  const named = typeof body.blobNonce === 'string';
+function putBlobB(change: Change, ref: string, { nonce, wrapped, blobNonce, blobKeys }: ItemBodyB): void {
+  const named = typeof blobNonce === 'string';
   const blobOnly = (change.has & codec.HAS.inline) === 0;
   if (!named && !blobOnly) throw invalid('blob_nonce', 'required beside blob_ref and ct');
   if (named && !blobOnly && !blobKeys) throw invalid('blob_keys', 'required beside blob_nonce');
   putBlobRef(change, ref);
-  putFixed(change, codec.BLOB_NONCE, named ? 'blob_nonce' : 'nonce', body.blobNonce ?? body.nonce);
+  putFixed(change, codec.BLOB_NONCE, named ? 'blob_nonce' : 'nonce', blobNonce ?? nonce);
   const path = blobKeys ? 'blob_keys' : 'wrapped';
   change.blobKeysBytes = putKeys(change, change.blobKeysAt, path, blobKeys ?? wrapped);
 }

@@ -240,33 +240,27 @@ function rowOf(change: Change): ItemRow {
   return change;
 }
 
-/** The answer to a change by its verdict (RETRY). */
+/** The refusals by their verdicts (RETRY). */
+const REFUSALS: { readonly [V in Verdict]?: (change: Change) => ServiceError } = {
+  conflict: conflictOf,
+  missing: () => new ServiceError('item_not_found'),
+  refused: ({ refusal }) => refusal ?? new ServiceError('forbidden'),
+  no_blob: () => new ServiceError('blob_not_found'),
+  cap: () => new ServiceError('storage_cap_exceeded'),
+};
+
+/** The answer to a change that was decided. */
 function answer(change: Change): Effect {
-  const refuse = (error: ServiceError): Effect => ({ kind: 'refused', change, error });
-  switch (change.verdict) {
-    case 'conflict': {
-      const details = { version: change.version, ts: change.storedTs };
-      return refuse(new ServiceError('version_conflict', conflictMessage(change), details));
-    }
-    case 'missing':
-      return refuse(new ServiceError('item_not_found'));
-    case 'refused':
-      return refuse(change.refusal ?? new ServiceError('forbidden'));
-    case 'no_blob':
-      return refuse(new ServiceError('blob_not_found'));
-    case 'cap':
-      return refuse(new ServiceError('storage_cap_exceeded'));
-    case 'stale':
-      return refuse(unavailable());
-    default:
-      return { kind: 'stored', change };
-  }
+  const error = REFUSALS[change.verdict]?.(change);
+  return error === undefined ? { kind: 'stored', change } : { kind: 'refused', change, error };
 }
 
-function conflictMessage({ version, ifVersion }: Change): string {
-  if (version === 0) return 'the item does not exist';
-  if (ifVersion !== null && ifVersion !== version) return `made against version ${ifVersion}, stored is ${version}`;
-  return 'the item was deleted, or other content with the same or a later ts is stored';
+function conflictOf({ version, ifVersion, storedTs: ts }: Change): ServiceError {
+  let message = 'the item was deleted, or other content with the same or a later ts is stored';
+  if (version === 0) message = 'the item does not exist';
+  else if (ifVersion !== null && ifVersion !== version)
+    message = `made against version ${ifVersion}, stored is ${version}`;
+  return new ServiceError('version_conflict', message, { version, ts });
 }
 
 /** Changes whose outcome is unknown or that were never attempted: the client may retry (guarantee 2). */

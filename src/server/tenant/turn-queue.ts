@@ -9,10 +9,7 @@ type Start = () => void;
 type WaitingDevices = Map<string, Start[]>;
 
 /** The tenant and device that work is for. */
-interface Owner {
-  readonly tenantId: string;
-  readonly deviceId: string;
-}
+type Owner = Record<'tenantId' | 'deviceId', string>;
 
 /**
  * Runs at most `places` pieces of work at once. While `shared` or more are under way, only tenants that have none under
