@@ -323,7 +323,10 @@ function conflicts(config: Config): ConfigProblem[] {
   const lastPort = portOf(config, instances - 1);
   const multi = config.tenantMode === 'multi';
   const bucketTakes = `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}`;
+  const forTenants = 'the domain whose subdomains are the tenants: TENANT_MODE is multi';
   const forBilling = 'PAYMENT_BILLING_ENABLED is true';
+  const pooled = config.listenDatabaseUrl !== null;
+  const lacks = (value: string | null): boolean => bills && value === null;
   // The metrics ports of all instances, counted up from the first.
   const last = metricsPort + instances - 1;
   const ports =
@@ -336,17 +339,9 @@ function conflicts(config: Config): ConfigProblem[] {
       `more than WS_PING_INTERVAL_MS (${wsPingIntervalMs}): a client must be pinged before it can be late`,
       String(config.wsPongGraceMs),
     ],
-    [
-      'BASE_DOMAIN',
-      multi && apexOf(config) === '',
-      'the domain whose subdomains are the tenants: TENANT_MODE is multi',
-    ],
+    ['BASE_DOMAIN', multi && apexOf(config) === '', forTenants],
     // LISTEN_DATABASE_URL bypasses a pooler, whose own address is DATABASE_URL.
-    [
-      'DATABASE_URL',
-      config.listenDatabaseUrl !== null && config.databaseUrl === null,
-      'the pooler: LISTEN_DATABASE_URL is set',
-    ],
+    ['DATABASE_URL', pooled && config.databaseUrl === null, 'the pooler: LISTEN_DATABASE_URL is set'],
     ['GCS_BUCKET', storageKind === 'gcs' && config.gcsBucket === null, bucketTakes],
     ['S3_BUCKET', storageKind === 's3' && config.s3Bucket === null, bucketTakes],
     ['PORT', lastPort > PORT_MAX, `at most ${PORT_MAX - instances + 1}: INSTANCE_PORTS is own`, String(port)],
@@ -359,13 +354,9 @@ function conflicts(config: Config): ConfigProblem[] {
       ports,
     ],
     ['PAYMENT_BILLING_ENABLED', bills && !multi, 'false: there is nobody to bill, TENANT_MODE is single', 'true'],
-    ['PAYMENT_SECRET_KEY', bills && config.paymentSecretKey === null, `Stripe's secret key: ${forBilling}`],
-    [
-      'PAYMENT_WEBHOOK_SECRET',
-      bills && config.paymentWebhookSecret === null,
-      `the signing secret of the webhook: ${forBilling}`,
-    ],
-    ['PAYMENT_PRICE_ID', bills && config.paymentPriceId === null, `the price that is subscribed to: ${forBilling}`],
+    ['PAYMENT_SECRET_KEY', lacks(config.paymentSecretKey), `Stripe's secret key: ${forBilling}`],
+    ['PAYMENT_WEBHOOK_SECRET', lacks(config.paymentWebhookSecret), `the signing secret of the webhook: ${forBilling}`],
+    ['PAYMENT_PRICE_ID', lacks(config.paymentPriceId), `the price that is subscribed to: ${forBilling}`],
   ];
   return checks.flatMap(([name, conflict, takes, got = 'nothing']) => (conflict ? [{ name, got, takes }] : []));
 }

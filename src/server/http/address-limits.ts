@@ -142,22 +142,15 @@ export class AddressLimits {
   private countsOf(purpose: RatePurpose, address: string): (readonly [name: string, window: Window])[] {
     const counts = (of: string, windows: readonly Window[]) =>
       windows.map((window) => [`${purpose} ${of}${window.ms === DAY_MS ? ' a day' : ''}`, window] as const);
-    switch (purpose) {
-      case 'signup':
-        return [...counts(address, SIGNUPS), ...counts(networkOf(address), NETWORK_SIGNUPS)];
-      case 'guess':
-      case 'password': {
-        const limit = Math.min(LISTED_MAX, NETWORK_GUESSES * this.perMinute.limit);
-        const network = networkOf(address);
-        // A device, whose guesses count for its owner from whatever address, is in no network.
-        const ofNetwork = network === address ? [] : counts(network, [{ ...this.perMinute, limit }]);
-        return this.isOff ? [] : [...counts(address, [this.perMinute]), ...ofNetwork];
-      }
-      case 'return':
-        return this.isOff ? [] : counts(address, RETURNS);
-      default:
-        return this.isOff ? [] : counts(address, [this.perMinute]);
-    }
+    const network = networkOf(address);
+    if (purpose === 'signup') return [...counts(address, SIGNUPS), ...counts(network, NETWORK_SIGNUPS)];
+    if (this.isOff) return [];
+    if (purpose === 'return') return counts(address, RETURNS);
+    const own = counts(address, [this.perMinute]);
+    // A device, whose guesses count for its owner from whatever address, is in no network.
+    if ((purpose !== 'guess' && purpose !== 'password') || network === address) return own;
+    const limit = Math.min(LISTED_MAX, NETWORK_GUESSES * this.perMinute.limit);
+    return [...own, ...counts(network, [{ ...this.perMinute, limit }])];
   }
 
   private async takeOne(name: string, window: Window, count: (now: number) => Promise<number>): Promise<void> {
