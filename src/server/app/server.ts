@@ -243,14 +243,9 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     log.warn({ folder: WEB_FOLDER }, 'no web app: it was not built (npm run build)');
   const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
   const app: App = {
-    ...services,
+    ...{ ...services, ...RELEASE, config, meter: parts.meter, clock, log, docs, web },
     blobs: blobs.blobs,
     transfers: blobs.transfers,
-    config,
-    meter: parts.meter,
-    clock,
-    log,
-    ...RELEASE,
     resolveTenant: options.resolveTenant ?? tenantId ?? byHost,
     hosting: hosting?.service,
     billing: hosting?.billing,
@@ -259,8 +254,6 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     items: tenants.items,
     presence: tenants.presence,
     ready: () => !tenants.hooks.front.draining,
-    docs,
-    web,
   };
   const room = descriptorRoom(clock);
   return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, room });

@@ -57,15 +57,16 @@ export class TenantSet {
   }
 }
 
-interface Peer {
-  heardAt: number;
+class Peer {
   /** Something came that it has signed with the key of this instance. */
-  verified: boolean;
-  readonly subscriptions: TenantSet;
+  verified = false;
+  readonly subscriptions = new TenantSet();
   /** The parts received. Until all of them are, the peer is assumed to subscribe to every tenant. */
-  readonly received: Set<number>;
+  readonly received = new Set<number>();
   /** Set number of each part. */
-  readonly sets: number[];
+  readonly sets: number[] = [];
+
+  constructor(public heardAt: number) {}
 }
 
 /** The other instances, and the subscriptions of each. */
@@ -80,14 +81,7 @@ export class Peers {
   seen(id: string, now: number): boolean {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.heardAt = now;
-    else if (this.peers.size < PEERS_MAX)
-      this.peers.set(id, {
-        heardAt: now,
-        verified: false,
-        subscriptions: new TenantSet(),
-        received: new Set(),
-        sets: [],
-      });
+    else if (this.peers.size < PEERS_MAX) this.peers.set(id, new Peer(now));
     return peer === undefined && this.peers.has(id);
   }
 
