@@ -109,9 +109,8 @@ class Portions {
         this.length = 0;
       }
       // Whole portions inside `bytes` need no copy; the last one is held back, since it may end the stream.
-      for (; this.length === 0 && bytes.length - at > this.size; at += this.size) {
+      for (; this.length === 0 && bytes.length - at > this.size; at += this.size)
         yield bytes.subarray(at, at + this.size);
-      }
       const taken = bytes.subarray(at, at + this.size - this.length);
       this.buffer.set(taken, this.length);
       this.length += taken.length;

@@ -101,16 +101,14 @@ export interface PasswordHasher {
 
 /** Throws `bad_length` unless `bytes` has exactly `length` bytes. */
 export function expectLength(what: string, bytes: Uint8Array, length: number): void {
-  if (bytes.length !== length) {
+  if (bytes.length !== length)
     throw new CryptoRefusal('bad_length', `${what} must be ${length} bytes, got ${bytes.length}`);
-  }
 }
 
 /** Throws `bad_length` unless `bytes` has `min` to `max` bytes. */
 export function expectWithin(what: string, bytes: Uint8Array, range: readonly [min: number, max: number]): void {
-  if (bytes.length < range[0] || bytes.length > range[1]) {
+  if (bytes.length < range[0] || bytes.length > range[1])
     throw new CryptoRefusal('bad_length', `${what} must be ${range[0]} to ${range[1]} bytes, got ${bytes.length}`);
-  }
 }
 
 const expectKey = (key: Uint8Array): void => expectLength('key', key, KEY_BYTES);

@@ -51,9 +51,8 @@ function typeInWords(value: unknown): string {
 
 function objectInWords(schema: Json): string {
   const values = schema['additionalProperties'];
-  if (values !== undefined && Object.keys(objectOf(schema['properties'])).length === 0) {
+  if (values !== undefined && Object.keys(objectOf(schema['properties'])).length === 0)
     return `map to ${typeInWords(values)}`;
-  }
   const fields = Object.entries(objectOf(schema['properties'])).map(([name, of]) => `\`${name}\` ${typeInWords(of)}`);
   return `{ ${fields.join(', ')} }`;
 }

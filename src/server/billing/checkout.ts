@@ -101,9 +101,8 @@ export class Checkout implements SignupCheckout {
     const account = await store.account(tenantId);
     if (account === undefined) throw new ServiceError('tenant_not_found');
     const home = urlOf(account.slug);
-    if (account.subscription === 'running' && account.customerId !== null) {
+    if (account.subscription === 'running' && account.customerId !== null)
       return { url: await payments.portal(account.customerId, home) };
-    }
     return { url: await this.pay(account, { successUrl: `${apexUrl}/signup/done`, cancelUrl: home }) };
   }
 
@@ -125,13 +124,11 @@ export class Checkout implements SignupCheckout {
     const last = checkoutId === null ? undefined : await payments.checkoutOf(checkoutId);
     if (last?.status === 'open' && last.url !== null) return last.url;
     // Paid; the webhook or the bank's confirmation has not arrived yet.
-    if (last?.status === 'complete' && subscription !== 'over') {
+    if (last?.status === 'complete' && subscription !== 'over')
       throw new ServiceError('conflict', 'the payment is being confirmed');
-    }
     const expiresAt = state === 'pending' ? createdAt + PAYABLE_MS : null;
-    if (expiresAt !== null && expiresAt - clock.now() < CHECKOUT_MIN_MS) {
+    if (expiresAt !== null && expiresAt - clock.now() < CHECKOUT_MIN_MS)
       throw new ServiceError('not_found', 'it is too late to pay: the name is about to be free again');
-    }
     // Concurrent calls share the key, and so the checkout. The hour is part of it because the provider repeats the
     // answer of a key, even if it was a failure.
     const hour = Math.floor(clock.now() / HOUR_MS);

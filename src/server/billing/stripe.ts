@@ -125,9 +125,8 @@ export class StripePayments {
  * a part of the key, and the customer's input.
  */
 function causeOf(error: unknown): Error {
-  if (!(error instanceof Stripe.errors.StripeError)) {
+  if (!(error instanceof Stripe.errors.StripeError))
     return new Error(`the payment library failed: ${error instanceof Error ? error.name : typeof error}`);
-  }
   const { type, code, statusCode, requestId } = error;
   const parts = [type, code, statusCode, requestId].filter((part) => part !== undefined && part !== '');
   return new Error(`the payment provider: ${parts.join(' ')}`);

@@ -42,9 +42,8 @@ export function labelOf(host: string, baseDomain: string): string | undefined {
 
 /** Why a name cannot be signed up, for the error message; undefined where it can. The database checks whether it is taken. */
 export function refusalOf(subdomain: string): string | undefined {
-  if (!SUBDOMAIN.test(subdomain)) {
+  if (!SUBDOMAIN.test(subdomain))
     return 'must be 3 to 63 of the characters a-z, 0-9 and -, with a letter or digit at both ends';
-  }
   // Internationalized names have these (RFC 5890), and can look like any other name.
   if (subdomain.slice(2, 4) === '--') return 'must not have hyphens in third and fourth place';
   return RESERVED.has(subdomain) ? 'is reserved' : undefined;

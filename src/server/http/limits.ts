@@ -259,9 +259,8 @@ export class FairBudget {
     }
     const group = this.groups.map.get(holding.group);
     if (group === undefined) return;
-    for (const holder of holdersOf(group)) {
+    for (const holder of holdersOf(group))
       this.cutWhile(holder, (old) => old !== holding && old.movedAt <= still && group.held + more > this.groupShare);
-    }
   }
 
   /**
@@ -280,9 +279,8 @@ export class FairBudget {
       for (const group of larger.sort((one, other) => other.held - one.held)) {
         if (this.held + more <= this.bound) return;
         const half = group.held / 2;
-        for (const holder of holdersOf(group)) {
+        for (const holder of holdersOf(group))
           this.cutWhile(holder, (old) => goes(old) && group.held > half && !enough());
-        }
       }
     }
   }

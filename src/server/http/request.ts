@@ -480,9 +480,8 @@ export function parseJson(bytes: Buffer, path: string): unknown {
 /** Parses the body and determines the request's shape (reference, HTTP, The two shapes). No body is an empty object. */
 export function takeBody(ctx: RequestContext, bytes: Buffer): void {
   if (bytes.length > 0) {
-    if (ctx.contentType !== 'application/json' && !JSON_TYPE.test(ctx.contentType)) {
+    if (ctx.contentType !== 'application/json' && !JSON_TYPE.test(ctx.contentType))
       throw invalid('content-type', 'must be application/json');
-    }
     const body = parseJson(bytes, 'body');
     if (!isObject(body)) throw invalid('body', 'must be a JSON object');
     ctx.body = body;
@@ -499,9 +498,8 @@ export function takeBody(ctx: RequestContext, bytes: Buffer): void {
 
 /** Takes the fields of an HTML form as the body. Throws `validation` for anything else. */
 export function takeForm(ctx: RequestContext, bytes: Buffer): void {
-  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(ctx.contentType)) {
+  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(ctx.contentType))
     throw invalid('content-type', 'must be application/x-www-form-urlencoded');
-  }
   const { values, malformed } = parseQuery(bytes.toString('utf8'));
   if (malformed) throw invalid('body', 'has a malformed escape');
   // A field that is given twice is null in the map, which no validator accepts.

@@ -88,9 +88,8 @@ const validateBatch = typia.createAssert<bodies.BatchBody>(refusal);
 /** A batch of writes; entries are validated one by one. The generated check does not check the length of `unknown[]`. */
 export function validateBatchBody(input: unknown): bodies.BatchBody {
   const body = validateBatch(input);
-  if (body.items.length === 0 || body.items.length > BATCH_WRITES_MAX) {
+  if (body.items.length === 0 || body.items.length > BATCH_WRITES_MAX)
     throw invalid('items', `must be a list of 1 to ${BATCH_WRITES_MAX}`);
-  }
   return body;
 }
 

@@ -163,9 +163,8 @@ export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
   const { body } = ctx;
   // Released, since it is decoded now: else every garbage collection until the commit would copy what it references.
   ctx.body = NO_FIELDS;
-  if (ctx.shape === 'b' || typeof body['blobRef'] === 'string') {
+  if (ctx.shape === 'b' || typeof body['blobRef'] === 'string')
     return store(ctx, body, app).then((change) => changedText(ctx, change));
-  }
   return submitAndReply(ctx, changeOf(ctx, body, app));
 };
 
@@ -248,9 +247,8 @@ export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
 
 /** Logs an unexpected error: in a batch it fails one result, not the reply. */
 function refusalOf(ctx: RequestContext, { log }: ItemParts, error: unknown): ErrorFields {
-  if (!(error instanceof ServiceError)) {
+  if (!(error instanceof ServiceError))
     log.error({ requestId: ctx.requestId, tenantId: ctx.tenantId, cause: describe(error) }, 'write of a batch failed');
-  }
   return errorFields(asRefusal(error), ctx.shape);
 }
 

@@ -67,9 +67,8 @@ function readRow(page: Buffer, from: number): ItemRow {
 }
 
 function requireWhole(row: ItemRow): void {
-  if (row.deletedAt === null && (row.type === null || row.ts === null || row.senderDevice === null)) {
+  if (row.deletedAt === null && (row.type === null || row.ts === null || row.senderDevice === null))
     throw new Error(`item ${row.id} is live but emptied`);
-  }
 }
 
 /** The columns that `RowReader` reads, in order. */

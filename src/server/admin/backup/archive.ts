@@ -238,9 +238,8 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   requireSame(manifest.parts, seen);
   requireSame(manifest.blobs ?? [], seenBlobs);
   requireSame(manifest.objects?.parts ?? [], seenObjects);
-  if (objects !== (manifest.objects?.count ?? 0)) {
+  if (objects !== (manifest.objects?.count ?? 0))
     throw new ArchiveError('the list of objects is not as long as the manifest says');
-  }
   return manifest;
 }
 

@@ -89,9 +89,8 @@ export class ArchiveError extends Error {
 export function manifestOf(bytes: Buffer): Manifest {
   const refuse = (cause: unknown): Error => new ArchiveError('the manifest cannot be read', { cause });
   const value = parsedJson(bytes.toString('utf8'), refuse);
-  if (!isOfFormat(value)) {
+  if (!isOfFormat(value))
     throw new ArchiveError('this is not a backup in a format that this version knows; use the version that wrote it');
-  }
   if (!isManifest(value)) throw new ArchiveError('the manifest is damaged');
   return value;
 }

@@ -43,9 +43,8 @@ async function migrateNow(
       ? [`Nothing to do: the schema is ${schema}.`]
       : [dryRun ? 'Would be applied:' : 'Applied:', ...applied.map((name) => `  ${name}`)],
   );
-  if (altered.length > 0) {
+  if (altered.length > 0)
     terminal.note(`Warning: these migrations differ from the ones that were applied: ${altered.join(', ')}`);
-  }
 }
 
 export function registerEpoch(program: AdminCommand): void {

@@ -113,9 +113,8 @@ async function remove(context: AdminContext, slug: string, { confirm }: { readon
 }
 
 async function confirmName({ terminal }: AdminContext, slug: string, given: string | undefined): Promise<void> {
-  if (given === undefined && !terminal.interactive) {
+  if (given === undefined && !terminal.interactive)
     throw usageError('cannot ask for confirmation here', `Add --confirm ${slug} if you are sure.`);
-  }
   const name =
     given ?? (await terminal.ask(`This deletes ${slug} with all its items, for good. Type its name to continue: `));
   if (name.trim() === slug) return;

@@ -211,13 +211,11 @@ export class StoreRun {
     const upload = await this.upload({ ...this.names[0], ref: `${ulid()}.bin` }, 10);
     const download = await this.download();
     const { origins } = this.check;
-    if (origins.length === 0) {
+    if (origins.length === 0)
       throw new NotOk({ outcome: 'skipped', seen: 'neither CORS_ORIGINS nor the address of a web app is set' });
-    }
     const verdicts: Verdict[] = [];
-    for (const origin of origins) {
+    for (const origin of origins)
       verdicts.push(await corsVerdict(origin === '*' ? ANY_ORIGIN : origin, upload, download));
-    }
     for (const verdict of verdicts) this.add(verdict);
   }
 

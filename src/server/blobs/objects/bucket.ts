@@ -154,9 +154,8 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
   private stored(name: ObjectName, found: Metadata, what: string): StoredObject {
     const { tenantId, ref } = name;
     const { size = NaN, modifiedAt = NaN, checksums } = found;
-    if (!Number.isSafeInteger(size) || size < 0 || Number.isNaN(modifiedAt)) {
+    if (!Number.isSafeInteger(size) || size < 0 || Number.isNaN(modifiedAt))
       throw this.fault('broken', `${what}: an answer without size or time`);
-    }
     return { tenantId, ref, size, modifiedAt, ...checksumOf(checksums) };
   }
 }

@@ -58,9 +58,8 @@ export function connectionFault(call: string, error: unknown): StoreFault | unde
   const code = codeOfError(error);
   if (code === undefined) return undefined;
   if (TIMEOUTS.has(code)) return new StoreFault('timeout', `${call}: no answer in time`, code);
-  if (/^(E[A-Z_]+|CERT_[A-Z_]+|[A-Z_]*(?:CERT|TLS|SSL)[A-Z_]*)$/.test(code) && code !== 'ENOENT' && code !== 'EACCES') {
+  if (/^(E[A-Z_]+|CERT_[A-Z_]+|[A-Z_]*(?:CERT|TLS|SSL)[A-Z_]*)$/.test(code) && code !== 'ENOENT' && code !== 'EACCES')
     return new StoreFault('unreachable', `${call}: ${code}`, code);
-  }
   return undefined;
 }
 

@@ -174,9 +174,8 @@ export class S3Store extends BucketStore implements ObjectStore {
     const page = await this.callBucket('list', (abortSignal) => this.client.listObjectsV2(input, { abortSignal }));
     const next = page.IsTruncated === true ? page.NextContinuationToken : undefined;
     // Without this check a store that repeats a page would be listed without end.
-    if (page.IsTruncated === true && (next === undefined || next === token)) {
+    if (page.IsTruncated === true && (next === undefined || next === token))
       throw this.fault('broken', 'list: a page that is not the last names no next one');
-    }
     const entries = (page.Contents ?? []).map((entry) => ({ key: entry.Key ?? '', metadata: metadataOf(entry) }));
     return { entries, next };
   }

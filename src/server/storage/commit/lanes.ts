@@ -429,9 +429,8 @@ class Lane {
       }
     }
     this.putBack(back);
-    for (const [sink, { changes, last }] of sinks) {
+    for (const [sink, { changes, last }] of sinks)
       committed.push({ sink, changes, position: { summary: last.summary, generation: last.generation } });
-    }
   }
 
   /** Restores their place in the queue: later changes must not overtake them, least of all those of the same item. */

@@ -50,9 +50,8 @@ async function restoreSymlinks(folder: string): Promise<void> {
   if (missing() === undefined) return;
   await run(process.execPath, [join(folder, 'scripts', 'hydrate-symlinks.js')], { cwd: folder });
   const still = missing();
-  if (still !== undefined) {
+  if (still !== undefined)
     throw new Error(`The embedded PostgreSQL is incomplete: ${still} could not be made. Run: npm rebuild`);
-  }
 }
 
 /**
@@ -156,9 +155,8 @@ export class ClusterVersionError extends Error {
 export async function majorOfFolder(folder: string): Promise<number> {
   const text = (await readFile(join(folder, 'PG_VERSION'), 'utf8')).trim();
   const major = Number(text);
-  if (!Number.isSafeInteger(major) || major < 10) {
+  if (!Number.isSafeInteger(major) || major < 10)
     throw new Error(`${join(folder, 'PG_VERSION')} is damaged: restore the folder from a backup.`);
-  }
   return major;
 }
 
