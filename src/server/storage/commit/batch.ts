@@ -10,7 +10,7 @@
  */
 import pg from 'pg';
 import type { Summary } from '../../../protocol/item.js';
-import { type Change, type CommitSink, type Verdict } from '../../tenant/change.js';
+import { NOT_STORED, STORED, type Change, type CommitSink, type Verdict } from '../../tenant/change.js';
 import { HAS, putInt8, type ItemRow } from '../../tenant/codec.js';
 import { readRows } from '../packing.js';
 import { placeholders } from '../query.js';
@@ -121,9 +121,8 @@ export class Parameters {
     const from = this.used;
     this.used += 4;
     // One dimension (none if empty), with the flag for possible NULLs, lower bound 1.
-    for (const value of entries === 0 ? [0, 0, type] : [1, 1, type, entries, 1]) {
+    for (const value of entries === 0 ? [0, 0, type] : [1, 1, type, entries, 1])
       this.used = this.bytes.writeInt32BE(value, this.used);
-    }
     return from;
   }
 
@@ -256,9 +255,8 @@ function gather(changes: readonly Change[]): { readonly bytes: Buffer; readonly 
     to = Math.max(to, change.end);
     total += change.end - change.at;
   }
-  if (together && segment !== undefined && to - from - total <= GAPS_MAX * (to - from)) {
+  if (together && segment !== undefined && to - from - total <= GAPS_MAX * (to - from))
     return { bytes: segment.bytes.subarray(from, to), offsets: changes.map(({ at }) => at - from) };
-  }
   const bytes = Buffer.allocUnsafeSlow(total);
   let at = 0;
   const offsets = changes.map((change) => {
@@ -344,9 +342,8 @@ export interface Decided {
   readonly generation: number;
 }
 
-/** Verdicts of changes that are stored and therefore have a version. */
-const STORED: ReadonlySet<unknown> = new Set(['same', 'insert', 'replace', 'rewrap', 'delete', 'move']);
-const OTHERS: ReadonlySet<unknown> = new Set(['stale', 'conflict', 'missing', 'refused', 'no_blob', 'cap', 'alone']);
+const VERSIONED: ReadonlySet<unknown> = new Set(STORED);
+const VERDICTS: ReadonlySet<unknown> = new Set([...STORED, ...NOT_STORED, 'alone']);
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 const isCountOrNull = (value: unknown): value is number | null => value === null || isCount(value);
@@ -363,7 +360,7 @@ function decidedOf(row: readonly unknown[]): Decided {
   const [, verdict, version, ts, head, itemCount, versionSum, generation, stored] = row;
   if (!isVerdict(verdict)) throw new Error('a verdict that there is not');
   if (!isCountOrNull(version) || !isCountOrNull(ts)) throw new Error('a version or time that is none');
-  if (STORED.has(verdict) && (version === null || version === 0)) throw new Error(`${verdict} without a version`);
+  if (VERSIONED.has(verdict) && (version === null || version === 0)) throw new Error(`${verdict} without a version`);
   // A deleted tenant has the verdict `stale` and nothing else.
   const position = verdict === 'stale' && head === null ? [0, 0, 0, 0] : [head, itemCount, versionSum, generation];
   if (!areCounts(position)) throw new Error('a position that is none');
@@ -402,5 +399,5 @@ function rowsOf<T = readonly unknown[]>(
   return list;
 }
 
-const isVerdict = (value: unknown): value is Decided['verdict'] => STORED.has(value) || OTHERS.has(value);
+const isVerdict = (value: unknown): value is Decided['verdict'] => VERDICTS.has(value);
 const areCounts = (values: readonly unknown[]): values is [number, number, number, number] => values.every(isCount);
