@@ -30,18 +30,6 @@ const STORM_PAUSE_MS = 80;
 const STATEMENTS_PER_S = 40;
 const SPACING_MS = 1_000 / STATEMENTS_PER_S;
 
-/** The pause after a statement, ms, if statements arrive faster than that (GCRA). */
-class Spacing {
-  /** The time, ms, up to which the statements so far were due. */
-  private dueAt = -Infinity;
-
-  pause(now: number): number {
-    this.dueAt = Math.max(this.dueAt, now - 1_000) + SPACING_MS;
-    // Never longer, even if the clock was set back.
-    return Math.min(SPACING_MS, Math.max(0, this.dueAt - now));
-  }
-}
-
 /** On a busy machine timers fire before pending input is read: waits one more turn for that. */
 const wait = (clock: Clock, ms: number): Promise<void> => delay(clock, ms).then(nextTurn);
 
@@ -188,10 +176,14 @@ export class PostgresTenantLoader extends Store implements ports.TenantLoader {
   ) {
     super(pool, 'loads');
     this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readReloads(reloads));
-    const spacing = new Spacing();
+    /** The time, ms, up to which the statements so far were due (GCRA). */
+    let dueAt = -Infinity;
     const pauseAfter = (answered: number): Promise<void> | undefined => {
-      const ms = spacing.pause(clock.now());
-      return answered >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
+      const now = clock.now();
+      dueAt = Math.max(dueAt, now - 1_000) + SPACING_MS;
+      // Never longer than the spacing, even if the clock was set back.
+      const ms = answered >= STORM ? STORM_PAUSE_MS : Math.min(SPACING_MS, Math.max(0, dueAt - now));
+      return ms > 0 ? wait(clock, ms) : undefined;
     };
     this.arrivals = new Batcher(ARRIVALS_MAX, (arrivals) => this.readArrivals(arrivals), pauseAfter);
   }

@@ -54,10 +54,7 @@ interface Segment {
 }
 
 /** What a tenant has added to the segments that all tenants share, since the one of that number was begun. */
-export interface RingShare {
-  since: number;
-  bytes: number;
-}
+type RingShare = Pick<RecentFrames, 'since' | 'bytes'>;
 
 /**
  * Frames in order of arrival; when full, the oldest are evicted a segment at a time. A tenant that has added more than a
@@ -223,7 +220,7 @@ const written = new JsonWriter();
  * The last changes of a tenant in one shape: those up to the delivered version that the ring still holds. A missing
  * version in between was superseded before it could be read.
  */
-export class RecentFrames implements RingShare {
+export class RecentFrames {
   private newest = NOWHERE;
   /** Its share of the ring; written by the ring only. */
   since = NOWHERE;
