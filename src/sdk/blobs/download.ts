@@ -12,7 +12,7 @@ import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
-import { blobAddress, Exchange, type ExchangePorts, expectWanted, isExpiring, Retries } from './exchange.js';
+import { blobAddress, Exchange, type ExchangePorts, throwIfEnded, isExpiring, Retries } from './exchange.js';
 import type { BlobProgress, BlobReadOptions, TransferOptions } from './source.js';
 import { blobDecryptor } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
@@ -248,7 +248,7 @@ export class Blobs {
     try {
       let kept = 0;
       for (;;) {
-        expectWanted(this.options, options?.signal);
+        throwIfEnded(this.options, options?.signal);
         const chunk = await place.kept(kept);
         if (chunk === undefined || !decryptor.takes(chunk.plain, chunk.tag)) break;
         kept++;

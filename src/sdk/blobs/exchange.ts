@@ -87,7 +87,7 @@ function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientEr
 }
 
 /** Throws `ClientError` `cancelled` or `closed` where the caller or the device has ended the transfer. */
-export function expectWanted({ lifetime }: Pick<ExchangePorts, 'lifetime'>, signal: AbortSignal | undefined): void {
+export function throwIfEnded({ lifetime }: Pick<ExchangePorts, 'lifetime'>, signal: AbortSignal | undefined): void {
   const ended = endOf(signal, lifetime);
   if (ended !== undefined) throw ended;
 }

@@ -14,7 +14,7 @@ import {
   blobAddress,
   Exchange,
   type ExchangePorts,
-  expectWanted,
+  throwIfEnded,
   isExpiring,
   isRefusedAddress,
   Retries,
@@ -181,7 +181,7 @@ class Transfer {
     options: TransferOptions,
   ): Promise<Transfer> {
     const { id, source, size } = blob;
-    expectWanted(ports, options.signal);
+    throwIfEnded(ports, options.signal);
     const contentLength = sealedBlobSize(size);
     const first = await ports.api.beginUpload({ contentLength, contentType: CONTENT_TYPE });
     const begunAt = ports.clock.now();
@@ -220,7 +220,7 @@ class Transfer {
   /** Queries the state of the upload. Throws `Gone`. */
   private async ask(): Promise<UploadState> {
     for (;;) {
-      expectWanted(this.ports, this.options.signal);
+      throwIfEnded(this.ports, this.options.signal);
       try {
         return await this.ports.api.continueUpload(this.of.begun.ref);
       } catch (error) {
@@ -303,7 +303,7 @@ class Transfer {
   /** The result of `work`, unless the caller or the device ends the transfer: a source may never answer. */
   private wanted<T>(work: Promise<T>): Promise<T> {
     const { ports, options } = this;
-    return abortable(work, [options.signal, ports.lifetime], () => expectWanted(ports, options.signal));
+    return abortable(work, [options.signal, ports.lifetime], () => throwIfEnded(ports, options.signal));
   }
 
   /** Bytes of plaintext in the first bytes of ciphertext. */
