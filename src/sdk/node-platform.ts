@@ -83,21 +83,18 @@ export const nodeSockets: Platform['sockets'] = {
     socket.on('close', (code, reason) =>
       events.closed(code, reason.length > 0 ? reason.toString('utf8') : failure, retryAfter),
     );
+    const ifOpen = (act: () => void): void => {
+      if (socket.readyState === WebSocket.OPEN) act();
+    };
     return {
-      send: (text) => {
-        if (socket.readyState === WebSocket.OPEN) socket.send(text);
-      },
+      send: (text) => ifOpen(() => socket.send(text)),
       close: (code, reason) => {
         if (socket.readyState === WebSocket.CONNECTING) return socket.terminate();
         socket.close(code, reason);
         setTimeout(() => socket.terminate(), CLOSE_WITHIN_MS).unref();
       },
-      pause: () => {
-        if (socket.readyState === WebSocket.OPEN) socket.pause();
-      },
-      resume: () => {
-        if (socket.readyState === WebSocket.OPEN) socket.resume();
-      },
+      pause: () => ifOpen(() => socket.pause()),
+      resume: () => ifOpen(() => socket.resume()),
     };
   },
 };
