@@ -476,7 +476,8 @@ t.test(
     const numRuns = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(60, 120));
     await fc.assert(property, { numRuns, includeErrorInReport: true });
     t.comment(`${applied} changes were applied`);
-    t.ok(applied > (numRuns * 1_000) / 120);
+    // About ten of each script are; scripts of which half as many are would prove little.
+    t.ok(applied > 5 * numRuns);
     t.strictSame(logs.faults, []);
   },
 );

@@ -229,7 +229,7 @@ export class Sockets {
     if (frame.type === 'ping') socket.answer(PONG);
     if (frame.type !== 'hello' || socket.session === undefined) return;
     socket.helloBy = undefined;
-    socket.actor.hello(socket.session, frame);
+    socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
   }
 
   /**

@@ -10,12 +10,22 @@ import { rateLimited, ServiceError, unavailable, type ErrorName } from '../../pr
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
 import type { Meter } from '../../protocol/meter.js';
-import type { HelloFrame } from '../../protocol/requests.js';
 import type { Arena, Change, CommitSink, Position } from './change.js';
 import type { ItemRow } from './codec.js';
 import type { Effect, Message } from './messages.js';
 import type { FrameRing } from './deliver.js';
-import type * as ports from './ports.js';
+import type {
+  ChangeAnnouncer,
+  CommitLanes,
+  DeviceState,
+  FrameBytes,
+  ItemLog,
+  KeyPurger,
+  LogPage,
+  SocketPort,
+  TenantLoader,
+  TenantSnapshot,
+} from './ports.js';
 import type { Replaying, Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
@@ -45,11 +55,11 @@ const GAP_ROWS = 1_000;
 const SMALL_GAP = 50;
 
 export interface ActorPorts {
-  readonly lanes: ports.CommitLanes;
-  readonly log: ports.ItemLog;
-  readonly loader: ports.TenantLoader;
-  readonly announcer: ports.ChangeAnnouncer;
-  readonly purger: ports.KeyPurger;
+  readonly lanes: CommitLanes;
+  readonly log: ItemLog;
+  readonly loader: TenantLoader;
+  readonly announcer: ChangeAnnouncer;
+  readonly purger: KeyPurger;
   readonly clock: Pick<Clock, 'now'>;
   /** Called when an effect fails that must not fail; the actor continues. */
   readonly onFault: (error: unknown, tenantId: string) => void;
@@ -105,7 +115,7 @@ export class Actor implements CommitSink {
   private comparedAt: number;
 
   constructor(
-    snapshot: ports.TenantSnapshot,
+    snapshot: TenantSnapshot,
     epoch: string,
     private readonly ports: ActorPorts,
   ) {
@@ -177,7 +187,7 @@ export class Actor implements CommitSink {
   }
 
   /** The same object as long as nothing about the device changes. */
-  device(id: string): ports.DeviceState | undefined {
+  device(id: string): DeviceState | undefined {
     return this.tenant.devices.get(id);
   }
 
@@ -212,7 +222,7 @@ export class Actor implements CommitSink {
   }
 
   /** Checks the device and registers its socket in one step, or returns the error. */
-  open(socket: ports.SocketPort): Session | ErrorName {
+  open(socket: SocketPort): Session | ErrorName {
     if (this.retired) return 'unavailable';
     this.usedAt = this.ports.clock.now();
     const session = admit(this.tenant, socket);
@@ -221,8 +231,8 @@ export class Actor implements CommitSink {
     return session;
   }
 
-  hello(session: Session, frame: Omit<HelloFrame, 'type'>): void {
-    this.post({ ...frame, kind: 'hello', session });
+  hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void {
+    this.post({ kind: 'hello', session, ...frame });
   }
 
   /** The socket's buffer has emptied. */
@@ -415,7 +425,7 @@ export class Actor implements CommitSink {
   }
 
   /** One failing socket must not keep frames from the tenant's other sockets. */
-  private send(session: Session, frames: readonly ports.FrameBytes[], since = Infinity, phase?: Replaying): void {
+  private send(session: Session, frames: readonly FrameBytes[], since = Infinity, phase?: Replaying): void {
     try {
       const waiting = session.port.send(frames);
       if (since < (this.pushedSince ?? Infinity)) this.pushedSince = since;
@@ -505,7 +515,7 @@ export class Actor implements CommitSink {
       );
       return;
     }
-    const read = async (): Promise<ports.LogPage | undefined> => {
+    const read = async (): Promise<LogPage | undefined> => {
       // The session may have moved on while this waited in the queue.
       if (session.phase !== phase) return undefined;
       const { cursor: since, rowBytes = 0 } = phase;

@@ -10,7 +10,13 @@
 import { hash } from 'node:crypto';
 import { CONTENT_TYPES, type Summary } from '../../protocol/item.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
-import * as limits from '../../protocol/limits.js';
+import {
+  AEAD_TAG_BYTES,
+  INLINE_CIPHERTEXT_MAX,
+  SEALED_KEY_MAX,
+  SEALED_KEY_MIN,
+  SEALED_KEYS_PER_ITEM,
+} from '../../protocol/limits.js';
 import {
   ENTRY_HEAD,
   FIXED_BYTES,
@@ -106,7 +112,8 @@ export const STORED = ['same', 'insert', 'replace', 'rewrap', 'delete', 'move'] 
 export const NOT_STORED = ['stale', 'conflict', 'missing', 'refused', 'no_blob', 'cap'] as const;
 
 /** The commit function's decision on a change (sql/0002_commit.sql). */
-export type Verdict = (typeof STORED | typeof NOT_STORED)[number];
+export type Verdict = (typeof STORED)[number] | NotStored;
+export type NotStored = (typeof NOT_STORED)[number];
 
 /** Receives the answer to a change: exactly one call, exactly once. */
 export interface ChangeReply {
@@ -247,8 +254,8 @@ function isCanonicalBase64Url(text: string): boolean {
 /** Decodes a ciphertext after the fixed parts; returns the error. Keeps a text that a frame would encode the same. */
 export function takeCiphertext(change: Change, text: string): 'long' | 'short' | 'malformed' | undefined {
   const length = base64Length(text);
-  if (length > limits.INLINE_CIPHERTEXT_MAX) return 'long';
-  if (length < limits.AEAD_TAG_BYTES && length !== NO_LENGTH) return 'short';
+  if (length > INLINE_CIPHERTEXT_MAX) return 'long';
+  if (length < AEAD_TAG_BYTES && length !== NO_LENGTH) return 'short';
   if (!putBase64(change.bytes, change.at + FIXED_BYTES, text, length)) return 'malformed';
   change.has |= HAS.inline;
   change.ctBytes = length;
@@ -343,7 +350,7 @@ class WriteReader {
   private readonly from = new Float64Array(fieldCount);
   private readonly to = new Int32Array(fieldCount);
   /** For each key the offsets of its device, of its text and of the text's end. */
-  private readonly keys = new Int32Array(3 * limits.SEALED_KEYS_PER_ITEM);
+  private readonly keys = new Int32Array(3 * SEALED_KEYS_PER_ITEM);
   private keyCount = 0;
 
   /** See `readWriteA`. */
@@ -463,7 +470,7 @@ class WriteReader {
       const device = this.at + 1;
       if (this.text() !== device + ULID_CHARS || !this.isUlidAt(device)) return false;
       this.skipWhitespace();
-      if (!this.accept(COLON) || this.keyCount === limits.SEALED_KEYS_PER_ITEM) return false;
+      if (!this.accept(COLON) || this.keyCount === SEALED_KEYS_PER_ITEM) return false;
       const start = this.at + 1;
       const end = this.text();
       if (end < 0) return false;
@@ -559,7 +566,7 @@ class WriteReader {
       const [device = 0, start = 0, end = 0] = [this.keys[place], this.keys[place + 1], this.keys[place + 2]];
       for (let i = 0; i < ULID_CHARS; i++) bytes[at + i] = this.bytes[device + i] ?? 0;
       const length = this.decode(start, end, bytes, at + ENTRY_HEAD);
-      if (length < limits.SEALED_KEY_MIN || length > limits.SEALED_KEY_MAX) return false;
+      if (length < SEALED_KEY_MIN || length > SEALED_KEY_MAX) return false;
       bytes.writeUInt16BE(length, at + ULID_CHARS);
       at += ENTRY_HEAD + length;
     }

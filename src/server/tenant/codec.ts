@@ -5,7 +5,18 @@
  * Also items as text: a row's bytes are encoded straight into a frame or a row of a listing, in either shape
  * (SHAPE-14 to 24). They are written into the bytes that are sent: strings would be most of a replay's garbage.
  */
-import type * as frames from '../../protocol/frames.js';
+import type {
+  DeleteFrame,
+  EnvelopeA,
+  ItemFieldsA,
+  ItemFrameA,
+  ItemFrameB,
+  ItemRowA,
+  ItemRowB,
+  MasterText,
+  Piece,
+  WrappedKeyB,
+} from '../../protocol/frames.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { ContentType } from '../../protocol/item.js';
 import { MASTER_WRAP_BYTES, NONCE_BYTES, SIG_BYTES } from '../../protocol/limits.js';
@@ -96,10 +107,21 @@ export class ItemRow {
   /** The same row with its own copy of the bytes. */
   copy(): ItemRow {
     const row = new ItemRow(Buffer.from(this.bytes.subarray(this.at, this.end)), 0);
-    const { id, binId, type, ts, version, senderDevice, changedBy, deletedAt, blobRef, since } = this;
-    const { has, ctBytes, keysBytes, blobKeysBytes } = this;
-    Object.assign(row, { id, binId, type, ts, version, senderDevice, changedBy, deletedAt, blobRef, since });
-    return Object.assign(row, { has, ctBytes, keysBytes, blobKeysBytes });
+    row.id = this.id;
+    row.binId = this.binId;
+    row.type = this.type;
+    row.ts = this.ts;
+    row.version = this.version;
+    row.senderDevice = this.senderDevice;
+    row.changedBy = this.changedBy;
+    row.deletedAt = this.deletedAt;
+    row.blobRef = this.blobRef;
+    row.has = this.has;
+    row.ctBytes = this.ctBytes;
+    row.keysBytes = this.keysBytes;
+    row.blobKeysBytes = this.blobKeysBytes;
+    row.since = this.since;
+    return row;
   }
 }
 
@@ -267,17 +289,16 @@ export class JsonWriter {
 
 /** Returns the text unchanged: a `Piece` checks its keys against a type, at compile time only. */
 export const asIs = (text: string): string => text;
-const masterPiece: frames.Piece<frames.MasterText> = asIs;
-const sealPiece: frames.Piece<Pick<frames.EnvelopeA, 'master' | 'sig'> & Pick<frames.ItemFieldsA, 'master' | 'sig'>> =
-  asIs;
-const envelopePiece: frames.Piece<frames.EnvelopeA> = asIs;
-const fieldsPiece: frames.Piece<frames.ItemFieldsA> = asIs;
-const wrappedPiece: frames.Piece<frames.WrappedKeyB> = asIs;
-const rowPieceB: frames.Piece<frames.ItemRowB> = asIs;
-const deletePiece: frames.Piece<frames.DeleteFrame> = asIs;
-const typePieceA: frames.Piece<Pick<frames.ItemRowA, 'type'>> = asIs;
-const framePieceA: frames.Piece<Pick<frames.ItemFrameA, 'type' | 'itemType'>> = asIs;
-const framePieceB: frames.Piece<frames.ItemFrameB> = asIs;
+const masterPiece: Piece<MasterText> = asIs;
+const sealPiece: Piece<Pick<EnvelopeA, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
+const envelopePiece: Piece<EnvelopeA> = asIs;
+const fieldsPiece: Piece<ItemFieldsA> = asIs;
+const wrappedPiece: Piece<WrappedKeyB> = asIs;
+const rowPieceB: Piece<ItemRowB> = asIs;
+const deletePiece: Piece<DeleteFrame> = asIs;
+const typePieceA: Piece<Pick<ItemRowA, 'type'>> = asIs;
+const framePieceA: Piece<Pick<ItemFrameA, 'type' | 'itemType'>> = asIs;
+const framePieceB: Piece<ItemFrameB> = asIs;
 
 function quoted(out: JsonWriter, value: string | null): void {
   if (value === null) return out.text('null');

@@ -22,11 +22,24 @@ import {
   putBase64,
   takeCiphertext,
 } from './change.js';
-import * as codec from './codec.js';
+import {
+  BLOB_NONCE,
+  ENTRY_HEAD,
+  type FixedPart,
+  HAS,
+  MASTER_CT,
+  MASTER_NONCE,
+  NONCE,
+  NONCE_AT,
+  SIG,
+  SIG_AT,
+  sortKeys,
+  ULID_CHARS,
+} from './codec.js';
 
 const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 or base64url without white space');
 /** Decodes a part to its place. Throws `validation` with the field's path. */
-function putFixed(change: Change, part: codec.FixedPart, path: string, text: string): void {
+function putFixed(change: Change, part: FixedPart, path: string, text: string): void {
   const length = base64Length(text);
   if (length !== part.bytes && length !== NO_LENGTH) throw invalid(path, `must be ${part.bytes} bytes, got ${length}`);
   if (!putBase64(change.bytes, change.at + part.at, text, length)) throw notBase64(path);
@@ -51,7 +64,7 @@ function ofMap(map: Record<string, string> | null | undefined): KeyTexts {
 }
 
 /** Upper bound of the bytes of a list of keys. */
-const roomFor = (keys: KeyTexts): number => keys.reduce((room, { key }) => room + codec.ENTRY_HEAD + key.length, 0);
+const roomFor = (keys: KeyTexts): number => keys.reduce((room, { key }) => room + ENTRY_HEAD + key.length, 0);
 
 /** Writes a list of keys and returns its length in bytes. Sorts it, since the same write may arrive in another order. */
 function putKeys({ bytes }: Change, from: number, path: string, keys: KeyTexts): number {
@@ -62,20 +75,20 @@ function putKeys({ bytes }: Change, from: number, path: string, keys: KeyTexts):
     const length = base64Length(text);
     if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX)
       throw invalid(`${path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
-    if (!putBase64(bytes, at + codec.ENTRY_HEAD, text, length)) throw notBase64(`${path}.${device}`);
+    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${path}.${device}`);
     bytes.write(device, at, 'latin1');
-    bytes.writeUInt16BE(length, at + codec.ULID_CHARS);
-    at += codec.ENTRY_HEAD + length;
+    bytes.writeUInt16BE(length, at + ULID_CHARS);
+    at += ENTRY_HEAD + length;
   }
-  const twice = codec.sortKeys(bytes, from, at);
+  const twice = sortKeys(bytes, from, at);
   if (twice !== '') throw invalid(`${path}.${twice}`, 'given twice');
   return at - from;
 }
 
 function putMaster(change: Change, path: string, master: MasterBody | null | undefined): void {
   if (master === null || master === undefined) return;
-  putFixed(change, codec.MASTER_NONCE, `${path}.nonce`, master.nonce);
-  putFixed(change, codec.MASTER_CT, `${path}.ct`, master.ct);
+  putFixed(change, MASTER_NONCE, `${path}.nonce`, master.nonce);
+  putFixed(change, MASTER_CT, `${path}.ct`, master.ct);
 }
 
 function putBlobRef(change: Change, ref: string): void {
@@ -96,7 +109,7 @@ function takeHead(change: Change, body: ItemBodyA | ItemBodyB): void {
 }
 
 function putSig(change: Change, path: string, sig: string | null | undefined, required: boolean): void {
-  if (sig !== null && sig !== undefined) putFixed(change, codec.SIG, path, sig);
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, path, sig);
   else if (required) throw invalid(path, `required, ${SIG_BYTES} bytes`);
 }
 
@@ -135,13 +148,13 @@ const AT_B = { ct: 'ct', nonce: 'nonce', keys: 'wrapped' };
  * keys are validated then but not kept: the blob has its own.
  */
 function putInline(change: Change, at: typeof AT_A, { ct, nonce, keys }: Inline, mayBeEmpty: boolean): void {
-  putFixed(change, codec.NONCE, at.nonce, nonce);
+  putFixed(change, NONCE, at.nonce, nonce);
   const empty = mayBeEmpty && ct === '';
   if (!empty) putCiphertext(change, at.ct, ct);
   change.keysBytes = putKeys(change, change.keysAt, at.keys, keys);
   if (!empty) return;
-  change.bytes.fill(0, change.at + codec.NONCE_AT, change.at + codec.SIG_AT);
-  change.has &= ~codec.HAS.nonce;
+  change.bytes.fill(0, change.at + NONCE_AT, change.at + SIG_AT);
+  change.has &= ~HAS.nonce;
   change.keysBytes = 0;
 }
 
@@ -149,7 +162,7 @@ function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBody
   if (typeof blobNonce !== 'string') throw invalid('blobNonce', 'required beside blobRef');
   if (!blobKeys) throw invalid('blobKeys', 'required beside blobRef');
   putBlobRef(change, ref);
-  putFixed(change, codec.BLOB_NONCE, 'blobNonce', blobNonce);
+  putFixed(change, BLOB_NONCE, 'blobNonce', blobNonce);
   change.blobKeysBytes = putKeys(change, change.blobKeysAt, 'blobKeys', keys);
 }
 
@@ -170,11 +183,11 @@ export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireS
 /** For a shape B blob without `blob_nonce`, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
 function putBlobB(change: Change, ref: string, { nonce, wrapped, blobNonce, blobKeys }: ItemBodyB): void {
   const named = typeof blobNonce === 'string';
-  const blobOnly = (change.has & codec.HAS.inline) === 0;
+  const blobOnly = (change.has & HAS.inline) === 0;
   if (!named && !blobOnly) throw invalid('blob_nonce', 'required beside blob_ref and ct');
   if (named && !blobOnly && !blobKeys) throw invalid('blob_keys', 'required beside blob_nonce');
   putBlobRef(change, ref);
-  putFixed(change, codec.BLOB_NONCE, named ? 'blob_nonce' : 'nonce', blobNonce ?? nonce);
+  putFixed(change, BLOB_NONCE, named ? 'blob_nonce' : 'nonce', blobNonce ?? nonce);
   const path = blobKeys ? 'blob_keys' : 'wrapped';
   change.blobKeysBytes = putKeys(change, change.blobKeysAt, path, blobKeys ?? wrapped);
 }

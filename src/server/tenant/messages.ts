@@ -1,6 +1,5 @@
 /** The messages that a tenant's actor receives, and the effects that it requests. */
 import type { Summary } from '../../protocol/item.js';
-import type { HelloFrame } from '../../protocol/requests.js';
 import type { Change, Position } from './change.js';
 import type { ItemRow } from './codec.js';
 import type { FrameBytes, LogPage, TenantUpdate } from './ports.js';
@@ -25,7 +24,13 @@ export type Message =
     }
   | { readonly kind: 'gap'; readonly page: LogPage }
   | { readonly kind: 'gap-failed' }
-  | ({ readonly kind: 'hello'; readonly session: Session } & Omit<HelloFrame, 'type'>)
+  | {
+      readonly kind: 'hello';
+      readonly session: Session;
+      readonly since: number;
+      readonly epoch: string | null;
+      readonly acks: boolean;
+    }
   | { readonly kind: 'head'; readonly session: Session; readonly phase: Replaying; readonly summary: Summary }
   | { readonly kind: 'page'; readonly session: Session; readonly phase: Replaying; readonly page: LogPage }
   /** `away`: the database is currently unreachable. */

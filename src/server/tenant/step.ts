@@ -8,7 +8,7 @@
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
 import { TS_AHEAD_MAX_MS } from '../../protocol/limits.js';
-import { stateRefusal, type Change, type Verdict } from './change.js';
+import { stateRefusal, type Change, type NotStored, type Verdict } from './change.js';
 import { ENTRY_HEAD, HAS, ULID_CHARS, type ItemRow } from './codec.js';
 import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
 import type { Effect, Message, MessageOf } from './messages.js';
@@ -241,7 +241,8 @@ function rowOf(change: Change): ItemRow {
 }
 
 /** The refusals by their verdicts (RETRY). */
-const REFUSALS: { readonly [V in Verdict]?: (change: Change) => ServiceError } = {
+const REFUSALS: Readonly<Record<NotStored, (change: Change) => ServiceError>> = {
+  stale: () => unavailable(),
   conflict: conflictOf,
   missing: () => new ServiceError('item_not_found'),
   refused: ({ refusal }) => refusal ?? new ServiceError('forbidden'),
@@ -249,10 +250,13 @@ const REFUSALS: { readonly [V in Verdict]?: (change: Change) => ServiceError } =
   cap: () => new ServiceError('storage_cap_exceeded'),
 };
 
+const isRefusal = (verdict: Verdict): verdict is NotStored => verdict in REFUSALS;
+
 /** The answer to a change that was decided. */
 function answer(change: Change): Effect {
-  const error = REFUSALS[change.verdict]?.(change);
-  return error === undefined ? { kind: 'stored', change } : { kind: 'refused', change, error };
+  const { verdict } = change;
+  if (!isRefusal(verdict)) return { kind: 'stored', change };
+  return { kind: 'refused', change, error: REFUSALS[verdict](change) };
 }
 
 function conflictOf({ version, ifVersion, storedTs: ts }: Change): ServiceError {

@@ -18,6 +18,8 @@ import { placeholders } from '../query.js';
 const INT4 = 23;
 const INT8 = 20;
 const TEXT = 25;
+const INT8_ARRAY = 1016;
+const BYTEA = 17;
 const ARRAY_HEAD = 20;
 const FIRST_BYTES = 64 * 1024;
 
@@ -151,6 +153,16 @@ interface DriverConnection {
   sync(): void;
 }
 
+/** Parsers of the functions' results. `readInserted` and `readDecided` check the values. */
+function parserOf(type: number): (text: string) => unknown {
+  if (type === INT4 || type === INT8) return Number;
+  if (type === BYTEA) return (text) => Buffer.from(text.slice(2), 'hex');
+  if (type === INT8_ARRAY) return (text) => (text === '{}' ? [] : text.slice(1, -1).split(',').map(numberOrNull));
+  return String;
+}
+
+const numberOrNull = (text: string): number | null => (text === 'NULL' ? null : Number(text));
+
 /** The driver's own query, except for how parameters are sent. */
 class BinaryQuery extends pg.Query {
   constructor(
@@ -158,7 +170,11 @@ class BinaryQuery extends pg.Query {
     private readonly parameters: Parameters,
     done: (error: Error | null, result: pg.QueryArrayResult) => void,
   ) {
-    super({ name: parameters.name, text, rowMode: 'array' } as pg.QueryConfig, undefined, done as never);
+    super(
+      { name: parameters.name, text, rowMode: 'array', types: { getTypeParser: parserOf } } as pg.QueryConfig,
+      undefined,
+      done as never,
+    );
     // Called by the driver when it is this query's turn.
     this.submit = (connection) => this.send(connection as unknown as DriverConnection);
   }
