@@ -3,7 +3,7 @@ import mime from 'mime';
 import type { JsonObject } from '../crypto/payload.js';
 import { utf8Text } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
-import type { Detected } from '../sdk/payloads/shapes.js';
+import { type Detected, filePayload } from '../sdk/payloads/shapes.js';
 
 /** Values of `lang`, each with its file extensions. */
 const LANGUAGES = `
@@ -42,11 +42,8 @@ export function mediaType(name: string): ContentType | undefined {
 }
 
 /** The payload of a file, without reading it. */
-export function describeFile(type: ContentType, name: string, size: number): JsonObject {
-  const kind = mime.getType(name) ?? 'application/octet-stream';
-  if (type === 'file') return { name, size, mime: kind };
-  return type === 'video' ? { title: name, mime: kind } : { label: name, mime: kind };
-}
+export const describeFile = (type: ContentType, name: string, size: number): JsonObject =>
+  filePayload(type, { name, size, mime: mime.getType(name) ?? 'application/octet-stream' });
 
 /** The language of a source file by its name. `.ts` is TypeScript, not a video. */
 export function languageOf(name: string): string | undefined {

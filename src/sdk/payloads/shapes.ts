@@ -90,6 +90,12 @@ export const mainFields = (type: ContentType): readonly string[] => SHAPES[type]
  */
 export const holdsFile = (type: ContentType): boolean => SHAPES[type].file === true;
 
+/** The payload of a file, of a type that `holdsFile`. */
+export const filePayload = (
+  type: ContentType,
+  { name, size, mime }: { readonly name: string; readonly size: number; readonly mime: string },
+): JsonObject => ({ [mainField(type) ?? 'name']: name, ...(type === 'file' ? { size } : {}), mime });
+
 /** Size of a payload as JSON, in bytes. */
 export const payloadSize = (payload: JsonObject): number => utf8(JSON.stringify(payload)).length;
 

@@ -9,6 +9,7 @@ import type { JsonObject } from '../../crypto/payload.js';
 import { fileSource, type TransferOptions } from '../../sdk/blobs/source.js';
 import type { Device } from '../../sdk/device.js';
 import { ClientError, isTransient, QueuedError } from '../../sdk/errors.js';
+import { filePayload } from '../../sdk/payloads/shapes.js';
 import { failureOf, type Failure, type Upload } from '../link/messages.js';
 import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
@@ -53,19 +54,10 @@ export function typeOfFile(mime: string): ContentType {
   return kind === 'image' || kind === 'audio' || kind === 'video' ? kind : 'file';
 }
 
-async function payloadOf(file: File): Promise<JsonObject> {
+async function payloadOf(type: ContentType, file: File): Promise<JsonObject> {
   const { name, size, type: mime } = file;
-  const label = name === '' ? 'File' : name;
-  switch (typeOfFile(mime)) {
-    case 'image':
-      return { label, mime, ...(await dimensionsOf(file)) };
-    case 'audio':
-      return { label, mime };
-    case 'video':
-      return { title: label, mime };
-    default:
-      return { name: label, size, mime };
-  }
+  const payload = filePayload(type, { name: name === '' ? 'File' : name, size, mime });
+  return type === 'image' ? { ...payload, ...(await dimensionsOf(file)) } : payload;
 }
 
 async function dimensionsOf(file: File): Promise<JsonObject> {
@@ -235,7 +227,8 @@ export class Uploads {
     this.publish();
     const { id, binId, file, stop } = transfer;
     try {
-      const what = { type: typeOfFile(file.type), payload: await payloadOf(file), content: fileSource(file) };
+      const type = typeOfFile(file.type);
+      const what = { type, payload: await payloadOf(type, file), content: fileSource(file) };
       await this.ports.device.put({ id, binId, ...what, signal: stop.signal, onProgress: this.progress(transfer) });
       await this.drop(id);
     } catch (error) {
