@@ -1,5 +1,5 @@
 /** `pair`: shows six words for another device, and asks the user whether the device that knows them may join. */
-import { encode } from 'uqr';
+import { renderUnicodeCompact } from 'uqr';
 import { digitsText } from '../../device/newcomer.js';
 import { isLocalHost } from '../../protocol/local-host.js';
 import { offerText } from '../../sdk/address.js';
@@ -122,23 +122,11 @@ function showOffer({ terminal, platform }: Context, offer: PairingOffer, serverU
   terminal.progress('Waiting for the new device ...');
 }
 
-/** A text as a QR code in half-height blocks. With colours it is dark on light regardless of the terminal's theme. */
-export function qrLines(text: string, colours: boolean): string[] {
-  const { data, size } = encode(text, { border: 2 });
-  const dark = (x: number, y: number): boolean => data[y]?.[x] ?? false;
-  const lines: string[] = [];
-  for (let y = 0; y < size; y += 2) {
-    let line = '';
-    for (let x = 0; x < size; x++) line += block(dark(x, y), y + 1 < size && dark(x, y + 1), colours);
-    lines.push(colours ? `\u001b[30;107m${line}\u001b[0m` : line);
-  }
-  return lines;
-}
-
-/** `ink`: blocks are dark. Otherwise they have the terminal's foreground, assumed to be light. */
-function block(upper: boolean, lower: boolean, ink: boolean): string {
-  const [above, below] = ink ? [upper, lower] : [!upper, !lower];
-  if (above && below) return '█';
-  if (above) return '▀';
-  return below ? '▄' : ' ';
-}
+/**
+ * A text as a QR code in half-height blocks. With colours they are dark on light regardless of the terminal's theme;
+ * without, they have its foreground, which is assumed to be light.
+ */
+export const qrLines = (text: string, colours: boolean): string[] =>
+  renderUnicodeCompact(text, { border: 2, invert: colours })
+    .split('\n')
+    .map((line) => (colours ? `\u001b[30;107m${line}\u001b[0m` : line));
