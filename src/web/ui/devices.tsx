@@ -168,17 +168,23 @@ function Uncertified({ device }: RowProps) {
 }
 
 function RenameDialog({ device, onClose }: RowProps & Closable) {
-  const typed = useTyped(freeNameOf(device));
-  const name = typed.value.trim();
-  const rename = async (): Promise<void> => {
-    if (name !== device.name) await call('deviceRename', { id: device.id, name });
-  };
-  const form = useForm(name !== '', rename, onClose);
+  const { free: _, typed, ...dialog } = useRename(device, onClose);
   return (
-    <FormDialog title={words.rename} action={text.kit.save} disabled={name === ''} form={form} onClose={onClose}>
+    <FormDialog title={words.rename} action={text.kit.save} {...dialog}>
       <Field {...typed} label={text.kit.name} maxLength={NAME_MAX} />
     </FormDialog>
   );
+}
+
+/** A form for the device's name, first a free one; a dialog gets the rest of the result as its properties. */
+function useRename({ id, name: before }: Pick<DeviceRow, 'id' | 'name'>, onClose: () => void) {
+  const [free] = useState(() => freeNameOf({ id, name: before }));
+  const typed = useTyped(free);
+  const name = typed.value.trim();
+  const rename = async (): Promise<void> => {
+    if (name !== before) await call('deviceRename', { id, name });
+  };
+  return { free, typed, disabled: name === '', form: useForm(name !== '', rename, onClose), onClose };
 }
 
 const askRevoke = ({ id, name }: DeviceRow): void =>
@@ -263,18 +269,12 @@ const freeNameOf = ({ id, name }: Pick<DeviceRow, 'id' | 'name'>): string => {
   );
 };
 
-function Joined({ step: { id, name }, onClose }: Closable & { step: Extract<Offer, { step: 'joined' }> }) {
-  const [free] = useState(() => freeNameOf({ id, name }));
-  const typed = useTyped(free);
-  const chosen = typed.value.trim();
-  const rename = async (): Promise<void> => {
-    if (chosen !== name) await call('deviceRename', { id, name: chosen });
-  };
-  const form = useForm(chosen !== '', rename, onClose);
+function Joined({ step, onClose }: Closable & { step: Extract<Offer, { step: 'joined' }> }) {
+  const { free, typed, ...dialog } = useRename(step, onClose);
   return (
-    <FormDialog title={pair.joinedTitle} action={pair.done} disabled={chosen === ''} form={form} onClose={onClose}>
-      <p role="status">{pair.joined(name)}</p>
-      {free !== name && <Field {...typed} label={text.kit.name} hint={pair.sameName} maxLength={NAME_MAX} />}
+    <FormDialog title={pair.joinedTitle} action={pair.done} {...dialog}>
+      <p role="status">{pair.joined(step.name)}</p>
+      {free !== step.name && <Field {...typed} label={text.kit.name} hint={pair.sameName} maxLength={NAME_MAX} />}
     </FormDialog>
   );
 }

@@ -8,7 +8,8 @@ import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
-import { Button, EmptyState, Glyph, Notice, OneLine, SecondsTo, ShowButton, submits, useOwnDialog } from './kit.js';
+import { Button, EmptyState, Glyph, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
+import { useListening, useOwnDialog } from './kit.js';
 import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
 import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
@@ -299,13 +300,10 @@ function ValueRow({ name, onCopy, children, other }: ValueRowProps) {
 /** A masked field. It hides itself again when the page is left. */
 function Secret({ item, value }: { item: ItemDetail; value: string }) {
   const shown = useSignal(false);
-  useEffect(() => {
-    const hide = (): void => {
-      if (document.visibilityState === 'hidden') shown.value = false;
-    };
-    document.addEventListener('visibilitychange', hide);
-    return () => document.removeEventListener('visibilitychange', hide);
-  }, []);
+  const hide = (): void => {
+    if (document.visibilityState === 'hidden') shown.value = false;
+  };
+  useListening({ visibilitychange: hide });
   return (
     <ValueRow
       name="secret"

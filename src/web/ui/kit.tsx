@@ -9,7 +9,7 @@ import * as text from './strings.js';
 /** A list of classes or ids, as an attribute takes it. */
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
-export interface ButtonProps {
+interface ButtonProps {
   /** `icon`: only an icon is visible, and the label is its accessible name. */
   readonly kind?: 'primary' | 'plain' | 'danger' | 'quiet' | 'icon';
   readonly icon?: LucideIcon;

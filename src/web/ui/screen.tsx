@@ -7,25 +7,19 @@ import { Check, Copy, type LucideIcon } from 'lucide-preact';
 import { Fragment, type ComponentChildren } from 'preact';
 import { useState, useLayoutEffect, useRef } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { Button, Notice, submits, Dialog, openDialog, type ButtonProps, type Closable } from './kit.js';
+import { Button, Notice, submits, Dialog, openDialog, type Closable } from './kit.js';
 import { problemOf } from './link.js';
 import type { PasskeyError } from './passkey.js';
 import * as text from './strings.js';
 
-export interface Task {
-  readonly busy: boolean;
-  readonly problem: Failure | null;
-  /** Runs `work` and then `done`, unless something runs already. */
-  readonly run: (work: () => Promise<unknown>, done?: () => void) => void;
-  /** The properties of a button that does so. */
-  readonly button: (work: () => Promise<unknown>, done?: () => void) => Pick<ButtonProps, 'busy' | 'onClick'>;
-}
+export type Task = ReturnType<typeof useTask>;
 
 /** One piece of work at a time. */
-export function useTask(): Task {
-  const state = useSignal<Pick<Task, 'busy' | 'problem'>>({ busy: false, problem: null });
+export function useTask() {
+  const state = useSignal<{ busy: boolean; problem: Failure | null }>({ busy: false, problem: null });
   const end = (problem: Failure | null): void => void (state.value = { busy: false, problem });
-  const run: Task['run'] = (work, done) => {
+  /** Runs `work` and then `done`, unless something runs already. */
+  const run = (work: () => Promise<unknown>, done?: () => void): void => {
     if (state.peek().busy) return;
     state.value = { busy: true, problem: null };
     work()
@@ -36,17 +30,18 @@ export function useTask(): Task {
       );
   };
   const { busy, problem } = state.value;
-  return { busy, problem, run, button: (work, done) => ({ busy, onClick: () => run(work, done) }) };
+  /** The properties of a button that does so. */
+  const button = (...what: Parameters<typeof run>) => ({ busy, onClick: () => run(...what) });
+  return { busy, problem, run, button };
 }
 
-interface Form extends Task {
-  /** It was submitted: from then on it shows what is not valid. */
-  readonly tried: boolean;
-  readonly submit: () => void;
-}
+type Form = ReturnType<typeof useForm>;
 
-/** The task of a form: `submit` runs `work` and then `done`, if what was typed is `valid`. */
-export function useForm(valid: boolean, work: () => Promise<unknown>, done?: () => void): Form {
+/**
+ * The task of a form: `submit` runs `work` and then `done`, if what was typed is `valid`. `tried`: it was submitted, and
+ * from then on shows what is not valid.
+ */
+export function useForm(valid: boolean, work: () => Promise<unknown>, done?: () => void) {
   const task = useTask();
   const [tried, setTried] = useState(false);
   const submit = (): void => {
