@@ -23,10 +23,10 @@ const readParts = object({
 export async function readRemembered(vault: Vault): Promise<Remembered> {
   try {
     const { devices, bins } = readParts(await vault.remembered(), '');
-    const named = bins.map((bin): BinView => {
-      const label = bin.label && { name: bin.label.name, emoji: bin.label.emoji ?? '' };
-      return { ...bin, label, itemCount: null, readable: true };
-    });
+    const named = bins.map(({ label, ...bin }): BinView => ({
+      ...{ ...bin, itemCount: null, readable: true },
+      label: label && { name: label.name, emoji: label.emoji ?? '' },
+    }));
     return { devices, bins: named };
   } catch {
     return { bins: [] };
@@ -34,11 +34,5 @@ export async function readRemembered(vault: Vault): Promise<Remembered> {
 }
 
 /** Stores the values, encrypted. */
-export const writeRemembered = (vault: Vault, { devices, bins }: Remembered): Promise<void> =>
-  vault.remember({
-    devices: devicesJson(devices ?? []),
-    bins: bins.map(({ id, slug, createdAt, updatedAt, label: named }) => ({
-      ...{ id, slug, createdAt, updatedAt },
-      label: named && { name: named.name, emoji: named.emoji ?? null },
-    })),
-  });
+export const writeRemembered = (vault: Vault, { devices = [], bins }: Remembered): Promise<void> =>
+  vault.remember({ devices: devicesJson(devices), bins });
