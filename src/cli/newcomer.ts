@@ -5,15 +5,12 @@ import type { Glyph } from '../protocol/requests.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { GLYPHS } from '../sdk/api.js';
 import type { DeviceEntry } from '../sdk/replies.js';
+import type { CommandOptions } from '../terminal/program.js';
 import { usageError } from '../terminal/terminal.js';
 import { PROGRAM_NAME, type Context, type DeviceCommand } from './context.js';
 
 /** Options of every new device. */
-export interface NewcomerOptions {
-  readonly name?: string;
-  readonly glyph: Glyph;
-  readonly passwordFile?: string;
-}
+export type NewcomerOptions = CommandOptions<'name' | 'passwordFile'> & { readonly glyph: Glyph };
 
 /** Adds name and glyph. */
 export const newcomerOptions = (command: DeviceCommand): DeviceCommand =>

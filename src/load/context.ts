@@ -10,8 +10,3 @@ export interface LoadContext {
 
 /** The program, or one of its commands. */
 export type LoadCommand = ProgramCommand<LoadContext>;
-
-/** Options of a command as text: those that are required or have a default, and those that may be absent. */
-export type Texts<Given extends string, Optional extends string> = Readonly<
-  Record<Given, string> & Partial<Record<Optional, string>>
->;

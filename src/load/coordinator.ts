@@ -7,7 +7,7 @@ import { usageError } from '../terminal/terminal.js';
 import { removeTenant, testTenants } from './fleet.js';
 import type { Crew, Phase, Progress } from './orders.js';
 import { BOUNDS, sum, type Plan } from './plan.js';
-import { keptOf, reportOf, Timeline, type Report, type Second } from './report.js';
+import { keptOf, reportOf, Timeline, type Report } from './report.js';
 import { withTarget, type Target } from './target.js';
 import type { PartResult } from './worker.js';
 
@@ -17,7 +17,8 @@ const health = object({ version: string, commit: string });
 const LEFT_MAX = BOUNDS.tenants[1];
 const LEFT_CHARS = 500;
 
-const processesOf = (crews: readonly Crew[]): number => sum(crews, ({ processes }) => processes);
+/** The processes of all crews. */
+export const processesOf = (crews: readonly Crew[]): number => sum(crews, ({ processes }) => processes);
 
 /** A run under way. */
 export class Coordinator {
@@ -46,11 +47,6 @@ export class Coordinator {
       readonly signal: AbortSignal;
     },
   ) {}
-
-  /** The latest second, for the live line. */
-  latest(crews: readonly Crew[]): Second | undefined {
-    return this.timeline.latest(processesOf(crews));
-  }
 
   /**
    * Executes the run. Rejects if it cannot begin, and when interrupted; what was made is removed in either case, and

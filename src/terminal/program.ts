@@ -7,6 +7,11 @@ import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
 /** The implementation of a command. It resolves with the exit code; nothing means `EXIT.ok`. */
 type Work<C, A extends readonly unknown[]> = (context: C, ...args: A) => Promise<void> | Promise<ExitCode>;
 
+/** Options of a command, each of which may be absent: texts, and flags. */
+export type CommandOptions<Text extends string, Flag extends string = never> = Readonly<
+  Partial<Record<Text, string> & Record<Flag, boolean>>
+>;
+
 /** Turns an implementation into a commander action. The arguments are commander's: arguments, options, command. */
 export type Run<C> = <A extends readonly unknown[]>(work: Work<C, A>) => (...args: A) => Promise<void>;
 

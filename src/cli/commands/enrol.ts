@@ -20,8 +20,9 @@ import { noDevice } from '../open-device.js';
 import { withLock } from '../profile.js';
 import { paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 
-type ClaimOptions = NewcomerOptions & { readonly claimToken?: string; readonly showPhrase?: boolean };
+type ClaimOptions = NewcomerOptions & CommandOptions<'claimToken', 'showPhrase'>;
 
 const WORDS_A_ROW = 4;
 
@@ -218,7 +219,7 @@ function showDigits(terminal: Terminal, digits: string): void {
   terminal.progress('Waiting for the other device ...');
 }
 
-type RecoverOptions = NewcomerOptions & { readonly phraseFile?: string };
+type RecoverOptions = NewcomerOptions & CommandOptions<'phraseFile'>;
 
 /** `recover [url]`. */
 export function registerRecover(program: DeviceCommand): void {

@@ -9,6 +9,7 @@ import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
 import { bitwardenForm } from '../foreign/bitwarden-export.js';
 import { expectNoFolder, folderOutput } from '../foreign/folder-export.js';
@@ -22,16 +23,11 @@ const TARGETS = ['bitwarden', 'folder'] as const;
 const FORMS = 'write a form that another program reads, readable by anyone: JSON, or a folder of files';
 
 /** Options of `export`. */
-interface ExportOptions {
+interface ExportOptions extends CommandOptions<never, 'plain' | 'files' | 'force' | 'phraseStdin'> {
   /** `-` for standard output, plain only. */
   readonly file: string;
-  readonly plain?: boolean;
   /** A form for another program; unencrypted, like `plain`. */
   readonly to?: (typeof TARGETS)[number];
-  readonly force?: boolean;
-  readonly phraseStdin?: boolean;
-  /** False: the content of files is left out. */
-  readonly files?: boolean;
 }
 
 /** `export <file>`. */

@@ -8,17 +8,11 @@ import { contentText, notHere, saveItem, type Saving, textIn, whole } from '../i
 import { itemsAndList } from '../listed.js';
 import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 
-interface Options {
-  readonly last?: boolean;
-  readonly field?: string;
-  readonly show?: boolean;
-  readonly local?: boolean;
-  readonly output?: string;
-  readonly force?: boolean;
-}
+type Options = CommandOptions<'field' | 'output', 'last' | 'show' | 'local' | 'force'>;
 
 const MASK = '********';
 

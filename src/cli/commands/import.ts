@@ -15,22 +15,13 @@ import { askSeed } from '../phrase.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 
+type Flag = 'dryRun' | 'overwrite' | 'foreign' | 'phraseStdin';
 /** Options of `import`. */
-interface ImportOptions {
+interface ImportOptions extends CommandOptions<'passwordFile' | 'keyFile', Flag> {
   readonly file: string;
-  /** Replaces different items, also newer ones. */
-  readonly overwrite?: boolean;
-  /** Accepts an export of another vault. */
-  readonly foreign?: boolean;
-  readonly phraseStdin?: boolean;
-  /** The program whose export it must be; undefined: detected from the content. */
   readonly from?: ForeignProgram;
-  /** Only reports what the entries would become. */
-  readonly dryRun?: boolean;
-  /** File with the password of a locked export; `-`: standard input. */
-  readonly passwordFile?: string;
-  readonly keyFile?: string;
 }
 
 /** `import <file>`. */

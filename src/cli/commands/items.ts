@@ -11,15 +11,11 @@ import { itemsAndList, rememberListed } from '../listed.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';
 import { contentType } from '../put-content.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import { binName, noteHidden, showItems, surroundings } from '../views.js';
 import { allWritten, noteQueued, written, type Written } from '../writes.js';
 
-interface Options {
-  readonly bin?: string;
-  readonly type?: string;
-  readonly limit: number;
-  readonly local?: boolean;
-}
+type Options = CommandOptions<'bin' | 'type', 'local'> & { readonly limit: number };
 
 const LIMIT_DEFAULT = 50;
 

@@ -10,11 +10,10 @@ import { withCopy } from '../open-device.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { isYes } from '../../terminal/ask.js';
 import { CommandError, Declined, EXIT, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import { joinCommand } from './enrol.js';
 
-interface Options extends NewcomerOptions {
-  readonly yes?: boolean;
-  readonly digits?: string;
+interface Options extends NewcomerOptions, CommandOptions<'digits', 'yes'> {
   readonly qr: boolean;
   /** True: `--join` without an address. */
   readonly join?: string | true;

@@ -4,11 +4,9 @@ import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { secretFrom } from '../../device/newcomer.js';
 import { show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 
-interface Options {
-  readonly passwordFile?: string;
-  readonly currentFile?: string;
-}
+type Options = CommandOptions<'passwordFile' | 'currentFile'>;
 
 /** `password set`, `password change` and `password remove`. */
 export function registerPassword(program: DeviceCommand): void {

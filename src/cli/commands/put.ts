@@ -17,18 +17,14 @@ import { itemsAndList } from '../listed.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { assigned, contentType, filesIn, type Found, foundIn, notText, shaped, type Source } from '../put-content.js';
 import { CommandError, type Terminal, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import { meter, percentOf, sizeText } from '../transfer.js';
 import { noteQueued, written, type Written } from '../writes.js';
 
-interface Options {
+interface Options extends CommandOptions<'type' | 'payload' | 'bin' | 'id', 'overwrite'> {
   readonly file?: readonly string[];
   readonly folder?: readonly string[];
-  readonly type?: string;
   readonly set: readonly string[];
-  readonly payload?: string;
-  readonly bin?: string;
-  readonly id?: string;
-  readonly overwrite?: boolean;
 }
 
 /** The options of one item. */

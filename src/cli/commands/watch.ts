@@ -14,6 +14,7 @@ import { isRevoked, ClientError } from '../../sdk/errors.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { fitted, jsonLine, onScreen, padding, paletteOf, sanitizeText, show, widthOf } from '../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { failureOf } from '../failure.js';
 import { ShortIds } from '../find.js';
@@ -24,12 +25,9 @@ import { sizeText } from '../transfer.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
 import { positive } from './items.js';
 
-interface Options {
+interface Options extends CommandOptions<'exec' | 'to', 'show'> {
   readonly count?: number;
   readonly last?: number;
-  readonly show?: boolean;
-  readonly exec?: string;
-  readonly to?: string;
 }
 
 const BIN_WIDTH = 10;

@@ -1,10 +1,12 @@
 /** `service-load agent`: a part of a run, on orders of a coordinator on another machine. */
 import { availableParallelism } from 'node:os';
-import type { LoadCommand, LoadContext, Texts } from '../context.js';
+import type { CommandOptions } from '../../terminal/program.js';
+import type { LoadCommand, LoadContext } from '../context.js';
 import { accessOf, confirmedUrl, endOf, numberOf, sharedSecret } from '../options.js';
 import { serveAsAgent } from '../remote-crew.js';
 
-type AgentOptions = Texts<'join' | 'url', 'confirm' | 'secretFile' | 'deviceList' | 'adminTokenFile' | 'processes'>;
+type AgentOptions = Record<'join' | 'url', string> &
+  CommandOptions<'confirm' | 'secretFile' | 'deviceList' | 'adminTokenFile' | 'processes'>;
 
 export function registerAgent(program: LoadCommand): void {
   program

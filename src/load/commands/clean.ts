@@ -3,12 +3,13 @@ import { nodePlatform } from '../../sdk/node-platform.js';
 import { counted } from '../../terminal/output.js';
 import { type Terminal, usageError } from '../../terminal/terminal.js';
 import { Cleaner } from '../cleaning.js';
-import type { LoadCommand, LoadContext, Texts } from '../context.js';
+import type { CommandOptions } from '../../terminal/program.js';
+import type { LoadCommand, LoadContext } from '../context.js';
 import { PREFIX, readDeviceList, removeTenant, testTenants } from '../fleet.js';
 import { accessOf, confirmedUrl, nameOf, secretOf } from '../options.js';
 import { withTarget, type Target } from '../target.js';
 
-type CleanOptions = Texts<'url', 'confirm' | 'name' | 'deviceList' | 'adminTokenFile'>;
+type CleanOptions = { readonly url: string } & CommandOptions<'confirm' | 'name' | 'deviceList' | 'adminTokenFile'>;
 
 export function registerClean(program: LoadCommand): void {
   program

@@ -9,10 +9,11 @@ import type { Platform } from '../../sdk/platform.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted } from '../../terminal/output.js';
 import { usageError } from '../../terminal/terminal.js';
-import type { LoadCommand, LoadContext, Texts } from '../context.js';
+import type { CommandOptions } from '../../terminal/program.js';
+import type { LoadCommand, LoadContext } from '../context.js';
 import { confirmedUrl, numberOf } from '../options.js';
 
-type DevicesOptions = Texts<'url' | 'count' | 'out', 'confirm'> & { readonly force?: true };
+type DevicesOptions = Record<'url' | 'count' | 'out', string> & CommandOptions<'confirm', 'force'>;
 
 export function registerDevices(program: LoadCommand): void {
   program

@@ -2,7 +2,7 @@
 import { EXIT, type ExitCode, type Terminal, usageError } from '../../terminal/terminal.js';
 import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { Coordinator } from '../coordinator.js';
+import { Coordinator, processesOf } from '../coordinator.js';
 import {
   accessOf,
   confirmedUrl,
@@ -16,7 +16,8 @@ import {
 } from '../options.js';
 import { LocalCrew, type Crew, type Phase, type Progress } from '../orders.js';
 import { byName, PLAN_BOUNDS, sum, type Plan, type Storm } from '../plan.js';
-import type { LoadCommand, LoadContext, Texts } from '../context.js';
+import type { CommandOptions } from '../../terminal/program.js';
+import type { LoadCommand, LoadContext } from '../context.js';
 import { AgentListener } from '../remote-crew.js';
 import { pageOf } from '../report-page.js';
 import type { Report } from '../report.js';
@@ -24,11 +25,12 @@ import type { Access } from '../worker.js';
 
 /** The numbers of a plan, each an option of that name. */
 const NUMBERS = Object.keys(PLAN_BOUNDS) as (keyof typeof PLAN_BOUNDS)[];
-/** Options with a default. */
-type Given = keyof typeof PLAN_BOUNDS | 'arrivals' | 'mix' | 'agents' | 'listen';
-/** Options without a default. */
+/** Options that are required or have a default. */
+type Given = keyof typeof PLAN_BOUNDS | 'url' | 'arrivals' | 'mix' | 'agents' | 'listen';
 type Optional = 'confirm' | 'name' | 'deviceList' | 'adminTokenFile' | 'processes' | 'from' | 'secretFile' | 'out';
-type RunOptions = Texts<'url' | Given, Optional> & { readonly storm: readonly Storm[]; readonly force?: true };
+interface RunOptions extends Readonly<Record<Given, string>>, CommandOptions<Optional, 'force'> {
+  readonly storm: readonly Storm[];
+}
 
 /** Default load per process: sockets, and operations per second. */
 const SOCKETS_PER_PROCESS = 15_000;
@@ -130,12 +132,7 @@ function warn(terminal: Terminal, plan: Plan, { deviceList }: Access): void {
     );
 }
 
-interface Crews {
-  readonly crews: readonly Crew[];
-  readonly close: () => void;
-}
-
-function localCrew(options: RunOptions, plan: Plan, access: Access, onNews: (news: Progress) => void): Crews {
+function localCrew(options: RunOptions, plan: Plan, access: Access, onNews: (news: Progress) => void) {
   const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_PER_PROCESS, plan.rate / RATE_PER_PROCESS, 1);
   const most = access.deviceList === undefined ? plan.tenants : Infinity;
   const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
@@ -143,12 +140,7 @@ function localCrew(options: RunOptions, plan: Plan, access: Access, onNews: (new
   return { crews: [crew], close: () => crew.end() };
 }
 
-async function agentCrews(
-  terminal: Terminal,
-  options: RunOptions,
-  agents: number,
-  onNews: (news: Progress) => void,
-): Promise<Crews> {
+async function agentCrews(terminal: Terminal, options: RunOptions, agents: number, onNews: (news: Progress) => void) {
   const secret = await sharedSecret(terminal, options.secretFile);
   const listener = new AgentListener({ secret, wanted: agents, onNews, onNote: (text) => terminal.note(text) });
   const end = endOf('listen', options.listen);
@@ -172,8 +164,8 @@ const PHASE_TEXT: Readonly<Record<Phase, string>> = {
 };
 
 function progressLine(coordinator: Coordinator, crews: readonly Crew[]): string {
-  const { phase } = coordinator;
-  const second = coordinator.latest(crews);
+  const { phase, timeline } = coordinator;
+  const second = timeline.latest(processesOf(crews));
   if (second === undefined || (phase !== 'connect' && phase !== 'write')) return `${PHASE_TEXT[phase]} ...`;
   const errors = sum(Object.values(second.errors), (count) => count);
   const push = second.push === null ? '' : `, push p50 ${second.push.p50} p99 ${second.push.p99} ms`;
