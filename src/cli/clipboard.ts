@@ -10,7 +10,7 @@
  * file (the profile was removed) the secret is cleared all the same.
  */
 import { spawn } from 'node:child_process';
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { accessSync, constants, existsSync, writeSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -215,9 +215,7 @@ const readMark = object({ mark: nonEmpty, until: count });
 
 /** Independent of the kind of line ends and of a last one: clipboard tools and systems change both. */
 const hashOf = (salt: string, text: string): string =>
-  createHash('sha256')
-    .update(`${salt}\n${text.replaceAll('\r\n', '\n').replace(/\n$/, '')}`)
-    .digest('base64url');
+  hash('sha256', `${salt}\n${text.replaceAll('\r\n', '\n').replace(/\n$/, '')}`, 'base64url');
 
 /** Cancels the clearing of an earlier secret, since the clipboard holds something else now. */
 export async function replaceCopied({ profile, platform }: Context): Promise<void> {
@@ -232,11 +230,7 @@ async function mark(folder: string, until: number): Promise<string> {
 }
 
 /** Starts the child that clears a secret after `CLEAR_AFTER_MS`. Rejects where the child cannot be started. */
-export async function clearLater(
-  { terminal, profile, platform }: Context,
-  secret: string,
-  by: CopiedBy,
-): Promise<void> {
+export async function clearLater({ terminal, profile, platform }: Context, secret: string, by: CopiedBy) {
   const { env, screen } = terminal;
   const { folder } = profile;
   const salt = randomBytes(16).toString('hex');
@@ -265,7 +259,7 @@ export async function clearLater(
 
 /** The child's work: waits until the secret is due, and clears it. Ends without that once there is a newer copy. */
 export async function clearWhenDue({ clock, env }: ToolContext, clearing: Clearing): Promise<void> {
-  const { folder, salt, hash, tools, sequence } = clearing;
+  const { folder, salt, tools, sequence } = clearing;
   const began = clock.now();
   for (;;) {
     const newest = await newestMark(folder);
@@ -278,7 +272,8 @@ export async function clearWhenDue({ clock, env }: ToolContext, clearing: Cleari
   if (tools === null) toTerminal(sequence);
   else {
     const held = await pasteBy({ clock, env }, tools);
-    if (held !== undefined && hashOf(salt, held.toString('utf8')) === hash) await run({ clock, env }, tools.clear, {});
+    if (held !== undefined && hashOf(salt, held.toString('utf8')) === clearing.hash)
+      await run({ clock, env }, tools.clear, {});
   }
   if ((await newestMark(folder))?.mark === clearing.mark) await removePrivate(join(folder, FILE));
 }

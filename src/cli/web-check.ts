@@ -1,5 +1,5 @@
 /** Compares the web app that a server shows with the files of the release that this program belongs to. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ifThere } from '../files/there.js';
@@ -74,7 +74,7 @@ async function versionOf(platform: Platform, serverUrl: string): Promise<string>
   return readHealth(parsedJson(bytes.toString('utf8'), refuse), '/api/health').version;
 }
 
-const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
+const hashOf = (bytes: Buffer): string => hash('sha256', bytes, 'base64url');
 
 function judge({ path, sha256 }: WebAsset, { status, headers, bytes }: Reply): Compared['found'] {
   if (status === 404) return 'missing';

@@ -4,7 +4,7 @@
  * Cursors (MCP-91) say where a page ended, by time and id, so that the next one begins there even if items were written
  * or deleted in between. They need no state here: a cursor outlives the program and is reusable.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { z } from 'zod';
 import { isUlid } from '../protocol/ids.js';
 import { fold, newestFirst } from '../sdk/query.js';
@@ -89,10 +89,7 @@ const FORM = /^([0-9a-z]{1,12})\.(\w{26})\.([\w-]{8})$/;
  * cursor learns no more than from a list without one.
  */
 const mark = ({ id, ts }: Position, selection: Selection): string =>
-  createHash('sha256')
-    .update(JSON.stringify([id, ts, ...selection]))
-    .digest('base64url')
-    .slice(0, 8);
+  hash('sha256', JSON.stringify([id, ts, ...selection]), 'base64url').slice(0, 8);
 
 /** The cursor of the page that begins after an item. */
 const cursorAfter = (last: Position, selection: Selection): string =>

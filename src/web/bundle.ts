@@ -2,7 +2,7 @@
  * Bundles the web app from the compiled `src/web`. The same sources give the same bytes, so that anybody can compare
  * what a server serves with a build of the sources (`service-device verify-web`).
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
@@ -30,7 +30,7 @@ interface File {
   readonly bytes: Buffer;
 }
 
-const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
+const hashOf = (bytes: Buffer): string => hash('sha256', bytes, 'base64url');
 
 /** A file whose name changes with its content, so that it can be cached forever. */
 function named(name: string, type: string, bytes: Buffer): File {

@@ -1,5 +1,5 @@
 /** A vault as an unencrypted JSON export that Bitwarden's importer accepts: folders, logins and secure notes. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { bitwardenEntry } from '../../import/bitwarden-entry.js';
 import { joined } from '../../import/entries.js';
 import { TIME_MAX } from '../../import/records.js';
@@ -11,7 +11,7 @@ import type { DocumentForm } from '../export-document.js';
 
 /** Bitwarden identifies its entries by UUIDs, and accepts any. */
 function uuidOf(id: string): string {
-  const hex = createHash('sha256').update(id).digest('hex');
+  const hex = hash('sha256', id, 'hex');
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
 }
 
