@@ -384,8 +384,8 @@ t.test(
     );
     await made.add(waiting(file('a.bin', '')));
     await until('its item waits', () => made.list.value[0]?.state === 'waiting' && requests.length === 1);
-    t.equal(made.refused('another'), false);
-    t.equal(made.refused('id-1'), true);
+    t.equal(made.retry('another', 'queued'), false);
+    t.equal(made.retry('id-1', 'queued'), true);
     await until('it is sent again', () => requests.length === 2);
     t.equal(records.kept.size, 1);
     await until('its item waits again', () => made.list.value[0]?.state === 'waiting');
@@ -412,7 +412,7 @@ t.test(
     await until('the second is being sent again', () => next.requests.length === 1);
     t.match(next.requests, [{ id: 'id-2' }]);
     t.match(next.made.list.value, [{ state: 'waiting', queued: true }, { queued: false }]);
-    t.equal(next.made.refused('id-1'), true, 'it is sent again where its item is refused');
+    t.equal(next.made.retry('id-1', 'queued'), true, 'it is sent again where its item is refused');
     next.made.written('id-1');
     t.match(next.made.list.value, [{ name: 'b.bin' }]);
   },

@@ -37,7 +37,8 @@ export class Enrolment {
   private method: Method = 'claim';
   /** Registers the generated keys; called again while the outcome is unknown, so that no second device is made. */
   private register: (() => Promise<SavableIdentity>) | undefined;
-  private answer: (password: string | null) => void = () => undefined;
+  /** Answers the question for the account password; null: none is given. */
+  answer: (password: string | null) => void = () => undefined;
   /** Erases the keys of the phrase of the last recovery. */
   private forget: () => void = () => undefined;
 
@@ -97,10 +98,6 @@ export class Enrolment {
     this.register = register;
   }
 
-  password(password: string | null): void {
-    this.answer(password);
-  }
-
   cancel(): void {
     this.current.abort();
     this.answer(null);
@@ -126,9 +123,7 @@ export class Enrolment {
     };
     const password = (): Promise<string | null> => {
       show({ step: 'password', wrong: prompts++ > 0 });
-      return new Promise((resolve) => {
-        this.answer = resolve;
-      });
+      return new Promise((resolve) => (this.answer = resolve));
     };
     show({ step: 'working' });
     let isRegistered = false;
@@ -169,9 +164,7 @@ export class Offers {
     const approve = ({ name, digits }: JoinApproval): Promise<boolean> => {
       own.name = name;
       show({ step: 'compare', name, digits });
-      return new Promise((resolve) => {
-        own.decide = resolve;
-      });
+      return new Promise((resolve) => (own.decide = resolve));
     };
     const run = async (): Promise<void> => {
       const offer = await device.offerPairing(approve);

@@ -14,12 +14,7 @@ import type { Session } from './session.js';
 import type { SharedInbox } from './shared-inbox.js';
 
 /** Watches a value of the open device, and of each device opened later; pushes `none` while none is open. */
-function ofSession<T>(
-  engine: Engine,
-  none: T,
-  push: (value: T) => void,
-  watch: (session: Session) => () => void,
-): () => void {
+function ofSession<T>(engine: Engine, none: T, push: (value: T) => void, watch: (session: Session) => () => void) {
   let stop: () => void = () => undefined;
   const end = engine.session.watch(null, (session) => {
     stop();
@@ -99,10 +94,7 @@ const deviceCalls = (engine: Engine) =>
     passwordExists: () => engine.device.passwordExists(),
     passwordSet: ({ password, current }) => engine.device.setPassword(password, current),
     passwordRemove: (current) => engine.device.removePassword(current),
-    storage: async () => {
-      const { storageUsedBytes, storageCapBytes, itemCount, version } = (await engine.device.me()).server;
-      return { usedBytes: storageUsedBytes, capBytes: storageCapBytes, itemCount, serverVersion: version };
-    },
+    storage: async () => (await engine.device.me()).server,
     importArchive: (params) => importArchive(engine.platform, engine.current, params),
     foreignRead: (params, departed) => engine.foreign.read(engine.platform, engine.current, params, departed),
     foreignImport: (id) => engine.foreign.run(engine.platform, engine.current, id),
@@ -122,7 +114,7 @@ const browserCalls = (engine: Engine, shared: SharedInbox) =>
     join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
     recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
     misspelt: (words) => words.filter((word) => !isListed(word)),
-    enrolPassword: (password) => engine.enrolment.password(password),
+    enrolPassword: (password) => engine.enrolment.answer(password),
     enrolRetry: () => engine.enrolment.retry(),
     enrolCancel: () => engine.enrolment.cancel(),
     askClaimed: () => engine.askClaimed(),

@@ -14,16 +14,16 @@ import type { DeviceEntry } from '../../sdk/replies.js';
 import type { QueryFilter, QueryUpdate } from '../../sdk/query.js';
 import { openBrowserStore, type OpenedBrowserStore } from '../../sdk/store/browser-store.js';
 import { titleOf } from '../../sdk/payloads/shapes.js';
-import {
-  failureOf,
-  type BinRow,
-  type DeviceInfo,
-  type DeviceRow,
-  type ItemDetail,
-  type ListPage,
-  type ListParams,
-  type PutParams,
-  type ResendHow,
+import { failureOf } from '../link/messages.js';
+import type {
+  BinRow,
+  DeviceInfo,
+  DeviceRow,
+  ItemDetail,
+  ListPage,
+  ListParams,
+  PutParams,
+  ResendHow,
 } from '../link/messages.js';
 import { newItemId } from '../random.js';
 import { Cell } from './cell.js';
@@ -330,7 +330,8 @@ export class Session {
   /** A change in the outbox was refused: a file is sent again, other content is kept in a notice. */
   private async rejected({ id, error, row }: DeviceEvents['rejected']): Promise<void> {
     this.publishSoon();
-    if (this.uploads.refused(id)) return;
+    // Of a queued file, e.g. because its blob was removed.
+    if (this.uploads.retry(id, 'queued')) return;
     if (row === null || row.blob !== null) return this.notices.add('rejected', error);
     const { binId, type, payload } = this.device.opened(row);
     await this.refused({ id, binId, type, payload: payload ?? {} }, error);

@@ -160,11 +160,6 @@ export class Uploads {
     this.drop(id).catch(this.ports.onProblem);
   }
 
-  /** The item of a queued file was refused, e.g. because its blob was removed. True: the file is sent again. */
-  refused(id: string): boolean {
-    return this.retry(id, 'queued');
-  }
-
   /** The connection is back. */
   resume(): void {
     this.giveUpUnwanted();

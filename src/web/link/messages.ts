@@ -13,7 +13,7 @@ import type { ImportCounts } from '../../sdk/archive/importer.js';
 import type { Uncertified } from '../../sdk/errors.js';
 import type { ConnectionState, ItemView } from '../../sdk/events.js';
 import type { HiddenItem } from '../../sdk/item-reader.js';
-import type { DeviceEntry } from '../../sdk/replies.js';
+import type { DeviceEntry, Me } from '../../sdk/replies.js';
 import type { ReaderRequest } from '../reader/messages.js';
 
 /** Channel on which the leading engine and the clients announce themselves. */
@@ -243,13 +243,6 @@ export interface PutParams {
   readonly payload: JsonObject;
 }
 
-export interface StorageUse {
-  readonly usedBytes: number;
-  readonly capBytes: number;
-  readonly itemCount: number;
-  readonly serverVersion: string;
-}
-
 /** Result of an import: numbers of items by outcome, and of bins created. See `ImportCounts` of the SDK. */
 export interface Imported extends Omit<ImportCounts, 'refused'> {
   readonly refused: number;
@@ -333,7 +326,7 @@ export interface Calls {
   passwordExists(): boolean;
   passwordSet(params: { readonly password: string; readonly current: string | null }): void;
   passwordRemove(current: string): void;
-  storage(): StorageUse;
+  storage(): Me['server'];
   /** Imports an archive of this service. `phrase`: the twelve words that it was written with. */
   importArchive(params: { readonly file: File; readonly phrase: string }): Imported;
   /**

@@ -2,21 +2,10 @@
 import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import { reasonOf } from '../../sdk/reasons.js';
-import type { DeviceInfo, StorageUse, LockKind } from '../link/messages.js';
-import {
-  Button,
-  Dialog,
-  dialogs,
-  Field,
-  openDialog,
-  Progress,
-  Select,
-  submits,
-  toast,
-  useTyped,
-  type Closable,
-  type Typed,
-} from './kit.js';
+import type { Me } from '../../sdk/replies.js';
+import type { DeviceInfo, LockKind } from '../link/messages.js';
+import { Button, Dialog, dialogs, Field, openDialog, Progress, Select, submits, toast, useTyped } from './kit.js';
+import type { Closable, Typed } from './kit.js';
 import { call, info, uploads, useLoaded } from './link.js';
 import { metaContent } from './meta.js';
 import { Orphaned } from './orphaned.js';
@@ -45,7 +34,7 @@ export function SettingsScreen() {
           <ImportSection />
           <ArchiveSection />
           <RepairSection info={now} />
-          <AboutSection serverVersion={storage?.serverVersion} />
+          <AboutSection serverVersion={storage?.version} />
           <LeaveSection />
         </>
       )}
@@ -162,16 +151,16 @@ const CurrentPassword = (field: Typed) => (
 );
 
 /** `storage` undefined: the server has not answered. */
-function StorageSection({ storage }: { storage: StorageUse | undefined }) {
-  const { usedBytes = 0, capBytes = 0, itemCount = 0 } = storage ?? {};
+function StorageSection({ storage }: { storage: Me['server'] | undefined }) {
+  const { storageUsedBytes: used = 0, storageCapBytes: cap = 0, itemCount = 0 } = storage ?? {};
   return (
     <Section title={words.storage.title}>
-      {capBytes > 0 && <Progress label={words.storage.label} value={Math.min(usedBytes, capBytes)} max={capBytes} />}
+      {cap > 0 && <Progress label={words.storage.label} value={Math.min(used, cap)} max={cap} />}
       {storage === undefined ? (
         <p class="quiet">{words.unknown}</p>
       ) : (
         <p class="line wrap between">
-          <span>{capBytes > 0 ? words.storage.used(usedBytes, capBytes) : words.storage.usedOnly(usedBytes)}</span>
+          <span>{cap > 0 ? words.storage.used(used, cap) : words.storage.usedOnly(used)}</span>
           <span class="quiet">{words.storage.items(itemCount)}</span>
         </p>
       )}
@@ -188,24 +177,18 @@ function RepairSection({ info: { hidden, orphaned } }: { info: DeviceInfo }) {
   const readAgain = (): Promise<void> => call('resync').then(() => toast(words.repair.resynced));
   return (
     <Section title={words.repair.title}>
-      {hidden === 0 ? <p class="quiet">{words.repair.none}</p> : <Hidden count={hidden} />}
+      <p class={hidden === 0 ? 'quiet' : undefined}>{hidden === 0 ? words.repair.none : words.repair.hidden(hidden)}</p>
+      {hidden > 0 && (
+        <details>
+          <summary>{words.repair.which}</summary>
+          <HiddenList count={hidden} />
+        </details>
+      )}
       {orphaned > 0 && <Orphaned count={orphaned} />}
       <p class="quiet small">{words.repair.resyncLead}</p>
       <Button {...resync.button(readAgain)} label={words.repair.resync} />
       <Problem problem={resync.problem} />
     </Section>
-  );
-}
-
-function Hidden({ count }: { count: number }) {
-  return (
-    <>
-      <p>{words.repair.hidden(count)}</p>
-      <details>
-        <summary>{words.repair.which}</summary>
-        <HiddenList count={count} />
-      </details>
-    </>
   );
 }
 
