@@ -6,7 +6,7 @@ import type { ForeignSource, Made } from '../../import/entries.js';
 import { incomingOf } from '../../import/records.js';
 import { sanitizeText } from '../../protocol/sanitize.js';
 import { fileSource } from '../../sdk/blobs/source.js';
-import { isDamaged } from '../../sdk/errors.js';
+import { CodedError, isDamaged } from '../../sdk/errors.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { ForeignPreview, ForeignRead, Imported } from '../link/messages.js';
 import type { ReadEntry, ReaderAnswer, ReaderRequest } from '../reader/messages.js';
@@ -21,14 +21,8 @@ declare const __READER__: string;
 const SHOWN_MAX = 200;
 
 /** A file that cannot be imported; the message is for the user. */
-class ImportRefusal extends Error {
+class ImportRefusal extends CodedError<'refused' | 'reader_failed' | 'reader_missing' | 'gone'> {
   override readonly name = 'ImportRefusal';
-  constructor(
-    readonly code: 'refused' | 'reader_failed' | 'reader_missing' | 'gone',
-    message: string,
-  ) {
-    super(message);
-  }
 }
 
 const failed = (): ImportRefusal =>

@@ -1,19 +1,16 @@
 /** The client's side of the link: a page, or the service worker. */
-import {
-  channelOf,
-  ANNOUNCEMENTS,
-  failureOf,
-  REPEATABLE,
-  type Announcement,
-  type CallName,
-  type Calls,
-  type Failure,
-  type StreamName,
-  type Streams,
-  type ToClient,
-  type ToEngine,
-  type TopicName,
-  type Topics,
+import { channelOf, ANNOUNCEMENTS, failureOf, REPEATABLE } from './messages.js';
+import type {
+  Announcement,
+  CallName,
+  Calls,
+  Failure,
+  StreamName,
+  Streams,
+  ToClient,
+  ToEngine,
+  TopicName,
+  Topics,
 } from './messages.js';
 
 /** A `Failure` as an error. `code` `engine_lost`: the leading tab was closed; the change may have been made or not. */
@@ -90,11 +87,7 @@ export class Link {
   }
 
   /** `onValue` gets the value as soon as it is known and at each change; the result ends the watch. */
-  watch<N extends TopicName>(
-    topic: N,
-    params: Topics[N]['params'],
-    onValue: (value: Topics[N]['value']) => void,
-  ): () => void {
+  watch<N extends TopicName>(topic: N, params: Topics[N]['params'], onValue: (value: Topics[N]['value']) => void) {
     const id = ++this.last;
     this.send({
       message: { kind: 'watch', id, topic, params },

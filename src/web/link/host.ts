@@ -1,17 +1,7 @@
 /** The engine's side of the link: serves the clients of this browser, and drops those whose tab was closed. */
 import { storeErrorOf } from '../../sdk/store/error.js';
-import {
-  channelOf,
-  ANNOUNCEMENTS,
-  failureOf,
-  type Announcement,
-  type Calls,
-  type Failure,
-  type Streams,
-  type ToClient,
-  type ToEngine,
-  type Topics,
-} from './messages.js';
+import { channelOf, ANNOUNCEMENTS, failureOf } from './messages.js';
+import type { Announcement, Calls, Failure, Streams, ToClient, ToEngine, Topics } from './messages.js';
 
 /** What the engine offers. A watch pushes the current value at once, and returns the function that ends it. */
 export interface Served {
@@ -138,9 +128,7 @@ class ConnectedClient {
       await this.served.settled();
       for await (const bytes of open(params, stop.signal)) {
         if (stop.signal.aborted) return;
-        const pulled = new Promise<void>((resolve) => {
-          resume = resolve;
-        });
+        const pulled = new Promise<void>((resolve) => (resume = resolve));
         this.pulls.set(id, resume);
         this.send({ kind: 'chunk', id, bytes });
         await pulled;

@@ -127,9 +127,7 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
   let left = span === undefined ? (size ?? Infinity) : span.to - span.from;
   let first: IteratorResult<Uint8Array, void> | undefined = await chunks.next();
   let over: () => void = () => undefined;
-  const ended = new Promise<void>((resolve) => {
-    over = resolve;
-  });
+  const ended = new Promise<void>((resolve) => (over = resolve));
   // Not within the browser's call: Chromium (156) hangs if a stream's callback aborts something.
   const end = (): void =>
     queueMicrotask(() => {

@@ -131,20 +131,15 @@ function isForeign({ headers }: Request, own: string): boolean {
   return origin !== null && origin !== 'null' && origin !== own;
 }
 
+async function stored(request: Request): Promise<ShareRefusal | null> {
+  const share = await shareIn(request);
+  const shared = await Shared.open();
+  return shared.add(share).finally(() => shared.close());
+}
+
 /** Stores the share, and redirects to the page that shows waiting shares, with the reason if it was refused. */
 async function takeShare(request: Request, own: string): Promise<Response> {
-  let refused: ShareRefusal | null;
-  try {
-    if (isForeign(request, own)) return Response.redirect('/#/shared?refused=foreign', 303);
-    const shared = await Shared.open();
-    try {
-      refused = await shared.add(await shareIn(request));
-    } finally {
-      shared.close();
-    }
-  } catch {
-    refused = 'unreadable';
-  }
+  const refused = isForeign(request, own) ? 'foreign' : await stored(request).catch(() => 'unreadable' as const);
   return Response.redirect(refused === null ? '/#/shared' : `/#/shared?refused=${refused}`, 303);
 }
 
