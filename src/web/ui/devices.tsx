@@ -20,8 +20,8 @@ import {
   useNow,
   useTyped,
   When,
-  type Closable,
 } from './kit.js';
+import type { Closable } from './kit.js';
 import { call, devices, info, offer } from './link.js';
 import { Menu } from './menu.js';
 import { QrCode } from './qr-code.js';
@@ -234,12 +234,9 @@ function PairDialog({ onClose }: Closable) {
   return <Step step={step} task={task} onClose={close} decided={decided.current} />;
 }
 
-interface StepProps<S extends Offer = Offer> extends Closable {
-  readonly step: S;
-  readonly task: Task;
-}
+type OfferAt<S extends Offer['step']> = Extract<Offer, { step: S }>;
 
-function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }) {
+function Step({ step, task, onClose, decided }: Closable & { step: Offer; task: Task; decided: boolean }) {
   if (task.problem !== null) return <Failed problem={task.problem} task={task} onClose={onClose} />;
   switch (step.step) {
     case 'idle':
@@ -269,7 +266,7 @@ const freeNameOf = ({ id, name }: Pick<DeviceRow, 'id' | 'name'>): string => {
   );
 };
 
-function Joined({ step, onClose }: Closable & { step: Extract<Offer, { step: 'joined' }> }) {
+function Joined({ step, onClose }: Closable & { step: OfferAt<'joined'> }) {
   const { free, typed, ...dialog } = useRename(step, onClose);
   return (
     <FormDialog title={pair.joinedTitle} action={pair.done} {...dialog}>
@@ -289,7 +286,7 @@ function Failed({ problem, task, onClose }: Closable & { problem: Failure; task:
   );
 }
 
-function Words({ step, onClose }: Closable & { step: Extract<Offer, { step: 'words' }> }) {
+function Words({ step, onClose }: Closable & { step: OfferAt<'words'> }) {
   // A phone that scans `localhost` opens itself.
   const local = isLocalHost(location.hostname);
   return (
@@ -325,7 +322,7 @@ function TimeLeft({ until }: { until: number }) {
   );
 }
 
-function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compare' }>>) {
+function Decide({ step, task, onClose }: Closable & { step: OfferAt<'compare'>; task: Task }) {
   const answer = (same: boolean) => task.button(() => call('offerAnswer', { same, digits: step.digits }));
   return (
     <Dialog

@@ -392,14 +392,9 @@ function FilePreview({ item }: { item: ItemDetail }) {
   );
 }
 
-interface MediaProps {
-  readonly id: string;
-  readonly mime: string;
-  readonly name: string;
-  readonly kind: Exclude<Kind, 'text' | null>;
-}
+type MediaKind = Exclude<Kind, 'text' | null>;
 
-function MediaPreview({ id, mime, name, kind }: MediaProps) {
+function MediaPreview({ id, mime, name, kind }: { id: string; mime: string; name: string; kind: MediaKind }) {
   const { url, failed, onBroken } = useContent(id, mime);
   if (failed) return <Notice kind="warn">{words.previewFailed}</Notice>;
   if (url === null) return <div class={`preview ${kind} waiting`} aria-busy="true" />;

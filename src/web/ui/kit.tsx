@@ -563,26 +563,20 @@ export function SecondsTo({ at, children }: { at: number; children: (seconds: nu
 
 /** A component that is loaded when it is first rendered, or by `ahead`, whichever comes first. */
 export function later<P extends object>(load: () => Promise<ComponentType<P>>) {
-  const loaded = signal<ComponentType<P> | null>(null);
-  const failed = signal(false);
-  let asked = false;
+  const state = signal<ComponentType<P> | 'asked' | 'failed' | null>(null);
   const ahead = (): void => {
-    if (asked) return;
-    asked = true;
-    failed.value = false;
+    if (state.peek() !== null && state.peek() !== 'failed') return;
+    state.value = 'asked';
     load().then(
-      (component) => (loaded.value = component),
-      () => {
-        asked = false;
-        failed.value = true;
-      },
+      (component) => (state.value = component),
+      () => (state.value = 'failed'),
     );
   };
   const Later = (props: P) => {
     useEffect(ahead, []);
-    const Loaded = loaded.value;
-    if (Loaded !== null) return <Loaded {...props} />;
-    if (!failed.value) return <div class="page" aria-busy="true" />;
+    const Loaded = state.value;
+    if (typeof Loaded === 'function') return <Loaded {...props} />;
+    if (Loaded !== 'failed') return <div class="page" aria-busy="true" />;
     return (
       <div class="page">
         <Notice kind="warn" live actions={<Button onClick={ahead} label={text.kit.tryAgain} />}>

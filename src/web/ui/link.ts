@@ -2,15 +2,8 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect, useState } from 'preact/hooks';
 import { Link, LinkError } from '../link/client.js';
-import {
-  failureOf,
-  type CallName,
-  type Calls,
-  type Failure,
-  type ItemDetail,
-  type TopicName,
-  type Topics,
-} from '../link/messages.js';
+import { failureOf } from '../link/messages.js';
+import type { CallName, Calls, Failure, ItemDetail, TopicName, Topics } from '../link/messages.js';
 
 let current: Link | undefined;
 
@@ -24,15 +17,9 @@ export const call = <N extends CallName>(name: N, ...params: Parameters<Calls[N]
 /** An error as data. */
 export const problemOf = (error: unknown): Failure => (error instanceof LinkError ? error.problem : failureOf(error));
 
-export interface Loaded<T> {
-  /** Undefined until it is known; afterwards the last one stays. */
-  readonly value: T | undefined;
-  readonly problem: Failure | null;
-}
-
-/** What `load` gives, loaded again after each change of `inputs`. */
-export function useLoaded<T>(load: () => Promise<T>, inputs: readonly unknown[]): Loaded<T> {
-  const [loaded, setLoaded] = useState<Loaded<T>>({ value: undefined, problem: null });
+/** What `load` gives, loaded again after each change of `inputs`. Until it is known there is no `value`; the last stays. */
+export function useLoaded<T>(load: () => Promise<T>, inputs: readonly unknown[]) {
+  const [loaded, setLoaded] = useState<{ readonly value?: T; readonly problem: Failure | null }>({ problem: null });
   useEffect(() => {
     let stale = false;
     load().then(

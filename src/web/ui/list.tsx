@@ -11,18 +11,8 @@ import { binName, copyItem, edit, move, remove, undoRemove } from './actions.js'
 import { BinDialog } from './bin-dialog.js';
 import { download } from './content.js';
 import { KIND_ICONS } from './fields.js';
-import {
-  BinSign,
-  Button,
-  Dialog,
-  EmptyState,
-  follows,
-  OneLine,
-  openDialog,
-  SecondsTo,
-  When,
-  type Closable,
-} from './kit.js';
+import { BinSign, Button, Dialog, EmptyState, follows, OneLine, openDialog, SecondsTo, When } from './kit.js';
+import type { Closable } from './kit.js';
 import { bins, link, isRevoked } from './link.js';
 import { Menu, type Entry, type MenuEntry } from './menu.js';
 import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';

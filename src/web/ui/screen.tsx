@@ -149,7 +149,7 @@ export function CopyButton(props: { value: string; label: string; kind?: 'icon' 
   );
 }
 
-interface FormDialogProps extends Closable {
+export interface FormDialogProps extends Closable {
   readonly title: string;
   /** Label of the button; null: none is shown. */
   readonly action: string | null;

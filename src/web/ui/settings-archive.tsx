@@ -2,10 +2,10 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { PHRASE_WORDS } from '../../protocol/limits.js';
 import { Button, Field, Notice, openDialog, useTyped, type Closable, type Typed } from './kit.js';
-import { call, importing, link } from './link.js';
+import { call, link } from './link.js';
 import { FormDialog, useForm } from './screen.js';
 import { Section } from './section.js';
-import { FileField, ImportWork, Lines, Stopping, useOutcome, Working } from './settings-import.js';
+import { FileField, ImportFrame, useOutcome, Working } from './settings-import.js';
 import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
 import { wordsIn } from './typed.js';
@@ -76,8 +76,6 @@ function ImportDialog({ onClose }: Closable) {
   const [file, setFile] = useState<File | null>(null);
   const { lines, run } = useOutcome();
   const typed = wordsIn(phrase.value);
-  // Also of an import that was started before this dialog was opened.
-  const { done, total } = importing.value ?? { done: 0, total: 0 };
   const take = async (): Promise<void> => {
     if (file === null) return;
     await run(call('importArchive', { file, phrase: typed.join(' ') }));
@@ -85,31 +83,16 @@ function ImportDialog({ onClose }: Closable) {
   };
   const form = useForm(file !== null && typed.length === PHRASE_WORDS, take);
   return (
-    <FormDialog
-      title={words.importTitle}
-      action={total === 0 && lines === null ? words.import : null}
-      form={form}
-      other={<Stopping total={total} onClose={onClose} />}
-      onClose={onClose}
-    >
-      {lines === null ? (
-        <>
-          <p>{words.importLead}</p>
-          <FileField
-            id="archive-file"
-            label={words.file}
-            error={form.tried && file === null && words.noFile}
-            onFile={setFile}
-          />
-          <PhraseField {...phrase} label={words.phraseOfFile} tried={form.tried} />
-        </>
-      ) : (
-        <Notice kind="good" live>
-          <Lines lines={lines} />
-        </Notice>
-      )}
-      <ImportWork done={done} total={total} busy={form.busy} reading={words.reading} />
-    </FormDialog>
+    <ImportFrame {...{ form, lines, onClose }} title={words.importTitle} action={words.import} reading={words.reading}>
+      <p>{words.importLead}</p>
+      <FileField
+        id="archive-file"
+        label={words.file}
+        error={form.tried && file === null && words.noFile}
+        onFile={setFile}
+      />
+      <PhraseField {...phrase} label={words.phraseOfFile} tried={form.tried} />
+    </ImportFrame>
   );
 }
 

@@ -1,25 +1,14 @@
 /** Import of what other programs exported: a file is chosen and read, what it holds is shown, and then written. */
 import { effect, signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { ForeignPreview, ForeignRead, Imported, Importing } from '../link/messages.js';
+import type { ComponentChildren } from 'preact';
+import type { ForeignPreview, ForeignRead, Imported } from '../link/messages.js';
 import { newItemId } from '../random.js';
 import { attempt } from './actions.js';
-import {
-  Button,
-  Field,
-  Labelled,
-  Notice,
-  OneLine,
-  openDialog,
-  Points,
-  Progress,
-  toast,
-  useTyped,
-  type Closable,
-  type Typed,
-} from './kit.js';
+import { Button, Field, Labelled, Notice, OneLine, openDialog, Points, Progress, toast, useTyped } from './kit.js';
+import type { Closable, Typed } from './kit.js';
 import { call, importing, problemOf } from './link.js';
-import { FormDialog, useForm } from './screen.js';
+import { FormDialog, useForm, type FormDialogProps } from './screen.js';
 import { Section } from './section.js';
 import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
@@ -97,7 +86,6 @@ function ForeignDialog({ onClose }: Closable) {
   const [read, setRead] = useState<ForeignRead | null>(null);
   const password = useTyped();
   const outcome = useOutcome();
-  const { done, total } = importing.value ?? { done: 0, total: 0 };
   // An import that runs goes on.
   useEffect(() => () => void call('foreignDrop', id).catch(() => undefined), []);
   const locked = read?.step === 'locked' ? read : null;
@@ -118,26 +106,16 @@ function ForeignDialog({ onClose }: Closable) {
     setRead(null);
     password.onValue('');
   };
-  const over = outcome.lines !== null || total > 0;
   const action = preview === null ? words.read : preview.items === 0 ? null : words.importAll(preview.items);
   return (
-    <FormDialog
+    <ImportFrame
+      {...{ form, action, onClose }}
       title={words.title}
-      action={over ? null : action}
-      form={form}
-      other={
-        <>
-          {preview !== null && !over && !form.busy && <Button onClick={() => choose(null)} label={words.another} />}
-          <Stopping total={total} onClose={onClose} />
-        </>
-      }
-      onClose={onClose}
+      lines={outcome.lines && [...outcome.lines, words.deleteFile]}
+      reading={words.reading}
+      other={preview !== null && <Button onClick={() => choose(null)} label={words.another} />}
     >
-      {outcome.lines !== null ? (
-        <Notice kind="good" live>
-          <Lines lines={[...outcome.lines, words.deleteFile]} />
-        </Notice>
-      ) : preview !== null ? (
+      {preview !== null ? (
         <Preview {...preview} />
       ) : (
         <Chooser
@@ -148,12 +126,51 @@ function ForeignDialog({ onClose }: Closable) {
           onKeyFile={setKeyFile}
         />
       )}
-      <ImportWork done={done} total={total} busy={form.busy} reading={words.reading} />
+    </ImportFrame>
+  );
+}
+
+interface ImportFrameProps extends Pick<FormDialogProps, 'title' | 'action' | 'form' | 'onClose' | 'children'> {
+  /** The outcome; null: there is none yet. */
+  readonly lines: readonly string[] | null;
+  /** Says that the file is read. */
+  readonly reading: string;
+  /** A button before the one that closes the dialog, while nothing is read or written. */
+  readonly other?: ComponentChildren;
+}
+
+/** The dialog of an import: what it needs (`children`), its progress and its outcome. */
+export function ImportFrame({ lines, reading, other, children, ...dialog }: ImportFrameProps) {
+  // Also of an import that was started before this dialog was opened.
+  const { done, total } = importing.value ?? { done: 0, total: 0 };
+  const over = lines !== null || total > 0;
+  const { busy } = dialog.form;
+  return (
+    <FormDialog
+      {...dialog}
+      action={over ? null : dialog.action}
+      other={
+        <>
+          {!over && !busy && other}
+          <Button onClick={dialog.onClose} label={text.kit.close} />
+          {total > 0 && <Button onClick={() => void attempt(call('importStop'))} label={archive.stop} />}
+        </>
+      }
+    >
+      {lines === null ? (
+        children
+      ) : (
+        <Notice kind="good" live>
+          <Lines lines={lines} />
+        </Notice>
+      )}
+      {total > 0 && <Working label={archive.importing(done, total)} share={done / total} />}
+      {total === 0 && busy && <Working label={reading} />}
     </FormDialog>
   );
 }
 
-export function Lines({ lines }: Pick<Outcome, 'lines'>) {
+function Lines({ lines }: Pick<Outcome, 'lines'>) {
   return (
     <>
       {lines.map((line) => (
@@ -229,22 +246,6 @@ function Preview({ from, entries, types, into, here, withOriginal, leftOut, mark
       {rest.length > 0 && <Points points={rest} />}
     </>
   );
-}
-
-/** Closes the dialog; while items are written, a button beside it stops the import. */
-export function Stopping({ total, onClose }: Pick<Importing, 'total'> & Closable) {
-  return (
-    <>
-      <Button onClick={onClose} label={text.kit.close} />
-      {total > 0 && <Button onClick={() => void attempt(call('importStop'))} label={archive.stop} />}
-    </>
-  );
-}
-
-/** What an import does: it reads, or writes `done` of `total` items. */
-export function ImportWork({ done, total, busy, reading }: Importing & { busy: boolean; reading: string }) {
-  if (total > 0) return <Working label={archive.importing(done, total)} share={done / total} />;
-  return busy ? <Working label={reading} /> : null;
 }
 
 export function Working({ label, share = null }: { label: string; share?: number | null }) {
