@@ -8,8 +8,8 @@ import type { Terminal } from '../terminal/terminal.js';
 /** The destination of an export's records; ended by exactly one of `finish` and `abandon`. */
 export interface Output {
   /**
-   * Blobs that `add` receives as parts: all, those of files only, or none. A payload in a blob
-   * that is not received as parts is inline in its item.
+   * Blobs that `add` receives as parts: all, those of files only, or none. A payload whose blob is not received as parts
+   * is inline in its item.
    */
   readonly content: 'all' | 'files' | 'none';
   add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void>;

@@ -23,8 +23,8 @@ export async function writeBytes(handle: FileHandle, bytes: Uint8Array, position
 export const PORTION_BYTES = 256 * 1024;
 
 /**
- * The whole file. Each portion is valid until the next is requested:
- * with new memory for each, tens of MiB would wait for collection.
+ * The whole file. Each portion is valid until the next is requested: with new memory for each, tens of MiB would wait for
+ * collection.
  */
 export async function* portionsOf(handle: FileHandle): AsyncGenerator<Uint8Array, void, undefined> {
   const buffer = new Uint8Array(PORTION_BYTES);

@@ -6,6 +6,7 @@ import type { Identity } from '../sdk/identity.js';
 import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
 import { isYes } from '../terminal/ask.js';
+import type { CommandOptions } from '../terminal/program.js';
 import { askedWords, COMPARE_DIGITS, digitsText, forgiving } from '../device/newcomer.js';
 import { ownName, passwordFrom, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
@@ -17,14 +18,9 @@ import type { CommandContext } from './context.js';
 import { failureOf, McpError } from './errors.js';
 import { withLock } from './lock.js';
 
-interface PairOptions {
-  readonly host?: string;
-  readonly code?: string;
-  readonly name?: string;
+/** `passwords`: whether agents may read the secrets of passwords; absent: prompts, or false if not interactive. */
+interface PairOptions extends CommandOptions<'host' | 'code' | 'name' | 'passwordFile', 'passwords'> {
   readonly force: boolean;
-  readonly passwordFile?: string;
-  /** Whether agents may read the secrets of passwords; absent: prompts, or false if not interactive. */
-  readonly passwords?: boolean;
 }
 
 const QUESTION = 'The six words that the other device shows: ';

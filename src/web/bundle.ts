@@ -255,8 +255,8 @@ async function sweep(target: string, wanted: ReadonlySet<string>): Promise<void>
 
 /**
  * Builds into the folder `target`. Rejects if a bundle cannot be made. `sizes`: after gzip, of index.html with the
- * page's script and style sheet, of the reader, and of all other files. `inputs`: the files that went into each bundle, from the project's
- * folder.
+ * page's script and style sheet, of the reader, and of all but the reader. `inputs`: the files that went into each
+ * bundle, from the project's folder.
  */
 export async function buildWeb(target: string) {
   const { files, first, reader, inputs } = await filesOf();

@@ -9,15 +9,13 @@ import { expectFewBins, readForeignFile } from '../../import/formats.js';
 import { KEY_FILE_MAX } from '../../import/keepass.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { sanitizeText } from '../../terminal/output.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import { readMarkdown } from './markdown.js';
 
-/** Where the secrets of a locked source come from. */
-interface SecretSources {
+/** Where the secrets of a locked source come from. `passwordFile` `-`: standard input; absent: it is asked for. */
+interface SecretSources extends CommandOptions<'passwordFile' | 'keyFile'> {
   readonly terminal: Terminal;
-  /** `-`: standard input. Undefined: it is asked for. */
-  readonly passwordFile?: string | undefined;
-  readonly keyFile?: string | undefined;
 }
 
 /**
