@@ -31,11 +31,10 @@ export function onHello(state: TenantState, hello: MessageOf<'hello'>): Effect[]
   if (session.phase.kind === 'closed') return [];
   if (session.helloAt !== undefined && (now - session.helloAt) >>> 0 < HELLO_INTERVAL_MS) return refuseHello(session);
   session.helloAt = now | 0;
-  const rewound = (hello.epoch ?? state.epoch) !== state.epoch;
+  const rewound = hello.epoch !== null && hello.epoch !== state.epoch;
   // It is the socket's buffer that must empty, whichever replay filled it.
   const draining = isDraining(session);
-  const cursor = rewound ? 0 : hello.since;
-  const phase = beginReplay({ cursor, acks: hello.acks === true, greeting: true, draining });
+  const phase = beginReplay({ cursor: rewound ? 0 : hello.since, acks: hello.acks, greeting: true, draining });
   session.phase = phase;
   const reset = rewound ? [sendPlain(session, { type: 'reset', epoch: state.epoch })] : [];
   return draining ? reset : [...reset, ...advance(state, session, phase)];
