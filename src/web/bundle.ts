@@ -15,13 +15,6 @@ import { PROJECT_ROOT, SERVER_VERSION } from '../root.js';
 
 const SOURCE = join(PROJECT_ROOT, 'src', 'web');
 const COMPILED = join(PROJECT_ROOT, 'build', 'src', 'web');
-/**
- * Largest sizes after gzip, bytes: the files of the first view, all files that a browser gets and keeps, and the reader
- * of other programs' exports, which is loaded only when one is imported. Most of the reader is kdbxweb and Argon2.
- */
-export const FIRST_MAX = 60 * 1024;
-export const WHOLE_MAX = 350 * 1024;
-export const READER_MAX = 110 * 1024;
 const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
 const HASH_CHARACTERS = 20;
 
@@ -269,15 +262,4 @@ export async function buildWeb(target: string) {
     assets.reduce((all, { path, gzip }) => all + (of.some((file) => file.path === path) ? gzip : 0), 0);
   const whole = sum(files.filter((file) => file !== reader));
   return { release, sizes: { first: sum(first), whole, reader: sum([reader]) }, inputs };
-}
-
-/** A sentence for each bound that the sizes exceed. */
-export function oversize(sizes: Readonly<Record<'first' | 'whole' | 'reader', number>>): string[] {
-  const over = (what: string, size: number, max: number): string[] =>
-    size > max ? [`${what} has ${size} bytes after gzip, and may have ${max}`] : [];
-  return [
-    ...over('the first view', sizes.first, FIRST_MAX),
-    ...over('the web app', sizes.whole, WHOLE_MAX),
-    ...over('the reader of exports', sizes.reader, READER_MAX),
-  ];
 }
