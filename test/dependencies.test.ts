@@ -86,6 +86,10 @@ t.test('DEP-06: the function that runs while a connection is switched to a socke
 t.test('DEP-03: validators are generated at build time, and relied-on packages are of exact versions', async (t) => {
   const built = await readFile(join(PROJECT_ROOT, 'build/src/server/http/validators.js'), 'utf8');
   t.match(built, /validateItemBodyA = \(\(\) =>/);
+  const folder = join(PROJECT_ROOT, 'build/src');
+  const callsTypia = (name: string): boolean =>
+    name.endsWith('.js') && /(?<!["'])\btypia\.\w+(?:\.\w+)?\(/.test(readFileSync(join(folder, name), 'utf8'));
+  t.same(readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(callsTypia), [], 'no call of it is left');
   const declared = async (...path: readonly string[]): Promise<Record<string, Record<string, string>>> =>
     JSON.parse(await readFile(join(PROJECT_ROOT, ...path, 'package.json'), 'utf8')) as never;
   const dependencies = {

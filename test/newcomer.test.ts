@@ -43,7 +43,10 @@ t.test('CLI-32: from a checkout the program starts without a build where there i
   await copyFile(join(PROJECT_ROOT, 'package.json'), join(folder, 'package.json'));
   await writeFile(main, 'console.log(JSON.stringify(process.argv.slice(2)))');
   // There is no compiler in this folder: a build would fail.
-  const { stdout } = await execute('npm', ['run', '--silent', 'device', '--', 'put', 'milk, bread'], { cwd: folder });
+  const device = () => execute('npm', ['run', '--silent', 'device', '--', 'put', 'milk, bread'], { cwd: folder });
+  await t.rejects(device(), 'a build that was interrupted is made whole first');
+  await writeFile(join(folder, 'build/commit.json'), '{}'); // a build's last step
+  const { stdout } = await device();
   t.same(JSON.parse(stdout), ['put', 'milk, bread']);
 });
 

@@ -22,7 +22,7 @@ import { sizeText } from '../transfer.js';
 const TARGETS = ['bitwarden', 'folder'] as const;
 const FORMS = 'write a form that another program reads, readable by anyone: JSON, or a folder of files';
 
-/** Options of `export`. */
+/** Options of `export`. `files` false: the content of files is left out. */
 interface ExportOptions extends CommandOptions<never, 'plain' | 'files' | 'force' | 'phraseStdin'> {
   /** `-` for standard output, plain only. */
   readonly file: string;

@@ -18,7 +18,8 @@ import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal
 import type { CommandOptions } from '../../terminal/program.js';
 
 type Flag = 'dryRun' | 'overwrite' | 'foreign' | 'phraseStdin';
-/** Options of `import`. */
+
+/** Options of `import`. `from`: the program whose export it must be; absent: detected from the content. */
 interface ImportOptions extends CommandOptions<'passwordFile' | 'keyFile', Flag> {
   readonly file: string;
   readonly from?: ForeignProgram;

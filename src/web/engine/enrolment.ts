@@ -37,8 +37,7 @@ export class Enrolment {
   private method: Method = 'claim';
   /** Registers the generated keys; called again while the outcome is unknown, so that no second device is made. */
   private register: (() => Promise<SavableIdentity>) | undefined;
-  /** Answers the question for the account password; null: none is given. */
-  answer: (password: string | null) => void = () => undefined;
+  private answer: (password: string | null) => void = () => undefined;
   /** Erases the keys of the phrase of the last recovery. */
   private forget: () => void = () => undefined;
 
@@ -96,6 +95,11 @@ export class Enrolment {
     if (register === undefined) return;
     this.begin(() => register());
     this.register = register;
+  }
+
+  /** Answers the question for the account password; null: none is given. */
+  password(password: string | null): void {
+    this.answer(password);
   }
 
   cancel(): void {

@@ -114,7 +114,7 @@ const browserCalls = (engine: Engine, shared: SharedInbox) =>
     join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
     recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
     misspelt: (words) => words.filter((word) => !isListed(word)),
-    enrolPassword: (password) => engine.enrolment.answer(password),
+    enrolPassword: (password) => engine.enrolment.password(password),
     enrolRetry: () => engine.enrolment.retry(),
     enrolCancel: () => engine.enrolment.cancel(),
     askClaimed: () => engine.askClaimed(),

@@ -168,7 +168,7 @@ function Uncertified({ device }: RowProps) {
 }
 
 function RenameDialog({ device, onClose }: RowProps & Closable) {
-  const { free: _, typed, ...dialog } = useRename(device, onClose);
+  const { typed, dialog } = useRename(device, onClose);
   return (
     <FormDialog title={words.rename} action={text.kit.save} {...dialog}>
       <Field {...typed} label={text.kit.name} maxLength={NAME_MAX} />
@@ -176,7 +176,7 @@ function RenameDialog({ device, onClose }: RowProps & Closable) {
   );
 }
 
-/** A form for the device's name, first a free one; a dialog gets the rest of the result as its properties. */
+/** A form for the device's name, first a `free` one; `dialog`: properties of the `FormDialog` that shows it. */
 function useRename({ id, name: before }: Pick<DeviceRow, 'id' | 'name'>, onClose: () => void) {
   const [free] = useState(() => freeNameOf({ id, name: before }));
   const typed = useTyped(free);
@@ -184,7 +184,8 @@ function useRename({ id, name: before }: Pick<DeviceRow, 'id' | 'name'>, onClose
   const rename = async (): Promise<void> => {
     if (name !== before) await call('deviceRename', { id, name });
   };
-  return { free, typed, disabled: name === '', form: useForm(name !== '', rename, onClose), onClose };
+  const form = useForm(name !== '', rename, onClose);
+  return { free, typed, dialog: { disabled: name === '', form, onClose } };
 }
 
 const askRevoke = ({ id, name }: DeviceRow): void =>
@@ -267,7 +268,7 @@ const freeNameOf = ({ id, name }: Pick<DeviceRow, 'id' | 'name'>): string => {
 };
 
 function Joined({ step, onClose }: Closable & { step: OfferAt<'joined'> }) {
-  const { free, typed, ...dialog } = useRename(step, onClose);
+  const { free, typed, dialog } = useRename(step, onClose);
   return (
     <FormDialog title={pair.joinedTitle} action={pair.done} {...dialog}>
       <p role="status">{pair.joined(step.name)}</p>

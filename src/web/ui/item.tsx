@@ -8,8 +8,18 @@ import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
-import { Button, EmptyState, Glyph, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
-import { useListening, useOwnDialog } from './kit.js';
+import {
+  Button,
+  EmptyState,
+  Glyph,
+  Notice,
+  OneLine,
+  SecondsTo,
+  ShowButton,
+  submits,
+  useListening,
+  useOwnDialog,
+} from './kit.js';
 import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
 import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
