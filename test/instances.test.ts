@@ -1,6 +1,7 @@
 /** Several instances on one database agree, whichever of them is queried. */
 import t, { type Test } from 'tap';
 import { openClient } from '../src/server/storage/database.js';
+import { TenantRegistry } from '../src/server/tenant/registry.js';
 import { TestClock } from './support/clock.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
@@ -264,7 +265,19 @@ t.test('INST-02 INST-18: an instance that receives no notifications finds each c
 
 t.test('INST-02 INST-18 INST-47: changes that an instance did not announce before it died are found', async (t) => {
   const two = new TestClock();
+  const comparisons = new Map<TenantRegistry, Promise<void>[]>();
+  const { compareHeads } = TenantRegistry.prototype;
+  t.intercept(TenantRegistry.prototype, 'compareHeads', {
+    value(this: TenantRegistry) {
+      const comparison = compareHeads.call(this);
+      comparisons.set(this, [...(comparisons.get(this) ?? []), comparison]);
+      return comparison;
+    },
+  });
+  // Each compares as soon as it listens.
+  const ofTwo = (): readonly Promise<void>[] => [...comparisons.values()][1] ?? [];
   const made = await pair(t, { one: new TestClock(), two, deaf: false });
+  await Promise.all(ofTwo());
   await findsEach(t, made, async (round) => {
     await made.back(round + 1);
     // 9 s of silence, and the 4 s to the next heartbeat, make the 13 s of INST-18.
@@ -272,7 +285,12 @@ t.test('INST-02 INST-18 INST-47: changes that an instance did not announce befor
     await made.one.sql('UPDATE instances SET seen_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1', [
       silence,
     ]);
+    const before = ofTwo().length;
     two.advance(4_000);
+    // For the silence, and since nothing of the first was verified until the heartbeat was back. Both are over before the
+    // next write, which the second one would find.
+    await until('both comparisons', () => ofTwo().length >= before + 2);
+    await Promise.all(ofTwo());
   });
 });
 
