@@ -1,6 +1,7 @@
 /** A device whose clock is days ahead, on a real server. */
 import { randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
+import { monotonic } from '../src/protocol/clock.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { note, refusal, shows, wiretap, world, writes } from './support/client-world.js';
@@ -42,6 +43,17 @@ async function ahead(t: Test, hides: boolean, { byMs = AHEAD_MS, server = new Sh
   const times = (): number[] => writes({ tap }).map(({ ts }) => Math.round((Number(ts) - Date.now()) / DAY_MS));
   return { ...all, client, clock, traffic, at, times };
 }
+
+t.test('CLIENT-70: what waits for a time stands still while the clock is set back, and a jump ahead counts', (t) => {
+  let time = 1_000;
+  const now = monotonic({ now: () => time, setTimer: () => ({ cancel: () => undefined }) });
+  const readings = [1_000, 1_500, 200, 700, 100, 100, 5_100].map((at) => {
+    time = at;
+    return now();
+  });
+  t.same(readings, [1_000, 1_500, 1_500, 2_000, 2_000, 2_000, 7_000]);
+  t.end();
+});
 
 t.test('CLIENT-61: a device whose clock is days ahead writes at the server’s time, where it knows that', async (t) => {
   const { first, client, times } = await ahead(t, false);

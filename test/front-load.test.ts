@@ -458,17 +458,21 @@ t.test(
 );
 
 t.test('HTTP-16: while the server stops, an empty reply carries `Connection: close`', async (t) => {
-  const { port, front } = await frontOf(t, { ...SETUP, loaded: false });
+  const listings: (() => void)[] = [];
+  const items = { page: () => new Promise<never>((_, reject) => listings.push(() => reject(new Error('stopped')))) };
+  const { port, front } = await frontOf(t, { ...SETUP, services: { ...SETUP.services, items } });
   const [preflight, page] = [await raw(t, port, ''), await raw(t, port, '')];
-  await ask(port, '/api/health');
-  const stopped = front.close(5_000);
+  const listing = ask(port, '/api/items');
+  await until('a call is under way', () => listings.length === 1);
+  const stopped = front.close(60_000);
   // The connections are already open, and none is cut before the calls under way are answered.
   preflight.socket.write(request(...PREFLIGHT));
   page.socket.write(request(...KEPT_PAGE));
   await preflight.until(() => preflight.closed);
   await page.until(() => page.closed);
-  for (const { got } of [preflight, page])
-    if (got !== '') t.match(got, /^HTTP\/1\.1 (204|304) [^]*\r\nconnection: close\r\n/i);
+  for (const { got } of [preflight, page]) t.match(got, /^HTTP\/1\.1 (204|304) [^]*\r\nconnection: close\r\n/i);
+  for (const end of listings) end();
+  t.equal((await listing).status, 500);
   await stopped;
 });
 

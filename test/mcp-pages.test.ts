@@ -45,6 +45,7 @@ const card = (number: number, ts: number): Card =>
 
 t.test('MCP-91: an item that is there from the first page to the last is given once, whatever changes', (t) => {
   const change = fc.record({ number: fc.nat(60), ts: fc.nat(8), comes: fc.boolean() });
+  let kept = 0;
   fc.assert(
     fc.property(
       fc.array(fc.nat(8), { maxLength: 40 }),
@@ -73,9 +74,11 @@ t.test('MCP-91: an item that is there from the first page to the last is given o
         // An item that was deleted and written again, with an older time, may be given again.
         const times = [...stays].map((number) => given.filter((id) => id === card(number, 0).id).length);
         if (times.some((each) => each !== 1)) throw new Error(`given ${times.join(', ')} times`);
+        kept += times.length;
       },
     ),
   );
+  t.ok(kept > 0, `${kept} items stayed`);
   t.end();
 });
 

@@ -137,25 +137,30 @@ async function programOf([first = '', ...others]: readonly string[], folder: str
   return program;
 }
 
-/** Counts assertions, as node's own summary does. A failed suite counts only if no test in the process failed. */
+/** Counts assertions, as node's own summary does; a test without one counts as failed. A failed suite counts only if no test in the process failed. */
 async function runFiles(files: readonly string[], folder: string, signal: AbortSignal): Promise<FileResult> {
   const count: Count = { passed: 0, failed: 0 };
   const skipped: string[] = [];
   let failedSuites = 0;
+  let text = '';
   const begun = performance.now();
   const timeout = files.some((file) => file.endsWith('.long.test.js')) ? LONG_FILE_MAX_MS : FILE_MAX_MS;
   const events = run({ files: [await programOf(files, folder)], timeout, signal });
   events.on('test:pass', ({ name, skip, details }) => {
     if (details.type === 'suite') return;
     if (skip === undefined || skip === false) count.passed++;
-    else skipped.push(typeof skip === 'string' ? `${name} (${skip})` : name);
+    else if (typeof skip === 'string' && skip !== '') skipped.push(`${name} (${skip})`);
+    else {
+      // So the library reports a test that ended without an assertion.
+      count.failed++;
+      text += `${name}: nothing was asserted\n`;
+    }
   });
   events.on('test:fail', ({ todo, details }) => {
     if (todo !== undefined && todo !== false) return;
     if (details.type === 'suite') failedSuites++;
     else count.failed++;
   });
-  let text = '';
   for await (const part of events.compose(new spec())) text += String(part);
   const names = [files.at(0), files.at(-1)].map((file = '') => basename(file, '.test.js'));
   return {

@@ -19,6 +19,21 @@ export const systemClock: Clock = {
   },
 };
 
+/**
+ * Returns a reading of the clock for waits and deadlines, ms: it stands still while the clock is set back, else they
+ * would last that much longer. A jump ahead counts: after a sleep the time has passed.
+ */
+export function monotonic(clock: Clock): () => number {
+  let last = clock.now();
+  let setBack = 0;
+  return () => {
+    const now = clock.now();
+    setBack += Math.max(0, last - now);
+    last = now;
+    return now + setBack;
+  };
+}
+
 /** Calls `fn` every `ms` milliseconds until it is cancelled, which `fn` may do: the next call is set before each. */
 export function every(clock: Clock, ms: number, fn: () => void): Timer {
   let timer: Timer;

@@ -128,29 +128,43 @@ export class Outbox {
     return { pending, stored: this.keep(pending, uploaded ? [pending.id] : []) };
   }
 
-  /** Replaces changes by new states of them and removes others, in one batch; those no longer in the outbox are left out. */
-  async replace(changes: readonly Pending[], gone: readonly Pending[] = []): Promise<void> {
+  /**
+   * Replaces changes by new states of them, removes others and stores entries, in one batch; changes no longer in the
+   * outbox are left out. If the store fails, memory is as it was: otherwise what is sent next would not be what a
+   * restart finds.
+   */
+  async replace(
+    changes: readonly Pending[],
+    gone: readonly Pending[] = [],
+    entries: readonly Entry[] = [],
+  ): Promise<void> {
     const pending = changes.filter((change) => this.has(change));
     if (pending.length + gone.length === 0) return;
+    const before = [...pending, ...gone].flatMap(({ id, seq }) => this.ofItem(id).find((own) => own.seq === seq) ?? []);
     this.forget(gone);
     for (const change of pending) this.remember(change);
-    await this.store.apply({ pending, done: gone.map(({ seq }) => seq) });
+    try {
+      await this.store.apply({ entries, pending, done: gone.map(({ seq }) => seq) });
+    } catch (error) {
+      for (const own of before) {
+        const changed = pending.find(({ seq }) => seq === own.seq);
+        // Meanwhile another batch, or the stream, has changed it.
+        if (changed !== undefined && !this.ofItem(own.id).includes(changed)) continue;
+        this.remember(own);
+        this.doubt(own.seq);
+      }
+      throw error;
+    }
   }
 
   /**
    * Durably removes an item's newest change if it is a delete that is neither acknowledged nor being sent; undefined
-   * otherwise. If the store fails the delete is restored in memory, because the store would still send it after a
-   * restart.
+   * otherwise.
    */
   async withdraw(id: string): Promise<Pending | undefined> {
     const last = this.ofItem(id).at(-1);
     if (last?.kind !== 'delete' || last.version !== null || this.underWay.has(id)) return undefined;
-    try {
-      await this.drop([last]);
-    } catch (error) {
-      this.remember(last);
-      throw error;
-    }
+    await this.drop([last]);
     return last;
   }
 
@@ -168,8 +182,7 @@ export class Outbox {
     if (!this.has(pending)) return;
     const [next] = this.after(pending);
     const changed = [{ ...pending, version }, ...(next?.base === null ? [{ ...next, base: version }] : [])];
-    for (const change of changed) this.remember(change);
-    await this.store.apply({ pending: changed });
+    await this.replace(changed);
     await this.dropCovered([pending.id], false);
   }
 
@@ -196,10 +209,7 @@ export class Outbox {
       if (entry === undefined || covered.length === 0) continue;
       const keeper = keeping(entry, covered);
       if (keeper === entry) await this.drop(covered);
-      else if (inStream) {
-        this.forget(covered);
-        await this.store.apply({ entries: [keeper], done: covered.map(({ seq }) => seq) });
-      }
+      else if (inStream) await this.replace([], covered, [keeper]);
     }
   }
 

@@ -14,7 +14,7 @@ import {
   requestJoin,
   type PairLink,
 } from '../crypto/pairing.js';
-import { delay, within } from '../protocol/clock.js';
+import { delay, monotonic, within } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
 import { isGlyph } from './api.js';
@@ -296,11 +296,12 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
  */
 async function pollRelease<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
   const { clock, random } = request.platform;
-  const giveUpAt = clock.now() + PAIR_SESSION_MS;
+  const now = monotonic(clock);
+  const giveUpAt = now() + PAIR_SESSION_MS;
   let failure: unknown;
   for (let failures = 0, last = false; !last;) {
     // One more poll at the end: a release made in time is delivered even after the deadline.
-    last = clock.now() >= giveUpAt;
+    last = now() >= giveUpAt;
     try {
       const reply = await call();
       if (reply !== 'pending') return reply;
@@ -309,7 +310,7 @@ async function pollRelease<T>(request: JoinRequest, call: () => Promise<T | 'pen
       if (!isUndecided(error) || request.signal?.aborted === true) return inPairingTerms('rejected')(error);
       failure = error;
       if (last) break;
-      const wait = Math.min(backoffMs(failures++, RETRY, random), giveUpAt - clock.now());
+      const wait = Math.min(backoffMs(failures++, RETRY, random), giveUpAt - now());
       await delay(clock, wait, request.signal).catch((cause: unknown) => {
         throw new NetworkError('aborted', 'the pairing was cancelled', { cause });
       });

@@ -4,7 +4,7 @@
  * for each `hello`.
  */
 import { asError } from '../protocol/error-code.js';
-import type { Timer } from '../protocol/clock.js';
+import { monotonic, type Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { retryAfterOf } from '../protocol/retry-after.js';
 import { OPEN_WITHIN_MS, type OpenSocket, RETRY_AFTER_MAX_MS } from './platform.js';
@@ -67,6 +67,7 @@ export class ReconnectingSocket {
   private current: Connection | undefined;
   private timer: Timer | undefined;
   private readonly backoff: ReconnectBackoff;
+  private readonly now: () => number;
   private running = false;
   private renewFirst = false;
   private reading = true;
@@ -79,6 +80,7 @@ export class ReconnectingSocket {
 
   constructor(private readonly options: SocketOptions) {
     this.backoff = new ReconnectBackoff(options.random);
+    this.now = monotonic(options.clock);
   }
 
   start(): void {
@@ -97,7 +99,7 @@ export class ReconnectingSocket {
 
   /** Called when the connection has delivered everything up to the head. */
   settled(): void {
-    if (this.current !== undefined) this.current.caughtUpAt ??= this.options.clock.now();
+    if (this.current !== undefined) this.current.caughtUpAt ??= this.now();
   }
 
   /** Closes the connection and opens another after the usual wait. */
@@ -114,7 +116,7 @@ export class ReconnectingSocket {
   hurry(): void {
     if (!this.running) return;
     const connection = this.current;
-    const now = this.options.clock.now();
+    const now = this.now();
     if (connection === undefined) {
       const inMs = Math.max(this.triedAt + HURRY_EVERY_MS, this.allowedAt) - now;
       if (inMs <= 0) this.connect();
@@ -132,7 +134,7 @@ export class ReconnectingSocket {
   private probe(connection: Connection, heardAt: number): void {
     if (this.current !== connection) return;
     if (this.reading && connection.heardAt === heardAt) {
-      connection.probedAt = this.options.clock.now();
+      connection.probedAt = this.now();
       connection.socket?.send('{"type":"ping"}');
     }
     this.watch(connection, PROBE_MS);
@@ -146,11 +148,11 @@ export class ReconnectingSocket {
     if (reading) connection?.socket?.resume?.();
     else connection?.socket?.pause?.();
     // While reading is paused, silence is not the server's fault.
-    if (connection !== undefined) connection.heardAt = this.options.clock.now();
+    if (connection !== undefined) connection.heardAt = this.now();
   }
 
   private connect(): void {
-    const now = this.options.clock.now();
+    const now = this.now();
     this.timer?.cancel();
     this.triedAt = now;
     const connection = new Connection(now);
@@ -166,7 +168,7 @@ export class ReconnectingSocket {
     }
     const ticket = await this.options.ticket();
     if (this.current !== connection) return;
-    connection.heardAt = this.options.clock.now();
+    connection.heardAt = this.now();
     connection.socket = this.options.sockets.open(socketUrl(this.options.baseUrl, ticket), {
       opened: () => this.opened(connection),
       message: (text) => this.message(connection, text),
@@ -177,7 +179,7 @@ export class ReconnectingSocket {
 
   private opened(connection: Connection): void {
     if (this.current !== connection) return;
-    connection.openedAt = this.options.clock.now();
+    connection.openedAt = this.now();
     connection.heardAt = connection.openedAt;
     if (!this.reading) connection.socket?.pause?.();
     this.options
@@ -192,7 +194,7 @@ export class ReconnectingSocket {
 
   private message(connection: Connection, text: string): void {
     if (this.current !== connection) return;
-    connection.heardAt = this.options.clock.now();
+    connection.heardAt = this.now();
     connection.pinged = false;
     connection.probedAt = null;
     try {
@@ -211,7 +213,7 @@ export class ReconnectingSocket {
     this.timer?.cancel();
     this.timer = this.options.clock.setTimer(ms, () => {
       if (this.current !== connection) return;
-      const now = this.options.clock.now();
+      const now = this.now();
       if (!this.reading) {
         connection.heardAt = now;
         connection.probedAt = null;
@@ -264,13 +266,13 @@ export class ReconnectingSocket {
   /** `askedMs`: the wait that the server named; `code`: its close code. 0: none. */
   private reconnectLater(reason: string, askedMs = 0, code = 0): void {
     if (!this.running) return;
-    this.allowedAt = this.options.clock.now() + Math.min(askedMs, RETRY_AFTER_MAX_MS);
+    this.allowedAt = this.now() + Math.min(askedMs, RETRY_AFTER_MAX_MS);
     this.reason = reason;
     this.retryIn(this.backoff.waitMs(code, askedMs));
   }
 
   private retryIn(retryInMs: number): void {
-    this.retryAt = this.options.clock.now() + retryInMs;
+    this.retryAt = this.now() + retryInMs;
     this.options.onState({ state: 'waiting', retryInMs, reason: this.reason });
     this.timer?.cancel();
     this.timer = this.options.clock.setTimer(retryInMs, () => {
@@ -287,7 +289,7 @@ export class ReconnectingSocket {
   private detach(): Connection | undefined {
     const connection = this.current;
     this.current = undefined;
-    if (connection !== undefined && isStable(connection, this.options.clock.now())) this.backoff.reset();
+    if (connection !== undefined && isStable(connection, this.now())) this.backoff.reset();
     return connection;
   }
 }

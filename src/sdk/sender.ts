@@ -3,7 +3,7 @@
  * one write. A change is dropped only when the server has refused it permanently.
  */
 import { moveTag, type Reader, type Recipients, retimeItem, rewrapItem } from '../crypto/item.js';
-import type { Timer } from '../protocol/clock.js';
+import { monotonic, type Timer } from '../protocol/clock.js';
 import { asError, errorCode } from '../protocol/error-code.js';
 import type { LiveItem } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
@@ -75,6 +75,7 @@ export class Sender {
   private readonly tracked = new Map<number, Tracked>();
   private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
+  private readonly now: () => number;
   private failures = 0;
   private readonly batchSize = new BatchSize();
   private deviceListRead: Promise<unknown> | undefined;
@@ -98,7 +99,9 @@ export class Sender {
       /** Reads the server's history where no connection does. Rejects as a request does. */
       readonly catchUp: () => Promise<void>;
     },
-  ) {}
+  ) {
+    this.now = monotonic(options.clock);
+  }
 
   /**
    * Stores a change and sends it. Resolves when it is stored, rejects if storing fails. The change is in the outbox
@@ -171,7 +174,7 @@ export class Sender {
   }
 
   private ready(): readonly Pending[] {
-    const now = this.options.clock.now();
+    const now = this.now();
     return this.options.outbox.unsent().filter(({ seq }) => (this.tracked.get(seq)?.dueAt ?? now) <= now);
   }
 
@@ -181,8 +184,7 @@ export class Sender {
     this.reportBaseless();
     while (this.holds.size === 0 && this.closed === undefined) {
       if (this.ready().length === 0) break;
-      const { clock } = this.options;
-      const begun = clock.now();
+      const begun = this.now();
       try {
         if (this.mismatched) await this.options.catchUp();
         this.mismatched = false;
@@ -191,7 +193,7 @@ export class Sender {
         this.failures = 0;
         this.batchSize.succeeded();
       } catch (error) {
-        this.batchSize.failed(clock.now() - begun);
+        this.batchSize.failed(this.now() - begun);
         return this.postpone(asError(error));
       }
     }
@@ -368,8 +370,7 @@ export class Sender {
     const tracked = this.track(pending.seq);
     if (final || tracked.waiter !== undefined) return this.dropRefused(pending, refusal);
     // Retried later: the refusal may be temporary, or the user may resolve it.
-    const { clock, random } = this.options;
-    tracked.dueAt = clock.now() + backoffMs(tracked.refusals++, RECONNECT, random);
+    tracked.dueAt = this.now() + backoffMs(tracked.refusals++, RECONNECT, this.options.random);
     this.report(tracked, errorCode(refusal) || refusal.name, refusal);
   }
 
@@ -542,7 +543,7 @@ export class Sender {
     if (this.closed !== undefined) return;
     let first = Infinity;
     for (const { seq } of this.options.outbox.unsent()) first = Math.min(first, this.tracked.get(seq)?.dueAt ?? first);
-    if (first < Infinity) this.wakeIn(Math.max(0, first - this.options.clock.now()));
+    if (first < Infinity) this.wakeIn(Math.max(0, first - this.now()));
   }
 
   private wakeIn(ms: number): void {

@@ -14,6 +14,9 @@ import { ClientWorld, type Asked, type SimulatedDevice } from './simulated-devic
 const ITEMS = 4;
 const DEVICES_MAX = 4;
 const MINUTE = 60_000;
+/** Minutes. */
+const DAY = 1_440;
+const SKEWS = [0, 2, -2, 90, -90, 3 * DAY, -3 * DAY];
 
 /** One event. The numbers choose among what exists at that moment. */
 export interface Happening {
@@ -124,6 +127,16 @@ const HAPPENINGS = {
   },
   rewrap: (world: ClientWorld, { a }: Happening) => attempt(async () => deviceOf(world, a)?.device?.rewrap()),
   restart: (world: ClientWorld) => world.server.restart(),
+  /** Its clock is set. */
+  clock: (world: ClientWorld, { a, b }: Happening) => {
+    const of = deviceOf(world, a);
+    if (of !== undefined) of.skew = (SKEWS[b % SKEWS.length] ?? 0) * MINUTE;
+  },
+  /** Its disk fails for a moment. */
+  storage: (world: ClientWorld, { a, b }: Happening) => {
+    const program = deviceOf(world, a)?.program;
+    if (program !== undefined) program.refusals = 1 + (b % 3);
+  },
   join: async (world: ClientWorld) => {
     if (world.devices.length < DEVICES_MAX) await world.join();
   },
@@ -163,7 +176,7 @@ export const scriptOf = (names: readonly (keyof typeof HAPPENINGS)[]): fc.Arbitr
 async function settle(world: ClientWorld): Promise<void> {
   for (const device of world.devices) {
     device.offline = false;
-    if (device.program !== undefined) device.program.batches = Infinity;
+    if (device.program !== undefined) Object.assign(device.program, { batches: Infinity, refusals: 0 });
     await device.start();
     if (device.link?.mute === true) device.link.end(1006, 'cut');
     attempt(async () => device.device?.connect());
@@ -209,6 +222,7 @@ const REFUSALS = [
   'revoked',
   'device_revoked',
   'reset',
+  'io',
 ];
 
 /** A device's change was refused to its caller, who knows. */

@@ -18,6 +18,7 @@ import type { ItemView } from '../../src/sdk/events.js';
 import type { Identity } from '../../src/sdk/identity.js';
 import type { OpenSocket, SocketEvents } from '../../src/sdk/platform.js';
 import type { DeviceEntry } from '../../src/sdk/replies.js';
+import { storeError } from '../../src/sdk/store/error.js';
 import { MemoryStore, type Batch, type Entry } from '../../src/sdk/store/store.js';
 import type { Actor } from '../../src/server/tenant/actor.js';
 import type { Session } from '../../src/server/tenant/session.js';
@@ -137,6 +138,8 @@ class Program {
   alive = true;
   /** Batches that are still stored before it is killed. */
   batches = Infinity;
+  /** Calls that its store refuses next. */
+  refusals = 0;
   device: Device | undefined;
   shown: readonly ItemView[] = [];
 
@@ -164,6 +167,10 @@ class SlowStore extends MemoryStore {
 
   private async slowly<T>(call: () => Promise<T>): Promise<T> {
     if (!this.program.alive) return never();
+    if (this.program.refusals > 0) {
+      this.program.refusals--;
+      throw storeError('io');
+    }
     const result = call();
     for (let ticks = this.world.draw(6); ticks > 0; ticks--) await Promise.resolve();
     return this.program.alive ? result : never();
@@ -178,8 +185,10 @@ class SlowStore extends MemoryStore {
   override apply = (batch: Batch): Promise<void> => {
     if (this.program.alive && this.program.batches-- <= 0) this.world.killed();
     if (!this.program.alive) return never();
-    this.world.stored(batch);
-    return this.slowly(() => this.kept.apply(batch));
+    return this.slowly(() => {
+      this.world.stored(batch);
+      return this.kept.apply(batch);
+    });
   };
 }
 
@@ -405,7 +414,7 @@ export class ClientWorld {
   problem(device: SimulatedDevice, error: Error): void {
     if (error instanceof ProtocolError || error instanceof TypeError || error instanceof RangeError)
       this.accuse(device, `problem ${errorCode(error)}`, error.stack, AFTER_RESTORE.includes(errorCode(error)));
-    else if (!['NetworkError', 'ApiError', 'QueuedError', 'ClientError'].includes(error.name))
+    else if (!['NetworkError', 'ApiError', 'QueuedError', 'ClientError', 'StoreError'].includes(error.name))
       this.accuse(device, 'problem', error.stack);
   }
 

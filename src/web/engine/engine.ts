@@ -2,7 +2,7 @@
  * The state of this browser (empty, locked, or an open device) and the calls that change it. Everything that a screen
  * shows is a value of this engine or of its open device (`session.ts`).
  */
-import type { Timer } from '../../protocol/clock.js';
+import { monotonic, type Timer } from '../../protocol/clock.js';
 import { Serial } from '../../protocol/serial.js';
 import { PublicApi } from '../../sdk/api.js';
 import { ClientError, isTransient } from '../../sdk/errors.js';
@@ -39,6 +39,7 @@ export class Engine {
   private readonly vault: Vault;
   private lockAfterMinutes: number | null = null;
   private touchedAt = 0;
+  private readonly now: () => number;
   private isRevoked = false;
   private retryTimer: Timer | undefined;
   /** Serialises opening and closing: a slow unlock never takes effect after a later lock. */
@@ -49,6 +50,7 @@ export class Engine {
     private readonly records: KeyValue,
     readonly serverUrl: string,
   ) {
+    this.now = monotonic(platform.clock);
     this.vault = new Vault(records, platform.sodium);
     this.enrolment = new Enrolment(platform, serverUrl, (identity, by) => this.enrolled(identity, by));
     this.watchLock();
@@ -133,7 +135,7 @@ export class Engine {
     return this.serial.run(async () => {
       await this.vault.setLockAfter(minutes);
       // Changing the setting counts as activity.
-      this.touchedAt = this.platform.clock.now();
+      this.touchedAt = this.now();
       this.lockAfterMinutes = minutes;
       await this.publishLock();
     });
@@ -142,13 +144,13 @@ export class Engine {
   /** Records the user's activity. Locks instead if the time limit has passed, as after the machine slept. */
   async touched(): Promise<void> {
     if (this.isLockDue()) return this.lock();
-    this.touchedAt = this.platform.clock.now();
+    this.touchedAt = this.now();
   }
 
   private isLockDue(): boolean {
     const { lockAfterMinutes, touchedAt, session } = this;
     if (lockAfterMinutes === null || session.value === null) return false;
-    const passed = this.platform.clock.now() - touchedAt;
+    const passed = this.now() - touchedAt;
     return passed >= lockAfterMinutes * 60_000;
   }
 
@@ -205,7 +207,7 @@ export class Engine {
 
   private async open(identity: SavableIdentity): Promise<void> {
     const { platform, records, vault } = this;
-    this.touchedAt = platform.clock.now();
+    this.touchedAt = this.now();
     this.isRevoked = false;
     try {
       this.session.set(await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() }));
