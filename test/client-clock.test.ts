@@ -44,9 +44,9 @@ async function ahead(t: Test, hides: boolean, { byMs = AHEAD_MS, server = new Sh
   return { ...all, client, clock, traffic, at, times };
 }
 
-t.test('CLIENT-70: what waits for a time stands still while the clock is set back, and a jump ahead counts', (t) => {
+t.test('CLIENT-70: what waits for a time does not wait for a clock that is set back, and a jump ahead counts', (t) => {
   let time = 1_000;
-  const now = monotonic({ now: () => time, setTimer: () => ({ cancel: () => undefined }) });
+  const now = monotonic({ now: () => time });
   const readings = [1_000, 1_500, 200, 700, 100, 100, 5_100].map((at) => {
     time = at;
     return now();

@@ -43,9 +43,12 @@ t.test('ITEM-32: a failed purge is retried automatically, after growing waits', 
   }
   await faults.until(4);
   await rested();
+  clock.setBy(-3_600_000);
   await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
   clock.advance(8_000);
-  await until('the mark of a purged device', marked);
+  await rested();
+  clock.advance(8_000);
+  await until('the mark of a purged device, although the clock was set back', marked);
   t.same(new Set(faults.all), new Set([tenantId]));
   t.equal(faults.all.length, 4);
 });

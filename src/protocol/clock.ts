@@ -20,10 +20,11 @@ export const systemClock: Clock = {
 };
 
 /**
- * Returns a reading of the clock for waits and deadlines, ms: it stands still while the clock is set back, else they
- * would last that much longer. A jump ahead counts: after a sleep the time has passed.
+ * Returns a reading of the clock for waits and deadlines, ms: what a clock that is set back takes away is added, else they
+ * would last that much longer. Time since the last reading is lost then, so that a wait lasts twice as long at most. A jump
+ * ahead counts: after a sleep the time has passed.
  */
-export function monotonic(clock: Clock): () => number {
+export function monotonic(clock: Pick<Clock, 'now'>): () => number {
   let last = clock.now();
   let setBack = 0;
   return () => {

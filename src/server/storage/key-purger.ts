@@ -1,6 +1,6 @@
 /** Removes a revoked device's entries from the stored keys, in batches, in the background. */
 import type pg from 'pg';
-import { systemClock, type Clock, type Timer } from '../../protocol/clock.js';
+import { monotonic, systemClock, type Clock, type Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { KeyPurger } from '../tenant/ports.js';
 import { valueOf, withRetry } from './database.js';
@@ -33,7 +33,7 @@ interface Job {
   after: string;
   /** Failures since the last successful batch. */
   failures: number;
-  /** Milliseconds since 1970. */
+  /** By `monotonic`, ms. */
   notBefore: number;
 }
 
@@ -47,13 +47,16 @@ export class PostgresKeyPurger implements KeyPurger {
   private readonly working = new SingleFlight(() => this.work());
   private timer: Timer | undefined;
   private closing = false;
+  private readonly now: () => number;
 
   /** @param onFault called for every failure, even if it is retried. */
   constructor(
     private readonly pool: pg.Pool,
     private readonly onFault: (error: unknown, tenantId: string) => void,
     private readonly clock: Clock = systemClock,
-  ) {}
+  ) {
+    this.now = monotonic(clock);
+  }
 
   /** Queues the purge of a revoked device, which is marked as purged when it is done. False: there is no room. */
   purge(tenantId: string, deviceId: string): boolean {
@@ -85,12 +88,12 @@ export class PostgresKeyPurger implements KeyPurger {
     if (this.closing || this.waiting.length === 0) return;
     const next = Math.min(...this.waiting.map(({ notBefore }) => notBefore));
     // A timer may fire slightly early: then nothing is due, and another one is set.
-    this.timer = this.clock.setTimer(Math.max(0, next - this.clock.now()), () => void this.working.fresh());
+    this.timer = this.clock.setTimer(Math.max(0, next - this.now()), () => void this.working.fresh());
   }
 
   private takeDue(): Job | undefined {
     if (this.closing) return undefined;
-    const now = this.clock.now();
+    const now = this.now();
     const at = this.waiting.findIndex(({ notBefore }) => notBefore <= now);
     return at < 0 ? undefined : this.waiting.splice(at, 1)[0];
   }
@@ -104,7 +107,7 @@ export class PostgresKeyPurger implements KeyPurger {
   private postpone(job: Job): void {
     job.failures++;
     if (job.failures >= FAILURES_MAX) return;
-    job.notBefore = this.clock.now() + Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (job.failures - 1));
+    job.notBefore = this.now() + Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (job.failures - 1));
     this.waiting.push(job);
   }
 

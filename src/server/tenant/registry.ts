@@ -262,7 +262,8 @@ export class TenantRegistry {
    */
   async compareHeads(): Promise<void> {
     if (this.closed || this.restTimer !== undefined) return;
-    const rest = this.restUntil - this.options.clock.now();
+    // Never longer, even if the clock was set back.
+    const rest = Math.min(COMPARE_REST_MAX_MS, this.restUntil - this.options.clock.now());
     if (rest <= 0) await this.comparing.fresh();
     else {
       this.restTimer = this.options.clock.setTimer(rest, () => {

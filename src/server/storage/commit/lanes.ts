@@ -133,7 +133,8 @@ class Lane {
   private working = false;
   private whenIdle: (() => void)[] = [];
   private closed = false;
-  private downUntil = 0;
+  /** When the database was last found unreachable. */
+  private downSince = -Infinity;
   private calls = 0;
   private planAt = 0;
 
@@ -148,7 +149,8 @@ class Lane {
   push(change: Change, sink: CommitSink): void {
     if (this.closed) throw unavailable('the server is stopping');
     if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
-    if (this.options.clock.now() < this.downUntil) throw unavailable('the database is out of reach');
+    if (Math.abs(this.options.clock.now() - this.downSince) < DOWN_MS)
+      throw unavailable('the database is out of reach');
     change.sink = sink;
     change.order = this.orders++;
     this.queue.push(change);
@@ -302,7 +304,7 @@ class Lane {
    */
   private outage(batch: readonly Change[], error: unknown, { failed }: Settled): boolean {
     if (!isUnavailable(error) && !isRetryable(error)) return false;
-    this.downUntil = isUnavailable(error) ? this.options.clock.now() + DOWN_MS : 0;
+    this.downSince = isUnavailable(error) ? this.options.clock.now() : -Infinity;
     const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
     failed.push({ changes: [...batch, ...waiting], error: outOfReach() });
     this.options.onFault(error);
