@@ -1,8 +1,8 @@
 /**
  * Property tests of the client library: any order of changes, requests, replies, frames, failures and deaths of its
- * programs, drawn by fast-check, against an honest server. At the end everything is connected and quiet; then nothing
- * that was promised may be lost, all devices show what the server has, and nobody has accused it
- * (support/simulated-device.ts).
+ * programs, with clocks that are set and stores that fail, drawn by fast-check, against an honest server. At the end
+ * everything is connected and quiet; then nothing that was promised may be lost, all devices show what the server has,
+ * and nobody has accused it (support/simulated-device.ts).
  */
 import fc from 'fast-check';
 import { errorCode } from '../../src/protocol/error-code.js';
@@ -139,6 +139,11 @@ const HAPPENINGS = {
   },
   join: async (world: ClientWorld) => {
     if (world.devices.length < DEVICES_MAX) await world.join();
+  },
+  /** A second program with a device's identity. */
+  twin: async (world: ClientWorld, { a }: Happening) => {
+    const of = deviceOf(world, a);
+    if (of !== undefined && world.devices.length < DEVICES_MAX) await world.twin(of);
   },
   revoke: (world: ClientWorld, { a, b }: Happening) => {
     // The first device stays: it has the keys of all items.

@@ -220,12 +220,14 @@ export class SimulatedDevice {
   readonly rejected = new Set<string>();
   private listed: readonly DeviceEntry[] | undefined;
 
+  /** `twin`: whose identity it has. */
   constructor(
     private readonly world: ClientWorld,
     n: number,
+    twin?: SimulatedDevice,
   ) {
-    this.id = deviceId(n);
-    this.keys = world.sodium.boxKeyPair();
+    this.id = twin?.id ?? deviceId(n);
+    this.keys = twin?.keys ?? world.sodium.boxKeyPair();
     this.cert = certifyDevice(world.sodium, world.masterKey, { id: this.id, publicKey: this.keys.publicKey });
   }
 
@@ -423,6 +425,13 @@ export class ClientWorld {
     const device = new SimulatedDevice(this, this.devices.length + 1);
     this.devices.push(device);
     await this.server.join({ id: device.id, pubkey: device.keys.publicKey, cert: device.cert });
+    await device.start();
+  }
+
+  /** Another program of a device begins, with a store of its own. */
+  async twin(of: SimulatedDevice): Promise<void> {
+    const device = new SimulatedDevice(this, 0, of);
+    this.devices.push(device);
     await device.start();
   }
 
