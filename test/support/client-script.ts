@@ -81,7 +81,7 @@ const HAPPENINGS = {
   },
   refuse: (world: ClientWorld, { a, b }: Happening) => {
     const call = pick(world.calls, a);
-    if (call !== undefined) world.refuse(call, b % 2 === 0);
+    if (call !== undefined) world.refuse(call, b);
   },
   frames: async (world: ClientWorld, { a, b }: Happening) => {
     const link = deviceOf(world, a)?.link;
@@ -228,6 +228,7 @@ const REFUSALS = [
   'device_revoked',
   'reset',
   'io',
+  'storage_cap_exceeded',
 ];
 
 /** A device's change was refused to its caller, who knows. */

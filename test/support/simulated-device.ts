@@ -10,7 +10,7 @@ import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { KeyPair, Sodium } from '../../src/crypto/sodium.js';
 import type { Clock, Timer } from '../../src/protocol/clock.js';
 import { asError, errorCode } from '../../src/protocol/error-code.js';
-import { rateLimited, unavailable } from '../../src/protocol/errors.js';
+import { rateLimited, ServiceError, unavailable } from '../../src/protocol/errors.js';
 import type { LiveItem } from '../../src/protocol/item.js';
 import { Device } from '../../src/sdk/device.js';
 import { ProtocolError } from '../../src/sdk/errors.js';
@@ -467,11 +467,17 @@ export class ClientWorld {
     if (!call.abandoned && call.reply !== undefined) call.arrive(call.reply, this.clock.now());
   }
 
-  /** The server, or a proxy before it, refuses it unseen. */
-  refuse(call: Call, limited: boolean): void {
+  /** The server, or a proxy before it, refuses it: for a moment, or a change since there is no room for it. */
+  refuse(call: Call, how: number): void {
     if (call.reply !== undefined) return;
+    const isChange = call.request.method !== 'GET' && call.request.path.startsWith('/items');
+    const refusals = [
+      rateLimited(undefined, 2),
+      unavailable(),
+      ...(isChange ? [new ServiceError('storage_cap_exceeded')] : []),
+    ];
     this.drop(call);
-    if (!call.abandoned) call.arrive(refusalOf(limited ? rateLimited(undefined, 2) : unavailable()), this.clock.now());
+    if (!call.abandoned) call.arrive(refusalOf(refusals[how % refusals.length]), this.clock.now());
   }
 
   lose(call: Call): void {
