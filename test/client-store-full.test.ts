@@ -5,9 +5,11 @@ import { rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
+import { Outbox } from '../src/sdk/outbox.js';
 import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { MemoryStore, type Batch } from '../src/sdk/store/store.js';
+import { TestClock } from './support/clock.js';
 import { FlakyLevel, type Weather } from './support/flaky-level.js';
 import { inLongRun } from './support/long.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -153,3 +155,29 @@ t.test('STORE-13: a second process gets `locked` until the first one closes the 
   await store.close();
   await (await openNodeStore(folder, OWNER)).store.close();
 });
+
+t.test(
+  'CLIENT-69: where a batch of the outbox fails, memory is as before, but for what has changed meanwhile',
+  async (t) => {
+    const store = new MemoryStore();
+    const [passed, kept, gone] = [write(1, 'A'), write(2, 'B'), write(3, 'C')];
+    await store.apply({ pending: [passed, kept, gone] });
+    const outbox = await Outbox.load(store, new TestClock());
+    let fail: (error: Error) => void = () => undefined;
+    const { apply } = store;
+    store.apply = () => new Promise<void>((_, reject) => (fail = reject));
+    const change = outbox.replace(
+      [passed, kept].map((own) => ({ ...own, version: own.seq })),
+      [gone],
+    );
+    t.same([...outbox.unconfirmed()], [passed.seq, kept.seq]);
+    store.apply = apply;
+    // The stream passes one of them.
+    await outbox.drop([passed]);
+    fail(new Error('the disk is full'));
+    await t.rejects(change, { message: 'the disk is full' });
+    t.same(outbox.all(), [kept, gone], 'as a restart finds it');
+    t.same(outbox.all(), await store.pending());
+    t.notOk(outbox.isCertain(kept), 'it will be sent again');
+  },
+);
