@@ -84,7 +84,8 @@ t.test('DUR-10 DUR-07 ERR-15 HTTP-14 FAIR-13 FAIR-44: a frozen database leaves n
     const shed = found.answers.some(({ body }) => body.includes('too many writes of the tenant wait'));
     t.ok(shed || size === LARGE, 'the small writes reach the bound; of the large ones few are under way');
     const last = found.answers.at(-1);
-    t.match(last?.status, size === SMALL ? 429 : /^(429|503)$/);
+    // 503 where the server had noticed that the database is away before this one came.
+    t.match(last?.status, /^(429|503)$/);
     t.match(last?.retryAfter, /^[1-9]\d*$/);
     t.ok(found.peak - before < GROWTH_MAX, `memory grew by ${Math.round((found.peak - before) / 2 ** 20)} MiB`);
     postgres.thaw();
