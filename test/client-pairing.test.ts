@@ -309,6 +309,19 @@ t.test('CLIENT-14: the existing device releases nothing after five minutes by it
   );
 });
 
+t.test('CLIENT-70: nor after more than five minutes where that clock is set back', async (t) => {
+  const clock = new TestClock();
+  const tap = wiretap(clock);
+  const { platform, traffic } = counted(tap.platform);
+  const all = await world(t, { tap: { ...tap, platform } });
+  const offer = await all.first.device.offerPairing(() => true);
+  clock.setBy(-3_600_000);
+  const begun = clock.now();
+  t.match(await refusal(hurried(clock, traffic, offer.joined)), { name: 'PairingError', code: 'expired' });
+  const minutes = (clock.now() - begun) / 60_000;
+  t.ok(minutes >= 5 && minutes < 6, `it ended after ${minutes} minutes`);
+});
+
 t.test('what the new device refuses', async (t) => {
   const all = await world(t);
   await all.first.device.connect();

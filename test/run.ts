@@ -137,7 +137,10 @@ async function programOf([first = '', ...others]: readonly string[], folder: str
   return program;
 }
 
-/** Counts assertions, as node's own summary does; a test without one counts as failed. A failed suite counts only if no test in the process failed. */
+/**
+ * Counts assertions, as node's own summary does; a test without one counts as failed. A failed suite counts only if no
+ * test in the process failed.
+ */
 async function runFiles(files: readonly string[], folder: string, signal: AbortSignal): Promise<FileResult> {
   const count: Count = { passed: 0, failed: 0 };
   const skipped: string[] = [];

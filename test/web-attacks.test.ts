@@ -236,10 +236,14 @@ t.test('WEB-66: what the service worker refuses is plain text that cannot run', 
     });
 });
 
-t.test('WEB-67: a user who returns after the lock’s timeout finds the app locked, also after a sleep', async (t) => {
-  let now = 0;
-  // Asleep: time passes, and no timer runs.
-  const clock = { now: () => now, setTimer: () => ({ cancel: () => undefined }) };
+/** An open device with a lock, whose timers the test runs. */
+async function lockable() {
+  const time = { now: 0, timers: [] as (() => void)[] };
+  const setTimer = (_ms: number, fn: () => void) => {
+    time.timers.push(fn);
+    return { cancel: () => undefined };
+  };
+  const clock = { now: () => time.now, setTimer };
   const kept = new Map<string, unknown>([['lock', { kind: 'passphrase' }]]);
   const records = {
     get: (key: string) => Promise.resolve(kept.get(key)),
@@ -252,13 +256,30 @@ t.test('WEB-67: a user who returns after the lock’s timeout finds the app lock
   // An open vault, which alone takes another time.
   Object.assign((engine as unknown as { vault: object }).vault, { raw: new Uint8Array(32) });
   await engine.setLockAfter(10);
-  now += 9 * 60_000;
+  return { engine, time, closed: () => closed };
+}
+
+t.test('WEB-67: a user who returns after the lock’s timeout finds the app locked, also after a sleep', async (t) => {
+  // Asleep: time passes, and no timer runs.
+  const { engine, time, closed } = await lockable();
+  time.now += 9 * 60_000;
   await engine.touched();
-  now += 9 * 60_000;
+  time.now += 9 * 60_000;
   await engine.touched();
-  t.equal(closed, 0, 'use within the timeout keeps it open');
-  now += 10 * 60_000;
+  t.equal(closed(), 0, 'use within the timeout keeps it open');
+  time.now += 10 * 60_000;
   await engine.touched();
   t.match(engine.phase.value, { phase: 'locked', kind: 'passphrase' });
-  t.equal(closed, 1);
+  t.equal(closed(), 1);
+});
+
+t.test('CLIENT-70: the app locks in time where the clock is set back', async (t) => {
+  const { engine, time, closed } = await lockable();
+  for (const ms of [5_000, -3_600_000, 10 * 60_000]) {
+    t.equal(closed(), 0);
+    time.now += ms;
+    for (const fn of time.timers.splice(0)) fn();
+  }
+  await until('the lock', () => closed() === 1);
+  t.match(engine.phase.value, { phase: 'locked', kind: 'passphrase' });
 });

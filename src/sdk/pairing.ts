@@ -96,10 +96,11 @@ async function openSession({ api, sodium, clock }: OfferHost) {
   for (let draw = 1; ; draw++) {
     const code = await drawPairCode(sodium);
     const keys = sodium.boxKeyPair();
-    const expiresAt = clock.now() + PAIR_SESSION_MS;
+    const now = monotonic(clock);
+    const expiresAt = now() + PAIR_SESSION_MS;
     try {
       await api.pairInit(code.wireCode, keys.publicKey);
-      return { code, keys, expiresAt };
+      return { code, keys, now, expiresAt };
     } catch (error) {
       if (!isConflict(error)) throw error;
       if (draw >= DRAWS_MAX) throw new PairingError('no_code', { cause: error });
@@ -123,7 +124,7 @@ async function decide(
       const approval = abortable(answer, [cancelled], () => cancelled.throwIfAborted());
       const withdrawn = withdrawal(host, session, AbortSignal.any([cancelled, answered.signal]));
       const approved = await Promise.race([approval, withdrawn]).finally(() => answered.abort());
-      expectTime(host, session);
+      expectTime(session);
       if (!approved) throw new PairingError('rejected');
       await release(host, session, link);
       return deviceId;
@@ -151,7 +152,7 @@ async function firstRequest(host: OfferHost, session: Session, cancelled: AbortS
     while (request === undefined) {
       take((await polled(host)) ?? []);
       cancelled.throwIfAborted();
-      expectTime(host, session);
+      expectTime(session);
       // Ends early where a request arrives.
       if (request === undefined) await delay(host.clock, POLL_MS, ended).catch(() => undefined);
     }
@@ -179,6 +180,8 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
 async function withdrawal(host: OfferHost, session: Session, until: AbortSignal): Promise<never> {
   for (;;) {
     await delay(host.clock, POLL_MS, until).catch(() => new Promise<never>(() => undefined));
+    // A clock that is set back while the user compares takes away only the time since the last reading.
+    session.now();
     const requests = await polled(host).catch((error: unknown) => {
       // A proxy's page, for example: the user still compares, and no reply tells that the request is gone.
       if (!(error instanceof ProtocolError)) throw error;
@@ -186,14 +189,14 @@ async function withdrawal(host: OfferHost, session: Session, until: AbortSignal)
       return undefined;
     });
     if (requests !== undefined && !requests.some(({ code }) => code === session.code.wireCode)) {
-      expectTime(host, session);
+      expectTime(session);
       throw new PairingError('withdrawn');
     }
   }
 }
 
-function expectTime({ clock }: OfferHost, session: Session): void {
-  if (clock.now() >= session.expiresAt) throw new PairingError('expired');
+function expectTime({ now, expiresAt }: Session): void {
+  if (now() >= expiresAt) throw new PairingError('expired');
 }
 
 /** The automatic checks before the user's approval. What it throws becomes the cause of `PairingError` `bad_request`. */

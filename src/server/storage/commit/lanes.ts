@@ -149,6 +149,7 @@ class Lane {
   push(change: Change, sink: CommitSink): void {
     if (this.closed) throw unavailable('the server is stopping');
     if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
+    // Not longer where the clock was set back.
     if (Math.abs(this.options.clock.now() - this.downSince) < DOWN_MS)
       throw unavailable('the database is out of reach');
     change.sink = sink;
