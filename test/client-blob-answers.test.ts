@@ -10,7 +10,7 @@ import { newId } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { openFor } from './support/loopback-server.js';
 
-const HEAD = { id: newId(), type: 'file', ts: 1_760_000_000_123 } as const;
+const HEAD = { id: newId(), type: 'file', ts: () => 1_760_000_000_123 } as const;
 const CONTENT = Uint8Array.from({ length: 1_000 }, (_, at) => at % 251);
 
 const refusing =

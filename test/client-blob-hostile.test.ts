@@ -10,7 +10,7 @@ import { readUpload } from '../src/sdk/replies.js';
 import { decryptorOf, PART_BYTES, standInStore, transfers, type Trick } from './support/blob-store.js';
 import { newId } from './support/client.js';
 
-const HEAD = { type: 'file', ts: 1_760_000_000_123 } as const;
+const HEAD = { type: 'file', ts: () => 1_760_000_000_123 } as const;
 const CONTENT = randomBytes(9 * 1024 * 1024 + 5);
 const SIZE = sealedBlobSize(CONTENT.length);
 const content = { ...HEAD, source: bytesSource(CONTENT) };

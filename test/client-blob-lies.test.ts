@@ -3,13 +3,14 @@ import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { blobAddress, uploadHeaders } from '../src/sdk/blobs/exchange.js';
 import { bytesSource, type BlobSource } from '../src/sdk/blobs/source.js';
+import { ClientError } from '../src/sdk/errors.js';
 import { uploadBlob } from '../src/sdk/blobs/upload.js';
 import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
 import { until } from './support/events.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
 import { newId } from './support/client.js';
 
-const HEAD = { id: newId(), type: 'file', ts: 1_760_000_000_123 } as const;
+const HEAD = { id: newId(), type: 'file', ts: () => 1_760_000_000_123 } as const;
 const CONTENT = new Uint8Array(2 * BLOB_CHUNK_BYTES).fill(7);
 
 void t.test('CBLOB-08: a URL that no client may use is refused before anything is sent', async (t) => {
@@ -172,6 +173,6 @@ void t.test('CBLOB-11: a transfer ends when its caller or its device ends it, an
   const other = downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) });
   await other.next();
   await other.return();
-  all.lifetime.abort();
+  all.lifetime.abort(new ClientError('closed', 'the device was closed'));
   await t.rejects(uploadBlob(all.ports, { ...HEAD, source: endless }), { code: 'closed' });
 });

@@ -18,8 +18,7 @@ import {
 import { newId } from './support/client.js';
 import { until } from './support/events.js';
 
-const TS = 1_760_000_000_123;
-const HEAD = { id: newId(), type: 'file', ts: TS } as const;
+const HEAD = { id: newId(), type: 'file', ts: () => 1_760_000_000_123 } as const;
 const counted = (length: number): Uint8Array => Uint8Array.from({ length }, (_, at) => at % 251);
 const THREE = counted(2.5 * BLOB_CHUNK_BYTES);
 

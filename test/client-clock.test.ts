@@ -6,6 +6,7 @@ import { bytesSource } from '../src/sdk/blobs/source.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { note, refusal, shows, wiretap, world, writes } from './support/client-world.js';
 import { ShiftedClock, TestClock } from './support/clock.js';
+import { ClientWorld } from './support/simulated-device.js';
 import { until } from './support/events.js';
 import { counted, hurried } from './support/hurried.js';
 
@@ -165,6 +166,20 @@ t.test('CLIENT-61: a write that waited is not lost to a server whose clock is da
   server.advance(AHEAD_MS);
   t.match(await arrives(all, id, 'two'), { payload: { text: 'two' } });
   t.same(told, []);
+});
+
+t.test('CLIENT-61: a file whose upload is the first to learn the server’s time is dated by it', async (t) => {
+  const world = new ClientWorld(0);
+  await world.join();
+  await world.flow();
+  const [first] = world.devices;
+  if (first?.device === undefined) throw new Error('no device');
+  first.skew = AHEAD_MS;
+  const content = bytesSource(Buffer.from('its content'));
+  const put = first.device.put({ binId: 'inbox', type: 'file', payload: { name: 'name' }, content });
+  await world.flow();
+  t.match(await put, { version: 1 });
+  first.device.close();
 });
 
 t.test('ITEM-43: a device that joins gets the keys of items that are too far ahead for a new write', async (t) => {

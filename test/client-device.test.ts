@@ -356,9 +356,9 @@ t.test('SDK-16: a call that the revocation of the device interrupts says so', as
   // The write waits for the list of devices, which this program has not read yet.
   const put = second.put(note('no'));
   await world.idle();
-  const ticket = world.calls.find(({ request }) => request.path === '/ws-ticket');
-  if (ticket === undefined) throw new Error('no ticket is requested');
-  await world.finish(ticket);
+  const me = world.calls.find(({ request }) => request.path === '/me');
+  if (me === undefined) throw new Error('the epoch is not asked for');
+  await world.finish(me);
   t.equal((await refusal(put)).code, 'revoked');
   second.reconnect(); // as on `online`: a listener of the platform must not throw
 });

@@ -576,25 +576,3 @@ t.test('CLIENT-46: an endless reply is cancelled', async (t) => {
   await t.rejects(http.send({ method: 'GET', path: '/me', repeatable: true }), ProtocolError);
   t.ok(chunks <= 20 && cancelled, `${chunks} MiB were read`);
 });
-
-t.test('two calls of `connect` share one connection, both reject when it ends, and may be repeated', async (t) => {
-  const { port, connections } = fakeSockets();
-  const { fetch } = fakeFetch(() => ({ body: { ticket: 'ticket' } }));
-  const platform = { sodium: nodeSodium, fetch, sockets: port, clock: new TestClock(), random: () => 0 };
-  const device = await Device.open({ platform, identity: newIdentity(), onProblem: () => undefined });
-  const ended: (string | undefined)[] = [];
-  const connect = (): void => void refusal(device.connect()).then((error) => ended.push(error.code));
-  connect();
-  connect();
-  await settle();
-  t.equal(connections.length, 1);
-  device.disconnect();
-  await settle();
-  t.same(ended, ['closed', 'closed']);
-  connect();
-  await settle();
-  t.equal(connections.length, 2);
-  device.close();
-  await settle();
-  t.same(ended, ['closed', 'closed', 'closed']);
-});

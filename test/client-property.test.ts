@@ -94,6 +94,22 @@ t.test('CLIENT-67: a move based on the history before a restore changes no state
   ]);
 });
 
+t.test('CLIENT-67: nor does the move of a file to which a device was added after it', async (t) => {
+  await ends(t, [
+    { what: 'file', b: 2, c: 5 },
+    { what: 'pass', a: 2 },
+    { what: 'join' },
+    { what: 'flow' },
+    { what: 'move', a: 2, b: 2 },
+    { what: 'put' },
+    { what: 'backup' },
+    // The move waits; another device re-wraps the file after the restore.
+    { what: 'pass', a: 6, b: 1 },
+    { what: 'restore' },
+    { what: 'put' },
+  ]);
+});
+
 t.test(
   'CLIENT-67: a move on top of one that a restore makes void, made while that is dropped, is dropped too',
   async (t) => {
@@ -187,8 +203,46 @@ t.test('CLIENT-66: a restore is no fault of the server where its reply or its fi
     { what: 'restore' },
     { what: 'put' },
   ]);
+  // A first replay is cut off, and the history after it has as many versions.
+  await ends(t, [
+    { what: 'twin' },
+    { what: 'finish' },
+    { what: 'finish' },
+    { what: 'frames', a: 2 },
+    { what: 'frames', a: 2 },
+    { what: 'restore' },
+    { what: 'twin' },
+    { what: 'offline', a: 2 },
+    { what: 'put' },
+  ]);
   // The reply is lost, and the content of the acknowledged version is requested from the history after.
   await ends(t, [{ what: 'put' }, { what: 'deliver' }, { what: 'lose' }, { what: 'restore' }, { what: 'put' }]);
+});
+
+t.test('SDK-16: a request with a renewed token, and an upload, that a revocation interrupts say so', async (t) => {
+  await ends(t, [
+    { what: 'join' },
+    { what: 'join' },
+    { what: 'tokens' },
+    { what: 'revoke', a: 3, b: 2 },
+    { what: 'put', a: 3 },
+    { what: 'join' },
+  ]);
+  await ends(t, [{ what: 'revoke' }, { what: 'file', a: 1 }, { what: 'refuse', a: 1 }, { what: 'refuse' }]);
+});
+
+t.test('CLIENT-65: a write that overwrites is stored after three conflicts and a device that joined', async (t) => {
+  await ends(t, [
+    { what: 'tokens' },
+    { what: 'put' },
+    { what: 'put', a: 1 },
+    { what: 'finish', a: 1 },
+    { what: 'flow', b: 1 },
+    { what: 'put' },
+    { what: 'join' },
+    { what: 'put', a: 2 },
+    { what: 'join' },
+  ]);
 });
 
 t.test('CLIENT-69: a store that fails for a moment leaves no change behind', async (t) => {

@@ -11,7 +11,7 @@ import { nodeSockets } from '../src/sdk/node-platform.js';
 import { CLOSE_WITHIN_MS, SERVER_FRAME_MAX, type Platform, type SocketPort } from '../src/sdk/platform.js';
 import { systemClock } from '../src/protocol/clock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { newIdentity, settle } from './support/client.js';
+import { fakeFetch, fakeSockets, newIdentity, settle, usedStore } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
 import { Events, until } from './support/events.js';
@@ -89,7 +89,8 @@ async function device(t: WithTeardown, serverUrl: string) {
   const { platform, traffic } = counted(base);
   const problems: Error[] = [];
   const identity = newIdentity({ serverUrl });
-  const made = await Device.open({ platform, identity, onProblem: (error) => problems.push(error) });
+  const store = await usedStore();
+  const made = await Device.open({ platform, identity, store, onProblem: (error) => problems.push(error) });
   t.teardown(() => made.close());
   /** Advances the clock while no request or socket is open. */
   const pass = async (seconds: number): Promise<void> => {
@@ -225,8 +226,7 @@ t.test('CLIENT-48: a wait that the server names is observed by what waits in the
     const put = world.device.put({ binId: 'inbox', type: 'text', payload: { text: 'queued' } });
     t.equal((await refusal(hurried(world.clock, world.traffic, put, 100))).code, 'queued');
     await world.pass(seconds);
-    // It has read nothing, and asks for the history that the change is to be sent to.
-    const sent = world.times('/me');
+    const sent = world.times('/items');
     t.same(
       sent.slice(1).map((at, before) => Math.round(at - (sent[before] ?? 0))),
       gaps,
@@ -417,4 +417,27 @@ t.test('CLIENT-50: a request that is refused with 429 waits as specified and con
   asked = 0;
   await refusal(hurried(clock, traffic, http.send({ ...request, once: true }), 100));
   t.equal(asked, 1, 'a request with `once` is sent once');
+});
+
+t.test('two calls of `connect` share one connection, both reject when it ends, and may be repeated', async (t) => {
+  const { port, connections } = fakeSockets();
+  const { fetch } = fakeFetch(() => ({ body: { ticket: 'ticket' } }));
+  const platform = { sodium: nodeSodium, fetch, sockets: port, clock: new TestClock(), random: () => 0 };
+  const store = await usedStore();
+  const device = await Device.open({ platform, identity: newIdentity(), store, onProblem: () => undefined });
+  const ended: (string | undefined)[] = [];
+  const connect = (): void => void refusal(device.connect()).then((error) => ended.push(error.code));
+  connect();
+  connect();
+  await settle();
+  t.equal(connections.length, 1);
+  device.disconnect();
+  await settle();
+  t.same(ended, ['closed', 'closed']);
+  connect();
+  await settle();
+  t.equal(connections.length, 2);
+  device.close();
+  await settle();
+  t.same(ended, ['closed', 'closed', 'closed']);
 });

@@ -8,7 +8,7 @@ import { BegunUploads } from '../src/sdk/blobs/begun.js';
 import { Blobs, downloadBlob } from '../src/sdk/blobs/download.js';
 import type { BlobSource } from '../src/sdk/blobs/source.js';
 import { uploadBlob, type UploadedBlob } from '../src/sdk/blobs/upload.js';
-import { ApiError, NetworkError } from '../src/sdk/errors.js';
+import { ApiError, ClientError, NetworkError } from '../src/sdk/errors.js';
 import type { UploadState } from '../src/sdk/replies.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import {
@@ -23,7 +23,7 @@ import {
 } from './support/blob-store.js';
 import { newId } from './support/client.js';
 
-const HEAD = { type: 'file', ts: 1_760_000_000_123 } as const;
+const HEAD = { type: 'file', ts: () => 1_760_000_000_123 } as const;
 const CONTENT = randomBytes(18 * 1024 * 1024 + 5);
 
 const sourceOf = (bytes: Uint8Array, state = '1', opened: () => void = () => undefined): BlobSource => ({
@@ -69,7 +69,7 @@ const sentBytes = (store: StandInStore): number =>
 /** An upload that ends with its program: every further request fails. */
 async function interrupted(t: Test, store: StandInStore, all: Transfers, id: string): Promise<void> {
   store.tricks.push(plain, plain, (call, response) => {
-    all.lifetime.abort();
+    all.lifetime.abort(new ClientError('closed', 'the device was closed'));
     return drop(call, response);
   });
   await t.rejects(put(all, id), { code: 'closed' });
@@ -317,7 +317,7 @@ void t.test('CBLOB-53: the key of an upload that cannot resume is erased', async
     },
   };
   const begun = new BegunUploads({ sodium, store: kept, reader: { masterKey, device: null }, clock: first.clock });
-  const draft = draftBlob(sodium, HEAD);
+  const draft = draftBlob(sodium, { ...HEAD, ts: HEAD.ts() });
   const made = { id, ref: `${newId()}.bin`, draft, size: 9e6, source: { name: 'a', state: '1' }, hashes: [], sent: 0 };
   await begun.keep({ ...made, begunAt: first.clock.now() });
   keys.length = 0;

@@ -18,7 +18,7 @@ export interface Core extends Platform {
   readonly emit: Emit;
   /** Receives errors of background work that continues. */
   readonly onProblem: (error: Error) => void;
-  /** Aborted when the device is closed. */
+  /** Aborted when the device is closed or revoked; the reason is the `ClientError` for callers. */
   readonly lifetime: AbortSignal;
   /** Address of the server. */
   readonly baseUrl: string;

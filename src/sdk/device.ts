@@ -408,7 +408,7 @@ export class Device {
     this.parts.socket.stop();
     this.parts.sync.close();
     this.parts.sender.close(error);
-    this.lifetime.abort();
+    this.lifetime.abort(error);
     this.ended(error);
   }
 
@@ -463,8 +463,11 @@ function assemble(
   });
   const socket: ReconnectingSocket = new ReconnectingSocket({
     ...{ ...core, onFrame: hooks.onFrame },
-    // The socket has its own backoff, so the ticket request is not retried here.
-    ticket: () => api.once.ticket(),
+    // The socket has its own backoff, so its requests are not retried here.
+    ticket: async () => {
+      await sync.epoch(api.once);
+      return api.once.ticket();
+    },
     renew: () => session.renew(true),
     cursor: () => sync.begin(),
     onState: (state) => emit('connection', state),

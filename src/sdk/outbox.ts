@@ -5,7 +5,7 @@
 import { equalBytes } from '../protocol/bytes.js';
 import { within, type Clock } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
-import { sameContent, sameSig } from './same-state.js';
+import { sameContent, sameSig, sameTagged } from './same-state.js';
 import { isGone, type Entry, type Pending, type Store } from './store/store.js';
 
 /** `Omit` that distributes over a union. */
@@ -288,8 +288,8 @@ export class Outbox {
 
   /**
    * Changes that mean nothing in another history, after its replay: re-wraps, because missing keys are found again, and
-   * moves of a content that the item does not have there. Their tag covers that content: with the one that it has, no
-   * device would accept the item.
+   * moves of a content, or of a file with keys, that the item does not have there. Their tag covers these: with what it
+   * has, no device would accept the item.
    */
   async outdated(): Promise<readonly Pending[]> {
     const gone: Pending[] = [];
@@ -297,7 +297,7 @@ export class Outbox {
       const entry = await this.store.get(id);
       let row = entry?.state === 'live' ? entry.row : null;
       for (const own of this.ofItem(id)) {
-        const lacks = own.kind === 'move' && (row === null || !sameContent(row, own.row));
+        const lacks = own.kind === 'move' && (row === null || !sameTagged(row, own.row));
         if (lacks || (own.kind === 'write' && own.rewrap)) gone.push(own);
         else row = own.kind === 'delete' ? null : own.row;
       }

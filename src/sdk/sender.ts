@@ -53,8 +53,9 @@ interface Tracked {
   waiter?: Waiter;
   /** Made by this program, and not yet part of a request. */
   unsent?: boolean;
-  /** How often its keys were re-sealed. */
+  /** How often its keys were re-sealed, and how often it was based on a state that it met. */
   reseals: number;
+  rebases: number;
   /** Number of non-final refusals, and when the change is due again, ms. A waiting change does not delay others. */
   refusals: number;
   dueAt?: number;
@@ -66,6 +67,8 @@ interface Tracked {
 const RESET_WAIT_MS = 15_000;
 /** Most re-seals of a change for devices that the server reports missing: a server may name others each time. */
 const RESEALS_MAX = 3;
+/** Most states over which a change is written: other devices may keep changing the item. */
+const REBASES_MAX = 3;
 /** Codes remembered per change. If a server uses more, the forgotten ones are reported again. */
 const REPORTED_MAX = 16;
 
@@ -375,7 +378,7 @@ export class Sender {
   }
 
   private track(seq: number): Tracked {
-    const tracked = this.tracked.get(seq) ?? { reseals: 0, refusals: 0, reported: new Set() };
+    const tracked = this.tracked.get(seq) ?? { reseals: 0, rebases: 0, refusals: 0, reported: new Set() };
     this.tracked.set(seq, tracked);
     return tracked;
   }
@@ -448,7 +451,7 @@ export class Sender {
     const pending = changes.find(({ seq }) => this.tracked.get(seq)?.waiter?.overwrites === true);
     if (met === null || pending?.kind !== 'write') return false;
     const tracked = this.track(pending.seq);
-    if (tracked.reseals >= RESEALS_MAX) return false;
+    if (tracked.rebases >= REBASES_MAX) return false;
     let { row } = pending;
     if (row.ts <= met.ts) {
       // A blob is encrypted with it.
@@ -460,7 +463,7 @@ export class Sender {
     }
     const changed = this.withRow({ ...pending, base: met.version }, row);
     this.expectSameHistory();
-    tracked.reseals++;
+    tracked.rebases++;
     await this.drop(changes.slice(0, changes.indexOf(pending)), error, changed);
     return true;
   }

@@ -46,16 +46,14 @@ export class Session {
     const { once } = request;
     if (this.isRunningOut()) await this.renewEarly(once);
     const used = this.token;
+    const send = (): Promise<HttpReply> => this.explained(this.options.http.send(request, this.token.text));
     try {
-      return await this.options.http.send(request, used.text);
+      return await send();
     } catch (error) {
-      if (isRevoked(error)) this.endRevoked();
-      // The revocation became known meanwhile, which ended this request: its caller is told why.
-      else this.expectActive();
       if (!isTokenRefusal(error)) throw error;
       // Another call may have renewed it during this one.
       if (this.token === used) await this.renew(once);
-      return this.options.http.send(request, this.token.text);
+      return send();
     }
   };
 
@@ -105,18 +103,24 @@ export class Session {
     if (this.revoked) throw new ClientError('revoked', REVOKED);
   }
 
-  private async reauthenticate(once: boolean): Promise<void> {
-    const { http, identity } = this.options;
-    this.expectActive();
+  /** Ends the session where the reply is that the device is revoked. A revocation learnt meanwhile ended the request. */
+  private async explained<T>(reply: Promise<T>): Promise<T> {
     try {
-      const api = new PublicApi((request) => http.send({ ...request, once }));
-      const token = await reauthenticate(api, this.options.sodium, identity);
-      // In server time, as `expiresAt`: otherwise the lifetime would be wrong by the clock offset.
-      this.token = { ...token, issuedAt: this.serverNow() };
+      return await reply;
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
+      else this.expectActive();
       throw error;
     }
+  }
+
+  private async reauthenticate(once: boolean): Promise<void> {
+    const { http, identity, sodium } = this.options;
+    this.expectActive();
+    const api = new PublicApi((request) => http.send({ ...request, once }));
+    const token = await this.explained(reauthenticate(api, sodium, identity));
+    // In server time, as `expiresAt`: otherwise the lifetime would be wrong by the clock offset.
+    this.token = { ...token, issuedAt: this.serverNow() };
     this.renewAt = renewalTime(this.token);
     this.options.onToken(this.token);
   }

@@ -127,8 +127,9 @@ export class Sync {
 
   /**
    * The epoch of the cursor. A device that has read nothing asks for it, because a change must not be sent to a history
-   * without a name: after a restore nobody could tell which one acknowledged it. Null where the server does not report it.
-   * `api`: to ask with.
+   * without a name, nor a replay begin in one: after a restore nobody could tell which one acknowledged it, or which one
+   * the states are of that were received before the connection was lost. Null where the server does not report it. `api`:
+   * to ask with.
    */
   async epoch(api: DeviceApi): Promise<Cursor['epoch']> {
     const { store } = this.options;

@@ -113,7 +113,8 @@ export class Writer {
    * A blob is uploaded first, which needs the server: nothing is queued while it is unreachable, and after an error of
    * `uploadBlob` nothing was written. If the source has an identity, the next `put` of that item and source continues
    * the upload, also in another run of the program. After any other error the upload is complete but the item was
-   * refused, and the server removes the blob within a day or two. A queued change must be sent before that.
+   * refused, and the server removes the blob within a day or two. A queued change must be sent before that. One that
+   * overwrites may be uploaded again for that, and is queued again only after it.
    */
   async put(given: PutRequest): Promise<Stored> {
     // No await before the turn is taken: changes of one item are made in the order of the calls.
@@ -164,7 +165,7 @@ export class Writer {
       if (before.draft.ts > last) return { ...before, seen };
       this.options.sodium.memzero(before.draft.key);
     }
-    const ts = this.laterThan(request, latest, over);
+    const ts = (): number => this.laterThan(request, latest, over);
     const fits = (begun: number): boolean =>
       begun > last && (request.ts ?? begun) === begun && this.options.admissible(begun) === begun;
     const uploaded = await this.options.blobs.upload({ id, type: request.type, ts, source, fits }, request);

@@ -5,13 +5,16 @@
  * and nobody has accused it (support/simulated-device.ts).
  */
 import fc from 'fast-check';
-import { errorCode } from '../../src/protocol/error-code.js';
+import { asError, errorCode } from '../../src/protocol/error-code.js';
 import type { Item } from '../../src/protocol/item.js';
+import { bytesSource } from '../../src/sdk/blobs/source.js';
+import type { Device } from '../../src/sdk/device.js';
 import { itemId } from './changes.js';
-import { BINS } from './honest-server.js';
-import { ClientWorld, type Asked, type SimulatedDevice } from './simulated-device.js';
+import { ClientWorld, titleOf, type Asked, type SimulatedDevice } from './simulated-device.js';
 
 const ITEMS = 4;
+/** The last one is missing at first. */
+const BINS = ['inbox', 'other', 'third'];
 const DEVICES_MAX = 4;
 const MINUTE = 60_000;
 /** Minutes. */
@@ -42,16 +45,41 @@ const attempt = (work: () => Promise<unknown>): void => void work().catch(() => 
 
 const idOf = (n: number): string => itemId(n % ITEMS);
 
+const binOf = (n: number): string => pick(BINS, n % 8 === 0 ? 1 : n % 8 === 4 ? 2 : 0) ?? '';
+
+/** Several parts of an upload. */
+const contentOf = (name: string): Uint8Array => Buffer.from(name.repeat(12));
+
+async function emptied({ program, run }: NonNullable<ReturnType<typeof runningOf>>, id: string): Promise<void> {
+  program.emptying++;
+  await run.bins.remove(id).finally(() => program.emptying--);
+}
+
 const HAPPENINGS = {
   put: (world: ClientWorld, { a, b, c }: Happening) => {
     const of = runningOf(world, a);
     if (of === undefined) return;
     const [id, text] = [idOf(b), world.nextText()];
-    const binId = pick(BINS, c % 8 === 0 ? 1 : 0) ?? '';
     const onConflict = c % 3 === 0 ? 'overwrite' : 'fail';
-    const put = of.run.put({ id, binId, type: 'text', payload: { text }, onConflict });
+    const put = of.run.put({ id, binId: binOf(c), type: 'text', payload: { text }, onConflict });
     world.ask({ ...of, kind: 'put', id, what: text }, put);
   },
+  /** Its content is its name. */
+  file: async (world: ClientWorld, { a, b, c }: Happening) => {
+    const of = runningOf(world, a);
+    if (of === undefined) return;
+    const [id, name] = [idOf(b), world.nextText()];
+    // It would have a later time than a change that waits; that is made earlier by the server's refusal, a file is not.
+    const ahead = world.clock.now() + DAY * MINUTE;
+    const waiting = await of.device.store.pending();
+    if (waiting.some((change) => change.id === id && change.kind !== 'delete' && change.row.ts > ahead)) return;
+    const onConflict = c % 3 === 0 ? 'overwrite' : 'fail';
+    const content = bytesSource(contentOf(name));
+    const put = of.run.put({ id, binId: binOf(c), type: 'file', payload: { name }, content, onConflict });
+    world.ask({ ...of, kind: 'file', id, what: name, overwrites: onConflict === 'overwrite' }, put);
+  },
+  /** The server removes blobs that no item names. */
+  reap: (world: ClientWorld) => world.server.reap(),
   delete: (world: ClientWorld, { a, b }: Happening) => {
     const of = runningOf(world, a);
     if (of !== undefined) world.ask({ ...of, kind: 'delete', id: idOf(b), what: '' }, of.run.delete(idOf(b)));
@@ -127,6 +155,7 @@ const HAPPENINGS = {
   },
   rewrap: (world: ClientWorld, { a }: Happening) => attempt(async () => deviceOf(world, a)?.device?.rewrap()),
   restart: (world: ClientWorld) => world.server.restart(),
+  tokens: (world: ClientWorld) => world.server.voidTokens(),
   /** Its clock is set. */
   clock: (world: ClientWorld, { a, b }: Happening) => {
     const of = deviceOf(world, a);
@@ -136,6 +165,12 @@ const HAPPENINGS = {
   storage: (world: ClientWorld, { a, b }: Happening) => {
     const program = deviceOf(world, a)?.program;
     if (program !== undefined) program.refusals = 1 + (b % 3);
+  },
+  /** A bin is created, or deleted with its items. */
+  bin: (world: ClientWorld, { a, b, c }: Happening) => {
+    const of = runningOf(world, a);
+    const id = pick(BINS.slice(1), b) ?? '';
+    if (of !== undefined) attempt(() => (c % 2 === 0 ? of.run.bins.create(id, { name: id }) : emptied(of, id)));
   },
   join: async (world: ClientWorld) => {
     if (world.devices.length < DEVICES_MAX) await world.join();
@@ -157,6 +192,7 @@ const HAPPENINGS = {
 /** Events that make progress are drawn more often than those that end or break something. */
 const OFTEN: Partial<Record<keyof typeof HAPPENINGS, number>> = {
   put: 8,
+  file: 2,
   delete: 2,
   move: 3,
   deliver: 4,
@@ -195,6 +231,25 @@ async function settle(world: ClientWorld): Promise<void> {
     await world.flow();
     await world.pass(5_000, true);
   }
+  // A list that was read while a bin was deleted may lack one whose items were not yet gone here.
+  for (const { device } of world.devices) attempt(async () => device?.bins.refresh('changed'));
+  await world.flow();
+}
+
+/** A file may have to be uploaded again: the server that was restored does not have it. */
+const republished = (device: Device, id: string): Promise<unknown> =>
+  device.republish(id).catch((error: unknown) => {
+    if (errorCode(error) !== 'blob_not_found') throw asError(error);
+    return again(device, id);
+  });
+
+/** Writes again what the device has of an item. */
+async function again(device: Device, id: string): Promise<void> {
+  const kept = (await device.kept(id)) ?? (await device.get(id));
+  if (kept?.payload == null) return;
+  const { type, payload } = kept;
+  const content = type === 'file' ? { content: bytesSource(contentOf(titleOf(payload))) } : {};
+  await device.put({ ...kept, payload, ...content });
 }
 
 /**
@@ -202,14 +257,16 @@ async function settle(world: ClientWorld): Promise<void> {
  * that the server shows now.
  */
 async function recover(world: ClientWorld): Promise<void> {
+  const creator = world.devices.find(({ revoked }) => !revoked)?.device;
+  for (const id of BINS.filter((bin) => !world.server.openBins.includes(bin))) {
+    creator?.bins.create(id, { name: id }).catch((error: unknown) => world.findings.push(`no bin: ${String(error)}`));
+    await world.flow();
+  }
   for (const { device } of world.devices.filter(({ revoked }) => !revoked)) {
     if (device === undefined) continue;
     const work = async (): Promise<void> => {
-      for (const id of await device.orphaned()) await device.republish(id);
-      for (const { id } of await device.hidden()) {
-        const kept = await device.kept(id);
-        if (kept?.payload != null) await device.put({ ...kept, payload: kept.payload });
-      }
+      for (const id of await device.orphaned()) await republished(device, id);
+      for (const { id } of await device.hidden()) await again(device, id);
     };
     work().catch((error: unknown) => world.findings.push(`not recovered: ${String(error)}`));
     await world.flow();
@@ -219,6 +276,11 @@ async function recover(world: ClientWorld): Promise<void> {
 
 /** What a call may be refused with: no honest server refuses what an honest client sends for another reason. */
 const REFUSALS = [
+  'bin_not_found',
+  // Of a file on which another change is based.
+  'blob_not_found',
+  // The tokens have become invalid twice within one request.
+  'unauthorized',
   'conflict',
   'queued',
   'unknown_item',
@@ -231,13 +293,34 @@ const REFUSALS = [
   'storage_cap_exceeded',
 ];
 
+/** An upload is not queued: its caller learns what fails. */
+const UPLOAD_FAILURES = [
+  'network',
+  'timeout',
+  'aborted',
+  'rate_limited',
+  'unavailable',
+  'blob_not_found',
+  'superseded',
+];
+
 /** A device's change was refused to its caller, who knows. */
 const refusedTo = (world: ClientWorld, of: SimulatedDevice, name: string): boolean =>
   world.asked.some(({ device, kind, id, what, outcome }) => {
     if (device !== of || !(outcome instanceof Error) || outcome.name === 'QueuedError') return false;
     if (kind === 'delete') return name === `delete ${id}`;
-    return kind === 'put' ? name.startsWith(`${what} in `) : name.endsWith(` in ${what}`);
+    return kind === 'move' ? name.endsWith(` in ${what}`) : name.startsWith(`${what} in `);
   });
+
+/**
+ * A program ended while it uploaded a file again, which has to overwrite what another device stored meanwhile: until it is
+ * uploaded nothing is promised.
+ */
+const uploadedAgain = (world: ClientWorld, of: SimulatedDevice, name: string): boolean =>
+  world.asked.some(
+    ({ device, program, what, overwrites, outcome }) =>
+      device === of && overwrites === true && !program.alive && outcome === undefined && name.startsWith(`${what} in `),
+  );
 
 /**
  * The version that a call resolved with is what it asked for; or of a delete above it, where the reply was lost and the
@@ -259,7 +342,8 @@ function history(world: ClientWorld) {
 function setBack(world: ClientWorld): readonly string[] {
   const rows = history(world).flatMap(({ history }) => history.map(({ row: { item } }) => item));
   return world.asked.flatMap(({ kind, id, what, outcome, device }) => {
-    if (kind !== 'put' || outcome === undefined || outcome instanceof Error || device.revoked) return [];
+    if ((kind !== 'put' && kind !== 'file') || outcome === undefined || outcome instanceof Error || device.revoked)
+      return [];
     const of = rows.filter((item) => item.id === id);
     if (of.some(({ deletedAt }) => deletedAt !== null)) return [];
     if ([...device.rejected].some((name) => name.startsWith(`${what} in `))) return [];
@@ -275,12 +359,28 @@ function unkept(world: ClientWorld, asked: Asked): readonly string[] {
   const is = `${kind} ${id} ${what} of ${device.id.slice(-2)}`;
   if (outcome === undefined) return [`${is} never settled`];
   if (outcome instanceof Error) {
-    const right = [...REFUSALS, ...(world.server.former.length > 0 ? ['item_not_found'] : [])];
+    const right = [
+      ...REFUSALS,
+      ...(world.server.former.length > 0 ? ['item_not_found'] : []),
+      ...(kind === 'file' ? UPLOAD_FAILURES : []),
+    ];
     return right.includes(errorCode(outcome)) ? [] : [`${is}: ${outcome.stack}`];
   }
   // A reply may come after a restore.
   const made = history(world).map(({ history }) => history[outcome.version - 1]?.row.item);
   return made.some((item) => item?.id === id && fits(world, asked, item)) ? [] : [`${is} is not ${outcome.version}`];
+}
+
+/** The content of a file. */
+async function read(world: ClientWorld, device: Device, id: string): Promise<string> {
+  const content = (async () => {
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of device.blob(id)) chunks.push(chunk);
+    return Buffer.concat(chunks).toString();
+  })();
+  content.catch(() => undefined);
+  await world.flow();
+  return content;
 }
 
 /** What is wrong in a world that has settled. */
@@ -300,20 +400,34 @@ async function faultsOf(world: ClientWorld): Promise<readonly string[]> {
     if (of.revoked || device === undefined || program === undefined) continue;
     const say = (what: string): unknown => faults.push(`${of.id.slice(-2)}: ${what}`);
     const seen = (views: Awaited<ReturnType<typeof device.list>>): string[] =>
-      views
-        .map(({ id, version, payload, binId }) => `${id} ${version} ${String(payload?.['text'])} in ${binId}`)
-        .sort();
+      views.map(({ id, version, payload, binId }) => `${id} ${version} ${titleOf(payload)} in ${binId}`).sort();
     const shown = seen(await device.list());
     if (shown.join() !== truth.join()) say(`shows ${shown.join()}, the server has ${truth.join()}`);
     if (seen(program.shown).join() !== shown.join()) say(`its live query shows ${seen(program.shown).join()}`);
+    for (const { id, type, payload } of await device.list())
+      if (type === 'file')
+        await read(world, device, id).then(
+          (content) =>
+            content === contentOf(titleOf(payload)).toString() || say(`reads ${content} for ${titleOf(payload)}`),
+          (error: unknown) => say(`cannot read ${titleOf(payload)}: ${String(error)}`),
+        );
     const waiting = await of.store.pending();
     if (waiting.length > 0) say(`${waiting.length} changes wait`);
+    if (program.unlisted.length > 0) say(`has items in ${program.unlisted.join()}, which no list has`);
+    const bins = [...world.server.openBins].sort().join();
+    if ([...program.bins].sort().join() !== bins) say(`shows the bins ${program.bins.join()}, the server has ${bins}`);
     const hidden = await device.hidden();
     if (hidden.length > 0) say(`hides ${JSON.stringify(hidden)}`);
     const { since, epoch } = await of.store.cursor();
     if (since !== world.server.database.head || epoch !== world.server.epoch) say(`is at ${since} of ${epoch}`);
     for (const name of of.kept)
-      if (!happened.has(name) && !of.rejected.has(name) && !refusedTo(world, of, name)) say(`lost ${name}`);
+      if (
+        !happened.has(name) &&
+        !of.rejected.has(name) &&
+        !refusedTo(world, of, name) &&
+        !uploadedAgain(world, of, name)
+      )
+        say(`lost ${name}`);
   }
   faults.push(...setBack(world));
   for (const asked of world.asked) if (asked.program.alive) faults.push(...unkept(world, asked));

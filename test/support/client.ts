@@ -7,6 +7,7 @@ import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { ContentType, LiveItem } from '../../src/protocol/item.js';
 import type { Identity } from '../../src/sdk/identity.js';
 import type { Fetch, OpenSocket, SocketEvents, SocketPort } from '../../src/sdk/platform.js';
+import { MemoryStore } from '../../src/sdk/store/store.js';
 import { ulid } from '../../src/sdk/ulid.js';
 
 /** Lets everything that is ready run: promises first, then what they made ready. */
@@ -29,6 +30,13 @@ export function newIdentity(overrides: Partial<Identity> = {}): Identity {
     token: { text: 'token', expiresAt: null },
     ...overrides,
   };
+}
+
+/** The store of a device that has read before: a new one asks for the epoch first. */
+export async function usedStore(): Promise<MemoryStore> {
+  const store = new MemoryStore();
+  await store.apply({ cursor: { since: 0, epoch: 'e' } });
+  return store;
 }
 
 /** A device as others must know it to seal for it. */

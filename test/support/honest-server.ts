@@ -3,17 +3,20 @@
  * Only the thin rest around them, routes and tokens, is written here. Nothing in it takes time but turns of the event
  * loop, so a test that moves every request and frame itself decides the order of all events.
  */
+import { makeReauthChallenge } from '../../src/crypto/reauth.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { toBase64Url } from '../../src/protocol/base64.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { asError } from '../../src/protocol/error-code.js';
 import { ServiceError, statusOf } from '../../src/protocol/errors.js';
+import { DEFAULT_BIN } from '../../src/protocol/limits.js';
 import type { ItemBodyA } from '../../src/protocol/requests.js';
 import { asRefusal, errorFields, secondsToWait } from '../../src/server/http/fail.js';
 import type { Actor } from '../../src/server/tenant/actor.js';
 import type { Change } from '../../src/server/tenant/change.js';
 import { rowText } from '../../src/server/tenant/codec.js';
 import { decodeWriteA, tagged } from '../../src/server/tenant/decode.js';
-import type { SocketPort, TenantUpdate } from '../../src/server/tenant/ports.js';
+import type { BinChange, SocketPort, TenantUpdate } from '../../src/server/tenant/ports.js';
 import { TenantRegistry } from '../../src/server/tenant/registry.js';
 import { NOTHING_HEARD } from './instances.js';
 import { MemoryLog, type HistoryEntry, type MemoryTenant } from './memory-log.js';
@@ -21,9 +24,17 @@ import { openBin, TENANT } from './world.js';
 
 type Json = Record<string, unknown>;
 
-export const BINS = ['inbox', 'other'];
+/** The bins that a tenant begins with. */
+const FIRST_BINS = ['inbox', 'other'];
 /** Rows of a page of `GET /items`: few, so that a listing has several pages. */
 const PAGE_ROWS = 3;
+const blobId = (n: number): string => `B${n}`.padStart(26, '0');
+/** How long an address of the blob store is valid, ms. Nobody checks: it is not what these tests are about. */
+const URL_MS = 15 * 60_000;
+/** Parts of uploads: small, so that there are several. */
+const PART_BYTES = 64;
+/** How long a token is valid, ms: for some of the longer waits of a script. */
+const TOKEN_MS = 20 * 60_000;
 
 /** A device as the server has it. */
 interface Registered {
@@ -34,24 +45,27 @@ interface Registered {
 }
 
 export interface Request {
-  readonly deviceId: string;
+  readonly token: string;
   readonly method: string;
   /** Below `/api`, with the query. */
   readonly path: string;
   readonly body: Json;
+  /** Of a blob. */
+  readonly bytes?: Uint8Array | undefined;
 }
 
 export interface Reply {
   readonly status: number;
-  readonly body: Json;
+  readonly body: Json | Uint8Array;
   readonly retryAfter?: number | undefined;
 }
 
-/** The tenant as it was: maps and lists are copied, what is in them is never changed. */
+/** The tenant as it was. */
 const copyOf = (tenant: MemoryTenant): MemoryTenant => ({
   ...tenant,
+  // Items and entries of the history are never changed.
   items: new Map(tenant.items),
-  blobs: new Map(tenant.blobs),
+  blobs: new Map([...tenant.blobs].map(([ref, blob]) => [ref, { ...blob }])),
   history: [...tenant.history],
 });
 
@@ -64,18 +78,33 @@ export class HonestServer {
   private readonly log: MemoryLog;
   private readonly instances: readonly TenantRegistry[];
   private readonly tickets = new Map<string, string>();
-  private backup: MemoryTenant;
+  private readonly tokens = new Map<string, { readonly deviceId: string; readonly expiresAt: number }>();
+  /** Answers of challenges that wait for them. */
+  private readonly challenges = new Map<string, { readonly deviceId: string; readonly answer: Uint8Array }>();
+  /** With those that were deleted. */
+  private bins: ReadonlyMap<string, BinChange> = new Map(FIRST_BINS.map((id) => [id, openBin(id)]));
+  /** The labels as the devices sent them, by bin. */
+  private readonly metas = new Map<string, unknown>();
+  /** The blobs, as far as they have arrived, and their sizes. */
+  private readonly objects = new Map<string, { bytes: Buffer; readonly size: number }>();
+  private backup: { readonly tenant: MemoryTenant; readonly bins: ReadonlyMap<string, BinChange> };
   private turn = 0;
+  private uploads = 0;
 
   constructor(private readonly clock: Clock) {
     this.log = new MemoryLog({ now: () => clock.now() });
-    this.backup = copyOf(this.log.addTenant(TENANT));
+    this.backup = { tenant: copyOf(this.log.addTenant(TENANT)), bins: this.bins };
     this.instances = this.begin();
   }
 
   /** The tenant in the database. */
   get database(): MemoryTenant {
     return this.log.tenant(TENANT);
+  }
+
+  /** The ids of the bins that are open. */
+  get openBins(): readonly string[] {
+    return [...this.bins.values()].filter(({ open }) => open).map(({ id }) => id);
   }
 
   private begin(): readonly TenantRegistry[] {
@@ -128,7 +157,7 @@ export class HonestServer {
         keysPurged: true,
         view: { id, name: id, glyph: 'phone', pubkey, pairedAt: 1, cert },
       })),
-      bins: BINS.map((id) => openBin(id)),
+      bins: [...this.bins.values()],
       pairRequests: [],
     };
   }
@@ -140,11 +169,22 @@ export class HonestServer {
     return actor;
   }
 
-  /** Devices have changed: every instance hears of it. */
-  private async changed(change: () => void): Promise<void> {
-    change();
-    this.database.generation++;
+  /** Devices or bins change: every instance hears of it. */
+  private async changed(change: (generation: number) => void): Promise<void> {
+    change(++this.database.generation);
     for (const instance of this.instances) await (await instance.get(TENANT))?.reload();
+  }
+
+  issueToken(deviceId: string): { readonly token: string; readonly expiresAt: number } {
+    const [token, expiresAt] = [`token-${this.turn++}`, this.clock.now() + TOKEN_MS];
+    this.tokens.set(token, { deviceId, expiresAt });
+    return { token, expiresAt };
+  }
+
+  /** No token is valid any more, as with another `TOKEN_SECRET`. */
+  voidTokens(): void {
+    this.tokens.clear();
+    this.restart();
   }
 
   join(device: Pick<Registered, 'id' | 'pubkey' | 'cert'>): Promise<void> {
@@ -157,14 +197,16 @@ export class HonestServer {
   }
 
   takeBackup(): void {
-    this.backup = copyOf(this.database);
+    this.backup = { tenant: copyOf(this.database), bins: this.bins };
   }
 
-  /** The items are again as in the last backup, in another epoch; the devices are the current ones. */
+  /** Items and bins are again as in the last backup, in another epoch; the devices are the current ones. */
   restore(): void {
     const { generation, history } = this.database;
     this.former.push({ epoch: this.epoch, history });
-    Object.assign(this.database, { ...copyOf(this.backup), generation });
+    // What instances from before have checked is stale.
+    Object.assign(this.database, { ...copyOf(this.backup.tenant), generation: generation + 1 });
+    this.bins = this.backup.bins;
     this.epoch = `epoch ${this.former.length + 1}`;
     this.restart();
   }
@@ -182,24 +224,99 @@ export class HonestServer {
   /** Carries out a request. */
   async answer(request: Request): Promise<Reply> {
     try {
-      const device = this.devices.find(({ id }) => id === request.deviceId);
-      if (device === undefined) throw new ServiceError('bad_token');
-      if (device.revokedAt !== null) throw new ServiceError('device_revoked');
-      return { status: 200, body: await this.route(request) };
+      const body = this.store(request) ?? this.reauth(request) ?? (await this.route(this.callerOf(request), request));
+      return { status: 200, body };
     } catch (error) {
       if (!(error instanceof ServiceError)) this.faults.push(error);
       return refusalOf(error);
     }
   }
 
-  private async route(request: Request): Promise<Json> {
-    const { deviceId, method, body } = request;
+  /** The reply of the blob store, to who has the address; undefined for other requests. */
+  private store({ method, path, bytes = new Uint8Array() }: Request): Json | Uint8Array | undefined {
+    const [, subject, ref = '', from] = path.split('/');
+    if (subject !== 'objects') return undefined;
+    const object = this.objects.get(ref);
+    const state = this.database.blobs.get(ref);
+    if (object === undefined || state === undefined) throw new ServiceError('blob_not_found');
+    if (method === 'GET') return object.bytes;
+    if (state.state !== 'pending' || Number(from) !== object.bytes.length) throw new ServiceError('upload_offset');
+    object.bytes = Buffer.concat([object.bytes, bytes]);
+    if (object.bytes.length === object.size) state.state = 'ready';
+    return {};
+  }
+
+  private beginUpload(size: number): Json {
+    const ref = `${blobId(++this.uploads)}.bin`;
+    this.database.blobs.set(ref, { state: 'pending', itemId: null });
+    this.objects.set(ref, { bytes: Buffer.alloc(0), size });
+    return this.upload(ref);
+  }
+
+  private upload(ref: string): Json {
+    const object = this.objects.get(ref);
+    const state = this.database.blobs.get(ref);
+    if (object === undefined || state === undefined || state.itemId !== null) throw new ServiceError('blob_not_found');
+    const parts: Json[] = [];
+    for (let from = object.bytes.length; from < object.size; from += PART_BYTES) {
+      const size = Math.min(PART_BYTES, object.size - from);
+      parts.push({ from, size, url: `http://server/objects/${ref}/${from}`, headers: null });
+    }
+    const { size, bytes } = object;
+    return { blobRef: ref, size, offset: bytes.length, expiresAt: this.clock.now() + URL_MS, parts };
+  }
+
+  /** Blobs that no item names are removed, as they are after some days. */
+  reap(): void {
+    const { blobs } = this.database;
+    for (const [ref, { itemId, state }] of blobs) if (itemId === null || state === 'orphan') blobs.delete(ref);
+  }
+
+  private active(deviceId: unknown): Registered {
+    const device = this.devices.find(({ id }) => id === deviceId);
+    if (device === undefined) throw new ServiceError('device_not_found');
+    if (device.revokedAt !== null) throw new ServiceError('device_revoked');
+    return device;
+  }
+
+  private callerOf({ token }: Request): string {
+    const known = this.tokens.get(token);
+    if (known === undefined) throw new ServiceError('bad_token');
+    if (known.expiresAt <= this.clock.now()) throw new ServiceError('expired_token');
+    return this.active(known.deviceId).id;
+  }
+
+  /** The reply to a request without a token; undefined for others. */
+  private reauth({ method, path, body }: Request): Json | undefined {
+    if (method !== 'POST' || !path.startsWith('/devices/reauth')) return undefined;
+    const { id: deviceId, pubkey } = this.active(body['deviceId']);
+    if (path.endsWith('/challenge')) {
+      const challengeId = `challenge-${this.turn++}`;
+      const { challenge, answer } = makeReauthChallenge(
+        nodeSodium,
+        { tenantId: TENANT, deviceId, challengeId },
+        pubkey,
+      );
+      this.challenges.set(challengeId, { deviceId, answer });
+      return { challengeId, challenge: toBase64Url(challenge) };
+    }
+    const challengeId = String(body['challengeId']);
+    const asked = this.challenges.get(challengeId);
+    this.challenges.delete(challengeId);
+    if (asked?.deviceId !== deviceId || toBase64Url(asked.answer) !== body['answer'])
+      throw new ServiceError('forbidden');
+    return { ...this.issueToken(deviceId) };
+  }
+
+  private async route(deviceId: string, request: Request): Promise<Json> {
+    const { method, body } = request;
     const url = new URL(request.path, 'http://server');
     const [, subject = '', id = '', action = ''] = url.pathname.split('/');
     const named = url.searchParams.get('epoch');
     if (subject === 'items' && method !== 'GET' && named !== null && named !== this.epoch)
       throw new ServiceError('epoch_mismatch');
-    const names = [method, subject, id.length === 26 ? ':id' : id, action];
+    const isId = id !== '' && (id.length >= 26 || subject === 'bins');
+    const names = [method, subject, isId ? ':id' : id, action];
     switch (names.filter((name) => name !== '').join(' ')) {
       case 'POST ws-ticket': {
         const ticket = `ticket-${this.turn++}`;
@@ -228,7 +345,24 @@ export class HonestServer {
         await this.revoke(id);
         return {};
       case 'GET bins':
-        return { bins: BINS.map((bin) => ({ ...openBin(bin).view, itemCount: 0 })) };
+        return { bins: this.openBins.map((bin) => this.binOf(bin)) };
+      case 'POST bins':
+        return { bin: await this.createBin(body as { id: string; meta: string }) };
+      case 'DELETE bins :id':
+        await this.removeBin(id);
+        return {};
+      case 'POST uploads':
+        return this.beginUpload(Number(body['contentLength']));
+      case 'POST uploads :id':
+        return this.upload(id);
+      case 'DELETE uploads :id':
+        if (this.database.blobs.get(id)?.itemId === null) this.database.blobs.delete(id);
+        return {};
+      case 'GET blobs :id url': {
+        const size = this.objects.get(id)?.size;
+        if (size === undefined || !this.database.blobs.has(id)) throw new ServiceError('blob_not_found');
+        return { url: `http://server/objects/${id}`, expiresAt: this.clock.now() + URL_MS, size };
+      }
       case 'GET me':
         return this.me(deviceId);
       default:
@@ -241,6 +375,28 @@ export class HonestServer {
     if (device === undefined) throw new ServiceError('device_not_found');
     if (this.devices.filter(({ revokedAt }) => revokedAt === null).length === 1) throw new ServiceError('last_device');
     await this.changed(() => (device.revokedAt ??= this.clock.now()));
+  }
+
+  private binOf(id: string): Json {
+    return { ...openBin(id).view, meta: this.metas.get(id) ?? null, itemCount: 0 };
+  }
+
+  private async createBin({ id, meta }: { readonly id: string; readonly meta: string }): Promise<Json> {
+    if (this.openBins.includes(id)) throw new ServiceError('conflict');
+    this.metas.set(id, meta);
+    await this.changed((generation) => (this.bins = new Map(this.bins).set(id, openBin(id, generation))));
+    return this.binOf(id);
+  }
+
+  private async removeBin(id: string): Promise<void> {
+    if (!this.openBins.includes(id)) throw new ServiceError('bin_not_found');
+    const items = [...this.database.items.values()].map(({ row }) => row.item);
+    const isEmpty = items.every(({ binId, deletedAt }) => binId !== id || deletedAt !== null);
+    if (id === DEFAULT_BIN || !isEmpty) throw new ServiceError('conflict');
+    const deletedAt = this.clock.now();
+    await this.changed((changedAtGeneration) => {
+      this.bins = new Map(this.bins).set(id, { id, changedAtGeneration, open: false, deletedAt, view: null });
+    });
   }
 
   private me(deviceId: string): Json {

@@ -11,11 +11,12 @@ import type { KeyPair, Sodium } from '../../src/crypto/sodium.js';
 import type { Clock, Timer } from '../../src/protocol/clock.js';
 import { asError, errorCode } from '../../src/protocol/error-code.js';
 import { rateLimited, ServiceError, unavailable } from '../../src/protocol/errors.js';
+import type { JsonObject } from '../../src/crypto/payload.js';
 import type { LiveItem } from '../../src/protocol/item.js';
 import { Device } from '../../src/sdk/device.js';
 import { ProtocolError } from '../../src/sdk/errors.js';
 import type { ItemView } from '../../src/sdk/events.js';
-import type { Identity } from '../../src/sdk/identity.js';
+import type { Identity, Token } from '../../src/sdk/identity.js';
 import type { OpenSocket, SocketEvents } from '../../src/sdk/platform.js';
 import type { DeviceEntry } from '../../src/sdk/replies.js';
 import { storeError } from '../../src/sdk/store/error.js';
@@ -44,6 +45,9 @@ export function numbers(seed: number): (below: number) => number {
   };
 }
 
+/** The text of an item, the name of a file. */
+export const titleOf = (payload: JsonObject | null): string => String(payload?.['text'] ?? payload?.['name']);
+
 /** A request on its way; `reply`: it was carried out, and its reply is on its way back. */
 export class Call {
   reply: Reply | undefined;
@@ -60,7 +64,8 @@ export class Call {
   arrive({ status, body, retryAfter }: Reply, now: number): void {
     const headers = new Headers({ date: new Date(now).toUTCString() });
     if (retryAfter !== undefined) headers.set('retry-after', String(retryAfter));
-    this.answer.resolve(new Response(JSON.stringify(body), { status, headers }));
+    const content = body instanceof Uint8Array ? Uint8Array.from(body) : JSON.stringify(body);
+    this.answer.resolve(new Response(content, { status, headers }));
   }
 
   lose(): void {
@@ -142,6 +147,11 @@ class Program {
   refusals = 0;
   device: Device | undefined;
   shown: readonly ItemView[] = [];
+  /** What it was last told of the bins, and those of its items that are not among them. */
+  bins: readonly string[] = [];
+  unlisted: readonly string[] = [];
+  /** How many bins it is deleting: what that fails with is the answer to the deletes of their items. */
+  emptying = 0;
 
   kill(): void {
     this.alive = false;
@@ -196,9 +206,11 @@ class SlowStore extends MemoryStore {
 export interface Asked {
   readonly device: SimulatedDevice;
   readonly program: Program;
-  readonly kind: 'put' | 'delete' | 'move';
+  readonly kind: 'put' | 'file' | 'delete' | 'move';
   readonly id: string;
-  /** The text of a put, the bin of a move. */
+  /** Of a file. */
+  readonly overwrites?: boolean;
+  /** The text of a put, the name and content of a file, the bin of a move. */
   readonly what: string;
   outcome: { readonly version: number } | Error | undefined;
 }
@@ -210,6 +222,7 @@ export class SimulatedDevice {
   readonly cert: Uint8Array;
   readonly store = new MemoryStore();
   program: Program | undefined;
+  token: Token = { text: '', expiresAt: null };
   offline = false;
   revoked = false;
   /** Its clock minus the true time, ms. */
@@ -241,10 +254,9 @@ export class SimulatedDevice {
     const program = new Program();
     this.program = program;
     const { world, id } = this;
-    const token = { text: id, expiresAt: null };
     const identity: Identity = {
       ...{ serverUrl: 'http://server', tenantId: TENANT, deviceId: id, name: id, glyph: 'phone' },
-      ...{ keys: this.keys, masterKey: world.masterKey, token },
+      ...{ keys: this.keys, masterKey: world.masterKey, token: this.token },
     };
     const device = await Device.open({
       identity,
@@ -257,19 +269,20 @@ export class SimulatedDevice {
       },
       store: new SlowStore(this.store, program, {
         draw: world.draw,
-        stored: (batch) => this.stored(batch),
+        stored: (batch) => this.stored(program, batch),
         killed: () => this.kill(),
       }),
       devices: this.listed,
+      onIdentity: ({ token }) => (this.token = token),
       onProblem: (error) => world.problem(this, error),
     });
     program.device = device;
-    this.listen(device);
+    this.listen(device, program);
     await device.query({}, ({ items }) => (program.shown = items));
     device.connect().catch(() => undefined);
   }
 
-  private listen(device: Device): void {
+  private listen(device: Device, program: Program): void {
     const { world } = this;
     device.on('devices', ({ devices }) => (this.listed = devices));
     device.on('rejected', ({ id, row }) => this.rejected.add(row === null ? `delete ${id}` : world.nameOf(row)));
@@ -284,7 +297,10 @@ export class SimulatedDevice {
     device.on('uncertified', (event) => world.accuse(this, 'uncertified', event));
     device.on('halted', (event) => world.accuse(this, 'halted', event));
     device.on('caught_up', (event) => event.complete === false && world.accuse(this, 'incomplete', event));
-    device.on('bins', ({ unlisted }) => unlisted.length > 0 && world.accuse(this, 'bins', unlisted));
+    device.on('bins', ({ bins, unlisted }) => {
+      program.bins = bins.map(({ id }) => id);
+      program.unlisted = unlisted;
+    });
   }
 
   private clockOf(program: Program): Clock {
@@ -309,8 +325,10 @@ export class SimulatedDevice {
     };
   }
 
-  private fetch(program: Program, url: string, { method = 'GET', body, signal }: RequestInit): Promise<Response> {
+  private fetch(program: Program, url: string, init: RequestInit): Promise<Response> {
     const { world } = this;
+    const { method = 'GET', body, signal } = init;
+    const token = (new Headers(init.headers).get('authorization') ?? '').replace('Bearer ', '');
     world.requests++;
     if (!program.alive) return never();
     if (this.offline) return Promise.reject(new TypeError('offline'));
@@ -319,7 +337,8 @@ export class SimulatedDevice {
     const sent = typeof body === 'string' ? (JSON.parse(body) as Record<string, unknown>) : {};
     let abandon = (): void => undefined;
     const answered = new Promise<Response>((resolve, reject) => {
-      const call = new Call(this, { deviceId: this.id, method, path, body: sent }, { resolve, reject });
+      const bytes = body instanceof Uint8Array ? Uint8Array.from(body) : undefined;
+      const call = new Call(this, { token, method, path, body: sent, bytes }, { resolve, reject });
       world.calls.push(call);
       abandon = () => {
         call.abandoned = true;
@@ -343,8 +362,9 @@ export class SimulatedDevice {
     return { send: (text) => link.send(text), close: (code, reason) => link.end(code, reason) };
   }
 
-  private stored({ pending = [] }: Batch): void {
+  private stored({ emptying }: Program, { pending = [] }: Batch): void {
     for (const change of pending) {
+      if (change.kind === 'delete' && emptying > 0) continue;
       if (change.kind === 'delete') this.kept.add(`delete ${change.id}`);
       else if (change.kind === 'move' || !change.rewrap) this.kept.add(this.world.nameOf(change.row));
     }
@@ -400,11 +420,11 @@ export class ClientWorld {
   /** The row's tag holds, and it decrypts. */
   opens = (row: LiveItem): boolean => !(this.opened(row) instanceof CryptoRefusal);
 
-  /** What a row is: its text, and its bin; the same for every device. */
+  /** What a row is: its text or name, and its bin; the same for every device. */
   nameOf(row: LiveItem): string {
     const payload = this.opened(row);
     if (payload instanceof CryptoRefusal) throw payload;
-    return `${String(payload?.['text'])} in ${row.binId}`;
+    return `${titleOf(payload)} in ${row.binId}`;
   }
 
   /** `restored`: where the server was restored it is right. */
@@ -425,14 +445,20 @@ export class ClientWorld {
     const device = new SimulatedDevice(this, this.devices.length + 1);
     this.devices.push(device);
     await this.server.join({ id: device.id, pubkey: device.keys.publicKey, cert: device.cert });
-    await device.start();
+    await this.begin(device);
   }
 
   /** Another program of a device begins, with a store of its own. */
   async twin(of: SimulatedDevice): Promise<void> {
     const device = new SimulatedDevice(this, 0, of);
     this.devices.push(device);
-    await device.start();
+    await this.begin(device);
+  }
+
+  private begin(device: SimulatedDevice): Promise<void> {
+    const { token: text, expiresAt } = this.server.issueToken(device.id);
+    device.token = { text, expiresAt, issuedAt: this.clock.now() };
+    return device.start();
   }
 
   /** A program asks for a change. */

@@ -81,12 +81,12 @@ export class Exchange {
 }
 
 /** The error of a transfer that its caller or the device ended; undefined: neither did. */
-function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
+function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): Error | undefined {
   if (signal?.aborted === true) return new ClientError('cancelled', 'the transfer was cancelled');
-  return lifetime.aborted ? new ClientError('closed', 'the device was closed') : undefined;
+  return lifetime.aborted ? asError(lifetime.reason) : undefined;
 }
 
-/** Throws `ClientError` `cancelled` or `closed` where the caller or the device has ended the transfer. */
+/** Throws `ClientError` `cancelled`, `closed` or `revoked` where the caller or the device has ended the transfer. */
 export function throwIfEnded({ lifetime }: Pick<ExchangePorts, 'lifetime'>, signal: AbortSignal | undefined): void {
   const ended = endOf(signal, lifetime);
   if (ended !== undefined) throw ended;

@@ -37,7 +37,9 @@ export interface UploadedBlob {
 }
 
 /** The parameters of an upload. */
-export interface Uploading extends Pick<BlobDraft, 'type' | 'ts'> {
+export interface Uploading extends Pick<BlobDraft, 'type'> {
+  /** The item's time, ms, which encrypts the blob: called once the server has replied, which tells its own time. */
+  readonly ts: () => number;
   /** Id of the item that will name the blob, under which a later run finds the upload. */
   readonly id: string;
   readonly source: BlobSource;
@@ -63,7 +65,7 @@ const LOSSES_MAX = 10;
 /**
  * Uploads a source, or continues the upload of an earlier run for the same source, type and item, with the same bytes.
  * Throws `ApiError` (`blob_too_large`, `storage_cap_exceeded`, ...), `NetworkError`, `ProtocolError` `bad_url`,
- * `bad_upload`, and `ClientError` `source_changed`, `cancelled`, `closed`. After a failure a later call
+ * `bad_upload`, and `ClientError` `source_changed`, `cancelled`, `closed`, `revoked`. After a failure a later call
  * continues where the source has an identity, unless the source changed.
  */
 export const uploadBlob = (ports: UploadPorts, blob: Uploading, options: TransferOptions = {}): Promise<UploadedBlob> =>
@@ -180,13 +182,14 @@ class Transfer {
     { blob, keepable }: Pick<Transferring, 'blob' | 'keepable'>,
     options: TransferOptions,
   ): Promise<Transfer> {
-    const { id, source, size } = blob;
+    const { id, type, ts, source, size } = blob;
     throwIfEnded(ports, options.signal);
     const contentLength = sealedBlobSize(size);
     const first = await ports.api.beginUpload({ contentLength, contentType: CONTENT_TYPE });
     const begunAt = ports.clock.now();
+    const draft = draftBlob(ports.sodium, { type, ts: ts() });
     const begun: Begun = {
-      ...{ id, ref: first.blobRef, draft: draftBlob(ports.sodium, blob), size },
+      ...{ id, ref: first.blobRef, draft, size },
       ...{ source: source.identity ?? { name: '', state: '' }, hashes: [], sent: 0, begunAt },
     };
     return new Transfer(ports, { begun, blob, keepable, first }, options);
