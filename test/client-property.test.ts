@@ -266,6 +266,26 @@ t.test('CLIENT-69: a store that fails for a moment leaves no change behind', asy
   ]);
 });
 
+t.test(
+  'CLIENT-69: nor do acknowledged changes keep their version where it fails as another history begins',
+  async (t) => {
+    await ends(t, [
+      { what: 'join' },
+      { what: 'tokens' },
+      { what: 'file', a: 1 },
+      { what: 'flow' },
+      { what: 'twin' },
+      { what: 'restore' },
+      { what: 'pass', a: 2, b: 1 },
+      { what: 'pull', a: 1, b: 1 },
+      { what: 'kill', a: 1, b: 3 },
+      { what: 'storage', a: 1, b: 1 },
+      { what: 'put' },
+      { what: 'flow', a: 1 },
+    ]);
+  },
+);
+
 t.test('CLIENT-70: a clock that is set back delays no change and no connection', async (t) => {
   // The connection is lost, and the clock set back by three days before the next attempt is due.
   await ends(t, [

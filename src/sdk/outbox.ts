@@ -314,16 +314,17 @@ export class Outbox {
   }
 
   /**
-   * The acknowledged changes as unacknowledged ones, in memory already; the caller stores them in the batch that
-   * begins another history. Its versions are no numbers of this one: its replay would pass such a change, which would
-   * vanish. If the program ends within that replay, the base 0 makes the server refuse what another state replaced.
+   * Makes the acknowledged changes unacknowledged, and returns all changes; the caller stores them in the batch that
+   * begins another history. Versions are no numbers of that one: its replay would pass such a change, which would vanish.
+   * If the program ends within that replay, the base 0 makes the server refuse what another state replaced. All: where
+   * the store failed at an earlier attempt, it has some as acknowledged that are not so in memory.
    */
   unacknowledge(): readonly Pending[] {
     const changed = [...this.byId.values()].flatMap((list) =>
       list.flatMap((own, at) => (own.version === null ? [] : { ...own, version: null, base: at === 0 ? 0 : null })),
     );
     for (const change of changed) this.remember(change);
-    return changed;
+    return this.all().filter(({ seq }) => !this.unstored.has(seq));
   }
 
   /**
