@@ -80,7 +80,10 @@ export class Bins {
     expectRemovable(id);
     const { api, items, writer, sync } = this.options;
     for (let round = 1; ; round++) {
-      await Promise.all((await items.idsIn(id)).map((item) => writer.delete(item)));
+      const deletions = (await items.idsIn(id)).map((item) => writer.delete(item));
+      // Not before all are answered: the caller gets the first failure for all of them.
+      await Promise.allSettled(deletions);
+      await Promise.all(deletions);
       try {
         return this.changed(await api.removeBin(id));
       } catch (error) {

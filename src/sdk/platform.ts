@@ -66,12 +66,25 @@ export function abortOnAny(
   reason?: () => Error,
 ): () => void {
   const aborted = (): void => own.abort(reason?.());
-  for (const signal of signals) {
+  const detach = signals.flatMap((signal) => {
     if (signal?.aborted === true) aborted();
-    signal?.addEventListener('abort', aborted, { once: true });
-  }
+    return signal === undefined ? [] : [onAbort(signal, aborted)];
+  });
+  return () => detach.forEach((end) => end());
+}
+
+/** By signal: what to do when it is aborted, and the one listener that does it. */
+const waiting = new WeakMap<AbortSignal, { readonly all: Set<() => void>; readonly run: () => void }>();
+
+/** Many may wait for one signal; Node warns of more than ten listeners as of a leak. */
+function onAbort(signal: AbortSignal, work: () => void): () => void {
+  const all = waiting.get(signal)?.all ?? new Set();
+  const { run } = waiting.get(signal) ?? { run: () => [...all].forEach((one) => one()) };
+  waiting.set(signal, { all, run });
+  if (all.size === 0) signal.addEventListener('abort', run, { once: true });
+  all.add(work);
   return () => {
-    for (const signal of signals) signal?.removeEventListener('abort', aborted);
+    if (all.delete(work) && all.size === 0) signal.removeEventListener('abort', run);
   };
 }
 

@@ -176,7 +176,7 @@ export class HonestServer {
   }
 
   issueToken(deviceId: string): { readonly token: string; readonly expiresAt: number } {
-    const [token, expiresAt] = [`token-${this.turn++}`, this.clock.now() + TOKEN_MS];
+    const [token, expiresAt] = [`token-${this.turn++}`, Math.floor(this.clock.now()) + TOKEN_MS];
     this.tokens.set(token, { deviceId, expiresAt });
     return { token, expiresAt };
   }

@@ -231,6 +231,8 @@ export class SimulatedDevice {
   /** Texts of the changes that are or were in its outbox, and of those that it reported as refused. */
   readonly kept = new Set<string>();
   readonly rejected = new Set<string>();
+  /** Items that it deleted with their bin. */
+  private readonly emptied = new Set<string>();
   private listed: readonly DeviceEntry[] | undefined;
 
   /** `twin`: whose identity it has. */
@@ -364,7 +366,8 @@ export class SimulatedDevice {
 
   private stored({ emptying }: Program, { pending = [] }: Batch): void {
     for (const change of pending) {
-      if (change.kind === 'delete' && emptying > 0) continue;
+      if (change.kind === 'delete' && emptying > 0) this.emptied.add(change.id);
+      if (change.kind === 'delete' && this.emptied.has(change.id)) continue;
       if (change.kind === 'delete') this.kept.add(`delete ${change.id}`);
       else if (change.kind === 'move' || !change.rewrap) this.kept.add(this.world.nameOf(change.row));
     }
