@@ -283,6 +283,24 @@ t.test(
       { what: 'put' },
       { what: 'flow', a: 1 },
     ]);
+    // The item is changed between the failure and the next attempt, and the program ends.
+    await ends(t, [
+      { what: 'cut', a: 1 },
+      { what: 'file', a: 1 },
+      { what: 'pass', a: 2 },
+      { what: 'restore' },
+      { what: 'file', a: 1, b: 2 },
+      { what: 'flow' },
+      { what: 'disconnect', a: 1, b: 1 },
+      { what: 'move', a: 1, b: 1 },
+      { what: 'storage', a: 1 },
+      { what: 'flow' },
+      { what: 'put', a: 1 },
+      { what: 'kill', a: 1 },
+      { what: 'move' },
+      { what: 'start', a: 1 },
+      { what: 'bin', a: 1, c: 1 },
+    ]);
   },
 );
 

@@ -314,17 +314,17 @@ export class Outbox {
   }
 
   /**
-   * Makes the acknowledged changes unacknowledged, and returns all changes; the caller stores them in the batch that
-   * begins another history. Versions are no numbers of that one: its replay would pass such a change, which would vanish.
-   * If the program ends within that replay, the base 0 makes the server refuse what another state replaced. All: where
-   * the store failed at an earlier attempt, it has some as acknowledged that are not so in memory.
+   * Makes the acknowledged changes unacknowledged. `store` stores them, in the batch that begins another history, whose
+   * versions are others: its replay would pass such a change, which would vanish. If the program ends within that replay,
+   * the base 0 makes the server refuse what another state replaced. In memory only after that: where the store fails, a
+   * later change would be stored without a base, on one that the store has as acknowledged.
    */
-  unacknowledge(): readonly Pending[] {
+  async unacknowledge(store: (changed: readonly Pending[]) => Promise<void>): Promise<void> {
     const changed = [...this.byId.values()].flatMap((list) =>
       list.flatMap((own, at) => (own.version === null ? [] : { ...own, version: null, base: at === 0 ? 0 : null })),
     );
+    await store(changed);
     for (const change of changed) this.remember(change);
-    return this.all().filter(({ seq }) => !this.unstored.has(seq));
   }
 
   /**

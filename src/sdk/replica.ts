@@ -125,7 +125,8 @@ export class Replica {
     this.live = false;
     this.streamed = 0;
     const { store, outbox } = this.options;
-    await store.apply({ forgetVersions: true, cursor: restarted(epoch), pending: outbox.unacknowledge() });
+    const cursor = restarted(epoch);
+    await outbox.unacknowledge((pending) => store.apply({ forgetVersions: true, cursor, pending }));
     outbox.dirty.markAll();
     this.options.emit('reset', { epoch });
   }
