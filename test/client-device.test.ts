@@ -103,6 +103,20 @@ t.test('two devices in sync', async (t) => {
     t.notOk((await second.device.bins.list()).some((bin) => bin.id === 'work'));
   });
 
+  await t.test('CLIENT-26: a removal that fails ends when all its deletes are answered', async (t) => {
+    await first.device.bins.create('both', { name: 'Both' });
+    for (const text of ['a', 'b']) await first.device.put({ ...note(text), binId: 'both' });
+    const before = first.tap.calls.length;
+    const deletes = () => first.tap.calls.slice(before).filter(({ method }) => method === 'DELETE').length;
+    first.tap.twist = ({ method, body }) => (method === 'DELETE' && deletes() === 1 ? { ...body, sig: '' } : undefined);
+    t.equal((await refusal(first.device.bins.remove('both'))).code, 'validation');
+    t.equal(deletes(), 2, 'both were asked for');
+    t.equal((await first.device.list({ binId: 'both' })).length, 1, 'one was refused');
+    t.equal(first.device.waiting().count, 0, 'none waits');
+    first.tap.twist = () => undefined;
+    await first.device.bins.remove('both');
+  });
+
   await t.test(
     'CLIENT-27 CLIENT-28: after many concurrent writes both devices hold everything and report it complete',
     async (t) => {

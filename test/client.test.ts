@@ -338,7 +338,7 @@ t.test(
   },
 );
 
-function line(overrides: { ticket?: () => Promise<string> } = {}) {
+function line(overrides: { prepare?: () => Promise<string> } = {}) {
   const clock = new TestClock();
   const { port, connections } = fakeSockets();
   const frames: Frame[] = [];
@@ -350,7 +350,7 @@ function line(overrides: { ticket?: () => Promise<string> } = {}) {
     sockets: port,
     clock,
     random: () => 0,
-    ticket: overrides.ticket ?? (() => Promise.resolve('tick/et')),
+    prepare: overrides.prepare ?? (() => Promise.resolve('tick/et')),
     renew: () => {
       at.renewed++;
       return Promise.resolve();
@@ -536,7 +536,7 @@ t.test('close codes: 4401 renews the token first, 4403 ends, 1013 waits longer',
 
 t.test('a ticket that is refused because the device is revoked ends the line as well', async (t) => {
   const refused = new ApiError({ code: 'device_revoked', status: 403, message: 'revoked' });
-  const world = line({ ticket: () => Promise.reject(refused) });
+  const world = line({ prepare: () => Promise.reject(refused) });
   world.line.start();
   await settle();
   t.equal(world.at.revoked, 1);

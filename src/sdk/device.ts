@@ -464,7 +464,7 @@ function assemble(
   const socket: ReconnectingSocket = new ReconnectingSocket({
     ...{ ...core, onFrame: hooks.onFrame },
     // The socket has its own backoff, so its requests are not retried here.
-    ticket: async () => {
+    prepare: async () => {
       await sync.epoch(api.once);
       return api.once.ticket();
     },

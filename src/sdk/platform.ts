@@ -76,11 +76,16 @@ export function abortOnAny(
 /** By signal: what to do when it is aborted, and the one listener that does it. */
 const waiting = new WeakMap<AbortSignal, { readonly all: Set<() => void>; readonly run: () => void }>();
 
+function listenerOf(signal: AbortSignal) {
+  const all = new Set<() => void>();
+  const listener = { all, run: () => all.forEach((one) => one()) };
+  waiting.set(signal, listener);
+  return listener;
+}
+
 /** Many may wait for one signal; Node warns of more than ten listeners as of a leak. */
 function onAbort(signal: AbortSignal, work: () => void): () => void {
-  const all = waiting.get(signal)?.all ?? new Set();
-  const { run } = waiting.get(signal) ?? { run: () => [...all].forEach((one) => one()) };
-  waiting.set(signal, { all, run });
+  const { all, run } = waiting.get(signal) ?? listenerOf(signal);
   if (all.size === 0) signal.addEventListener('abort', run, { once: true });
   all.add(work);
   return () => {

@@ -36,8 +36,11 @@ export const socketUrl = (baseUrl: string, ticket: string): string =>
 
 /** The parameters of a `ReconnectingSocket`. */
 interface SocketOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
-  /** A ticket for one connection, because a token must never be in a URL. */
-  readonly ticket: () => Promise<string>;
+  /**
+   * Learns the epoch that `hello` names, if it is not known, and gets a ticket for one connection, because a token must
+   * never be in a URL.
+   */
+  readonly prepare: () => Promise<string>;
   /** Renews the token, after the server closed the connection because it had expired. */
   readonly renew: () => Promise<void>;
   /** The cursor for `hello`. Called after all frames of the last connection were handled. */
@@ -166,7 +169,7 @@ export class ReconnectingSocket {
       await this.options.renew();
       this.renewFirst = false;
     }
-    const ticket = await this.options.ticket();
+    const ticket = await this.options.prepare();
     if (this.current !== connection) return;
     connection.heardAt = this.now();
     connection.socket = this.options.sockets.open(socketUrl(this.options.baseUrl, ticket), {
