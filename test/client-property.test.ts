@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { errorCode } from '../src/protocol/error-code.js';
 import { itemId } from './support/changes.js';
-import { type Happening, NAMES, play, scriptOf } from './support/client-script.js';
+import { NAMES, play, type Script, scriptOf } from './support/client-script.js';
 import { note } from './support/client-world.js';
 import { inLongRun } from './support/long.js';
 import { ClientWorld } from './support/simulated-device.js';
@@ -25,9 +25,6 @@ async function versionsOf(names: typeof NAMES): Promise<number> {
   await fc.assert(property, { ...SEED, numRuns: RUNS, includeErrorInReport: true });
   return versions;
 }
-
-/** A fixed script; numbers that are left out are 0. */
-type Script = readonly (Pick<Happening, 'what'> & Partial<Happening>)[];
 
 /** Plays it. Rejects if something is wrong in the end. */
 const playing = (script: Script): Promise<ClientWorld> =>
@@ -58,6 +55,20 @@ t.test('CLIENT-65: a change that overwrites is kept where its program ends right
     { what: 'put' },
   ]);
 });
+
+t.test('CLIENT-65: a file that overwrites is kept where its program ends while it is uploaded again', (t) =>
+  ends(t, [
+    { what: 'offline', a: 1 },
+    { what: 'file', b: 2 },
+    { what: 'pass', b: 1 },
+    { what: 'online', a: 1 },
+    { what: 'put', a: 1, b: 2 },
+    { what: 'flow', a: 1, b: 1 },
+    // The upload, the refusal, and the beginning of another upload.
+    ...Array.from({ length: 5 }, () => ({ what: 'finish' }) as const),
+    { what: 'kill' },
+  ]),
+);
 
 t.test('CLIENT-65: a listing that is cut off beside the connection is no fault of the server', async (t) => {
   const changed = [2, 3, 0, 1, 2, 3, 0].flatMap((b): Script => [

@@ -217,7 +217,7 @@ t.test('a refresh during a reading of the devices reads them again, since the fi
     () => new Promise((resolve) => answers.push((devices) => resolve({ status: 200, body: { devices } }))),
   );
   const deviceList = new DeviceList({
-    ...{ api, sodium: nodeSodium, identity: me, emit: () => undefined, clock: new TestClock() },
+    ...{ api, sodium: nodeSodium, identity: me, emit: () => [], clock: new TestClock() },
   });
   const [first, known] = [deviceList.refresh(), deviceList.list()];
   await settle();
@@ -249,7 +249,7 @@ function lister() {
     const api = new DeviceApi(() => Promise.resolve({ status: 200, body: { devices: [own, ...devices] } }));
     const deviceList = new DeviceList({
       ...{ api, sodium: nodeSodium, identity: me, clock: new TestClock(), remembered },
-      emit: (name) => void told.push(name),
+      emit: (name) => [told.push(name)],
     });
     at.stored = JSON.stringify(devicesJson(await deviceList.refresh()));
     return { deviceList, told };

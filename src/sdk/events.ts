@@ -115,7 +115,10 @@ export interface DeviceEvents {
   readonly kept: { readonly id: string };
   /** A change that waited in the outbox was acknowledged. */
   readonly sent: { readonly id: string; readonly version: number };
-  /** A waiting change was refused permanently, or outdated by a reset, and dropped; `row`: its row, null for a delete. */
+  /**
+   * A waiting change was refused permanently, or outdated by a reset, and dropped; `row`: its row, null for a delete. The
+   * store keeps it until the promises that listeners return are fulfilled: a program that ends before is told again.
+   */
   readonly rejected: { readonly id: string; readonly error: Error; readonly row: LiveItem | null };
   readonly devices: { readonly devices: readonly DeviceEntry[] };
   /** The server lists uncertified devices: nothing is written until they are certified or revoked. */
@@ -147,13 +150,15 @@ export type EventName = keyof DeviceEvents;
 /** A listener of one event. */
 export type Listener<N extends EventName> = (event: DeviceEvents[N]) => void;
 
-/** Emits an event. */
-export type Emit = <N extends EventName>(name: N, event: DeviceEvents[N]) => void;
+/** Emits an event; returns what the listeners return. */
+export type Emit = <N extends EventName>(name: N, event: DeviceEvents[N]) => readonly unknown[];
 
-/** Calls a listener. What it throws goes to `report`, and affects nothing else. */
-export function notify(report: (error: Error) => void, listener: () => void): void {
+/** Calls a listener. What it throws, or its promise rejects with, goes to `report`, and affects nothing else. */
+export function notify(report: (error: Error) => void, listener: () => unknown): unknown {
   try {
-    listener();
+    const result = listener();
+    if (result instanceof Promise) result.catch((error: unknown) => report(asError(error)));
+    return result;
   } catch (error) {
     report(asError(error));
   }
@@ -176,7 +181,7 @@ export class Emitter {
   }
 
   readonly emit: Emit = (name, event) => {
-    for (const listener of [...(this.listeners.get(name) ?? [])])
-      notify(this.report, () => (listener as Listener<typeof name>)(event));
+    const listeners = [...(this.listeners.get(name) ?? [])];
+    return listeners.map((listener) => notify(this.report, () => (listener as Listener<typeof name>)(event)));
   };
 }

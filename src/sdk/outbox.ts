@@ -131,20 +131,24 @@ export class Outbox {
   /**
    * Replaces changes by new states of them, removes others and stores entries, in one batch; changes no longer in the
    * outbox are left out. If the store fails, memory is as it was: otherwise what is sent next would not be what a
-   * restart finds.
+   * restart finds. `kept`: called when memory is changed; the removed changes that it returns stay in the store.
    */
   async replace(
     changes: readonly Pending[],
     gone: readonly Pending[] = [],
-    entries: readonly Entry[] = [],
+    { entries = [], kept = () => [] }: { entries?: readonly Entry[]; kept?: () => readonly Pending[] } = {},
   ): Promise<void> {
     const pending = changes.filter((change) => this.has(change));
     if (pending.length + gone.length === 0) return;
-    const before = [...pending, ...gone].flatMap(({ id, seq }) => this.ofItem(id).find((own) => own.seq === seq) ?? []);
+    const own = [...pending, ...gone].flatMap(({ id, seq }) => this.ofItem(id).find((own) => own.seq === seq) ?? []);
     this.forget(gone);
     for (const change of pending) this.remember(change);
+    const left = new Set(kept().map(({ seq }) => seq));
+    const before = own.filter(({ seq }) => !left.has(seq));
+    const done = gone.map(({ seq }) => seq).filter((seq) => !left.has(seq));
+    if (pending.length + done.length === 0) return;
     try {
-      await this.store.apply({ entries, pending, done: gone.map(({ seq }) => seq) });
+      await this.store.apply({ entries, pending, done });
     } catch (error) {
       for (const own of before) {
         const changed = pending.find(({ seq }) => seq === own.seq);
@@ -209,7 +213,7 @@ export class Outbox {
       if (entry === undefined || covered.length === 0) continue;
       const keeper = keeping(entry, covered);
       if (keeper === entry) await this.drop(covered);
-      else if (inStream) await this.replace([], covered, [keeper]);
+      else if (inStream) await this.replace([], covered, { entries: [keeper] });
     }
   }
 

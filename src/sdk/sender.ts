@@ -39,10 +39,19 @@ export interface Submitted {
   readonly outcome: Promise<Stored>;
 }
 
-interface Waiter {
+/** Called when a change is dropped whose caller waits; the store keeps the change until the promise is fulfilled. */
+export type OnRefused = (error: Error) => Promise<void>;
+
+/** See `Sender.submit`. */
+interface SubmitOptions {
+  readonly gather?: boolean;
+  readonly uploaded?: boolean;
+  readonly overwrites?: boolean;
+  readonly onRefused?: OnRefused | undefined;
+}
+
+interface Waiter extends Pick<SubmitOptions, 'overwrites' | 'onRefused'> {
   readonly id: string;
-  /** The write replaces what another device has stored meanwhile. */
-  readonly overwrites: boolean;
   resolve(stored: Stored): void;
   reject(error: Error): void;
 }
@@ -112,14 +121,17 @@ export class Sender {
    * one request with the changes submitted until then. `uploaded`: see `Outbox.add`. `overwrites`: while the caller waits,
    * a write that meets a conflict is based on what it met, and sent again; a blob that is too old for that is refused.
    */
-  async submit(change: NewChange, { gather = false, uploaded = false, overwrites = false } = {}): Promise<Submitted> {
+  async submit(
+    change: NewChange,
+    { gather = false, uploaded = false, overwrites, onRefused }: SubmitOptions = {},
+  ): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change, { uploaded });
     const { id, seq } = pending;
     const tracked = this.track(seq);
     tracked.unsent = true;
     const outcome = new Promise<Stored>((resolve, reject) => {
-      tracked.waiter = { id, overwrites, resolve, reject };
+      tracked.waiter = { id, overwrites, onRefused, resolve, reject };
     });
     // The caller gets `outcome` only when this resolves, and may await it late or never.
     outcome.catch(() => undefined);
@@ -396,18 +408,32 @@ export class Sender {
   }
 
   /**
-   * Drops changes, and replaces others. The caller gets the error, or event `rejected` reports it. Reported while the store
-   * still has the change: if the program ends in between, it is reported again instead of never.
+   * Drops changes, and replaces others. The caller gets the error, or event `rejected` reports it. The store forgets them
+   * only then, and only when what the program does about it is done: if that fails, or the program ends in between, the
+   * next one is told again. Nothing else waits for that.
    */
-  private async drop(gone: readonly Pending[], error: Error, changed: readonly Pending[] = []): Promise<void> {
-    const dropped = this.options.outbox.replace(changed, gone);
-    for (const change of gone) {
-      const waiter = this.forget(change.seq);
-      waiter?.reject(error);
-      if (waiter !== undefined || isRewrap(change)) continue;
-      this.options.emit('rejected', { id: change.id, error, row: change.kind === 'delete' ? null : change.row });
-    }
-    await dropped;
+  private drop(gone: readonly Pending[], error: Error, changed: readonly Pending[] = []): Promise<void> {
+    const { emit, outbox, store } = this.options;
+    const isKept = (change: Pending): boolean => {
+      const done = this.tell(change, error);
+      done
+        ?.then(() => (this.closed === undefined ? store.apply({ done: [change.seq] }) : undefined))
+        .catch((cause: unknown) => emit('problem', { error: asError(cause) }));
+      return done !== undefined;
+    };
+    return outbox.replace(changed, gone, { kept: () => gone.filter(isKept) });
+  }
+
+  /** Resolves when what the caller of a dropped change, or the listeners, do about it is done; undefined: nothing. */
+  private tell(change: Pending, error: Error): Promise<unknown> | undefined {
+    const { id, kind } = change;
+    const waiter = this.forget(change.seq);
+    waiter?.reject(error);
+    const event = { id, error, row: kind === 'delete' ? null : change.row };
+    const isReported = waiter === undefined && !isRewrap(change);
+    const results = isReported ? this.options.emit('rejected', event) : [waiter?.onRefused?.(error)];
+    const promises = results.filter((result) => result instanceof Promise);
+    return promises.length === 0 ? undefined : Promise.all(promises);
   }
 
   /**

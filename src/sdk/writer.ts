@@ -27,7 +27,7 @@ import {
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import { stateMet, type StateMet } from './refusals.js';
-import type { Sender, Submitted } from './sender.js';
+import type { OnRefused, Sender, Submitted } from './sender.js';
 import type { Entry } from './store/store.js';
 import { ulid } from './ulid.js';
 import type { Core } from './core.js';
@@ -53,6 +53,11 @@ export interface PutRequest extends TransferOptions {
   readonly asIs?: boolean;
   /** If another device changed the item concurrently: `fail` (default) with `conflict`, or overwrite its change. */
   readonly onConflict?: 'fail' | 'overwrite';
+  /**
+   * Called when the change is dropped, because it was refused while this `put` waited, which then rejects. The store
+   * keeps the change until the promise is fulfilled, so that a program that stores it elsewhere loses it at no moment.
+   */
+  readonly onRefused?: OnRefused;
 }
 
 /** The parameters of `rewrapMissing`. */
@@ -114,7 +119,7 @@ export class Writer {
    * `uploadBlob` nothing was written. If the source has an identity, the next `put` of that item and source continues
    * the upload, also in another run of the program. After any other error the upload is complete but the item was
    * refused, and the server removes the blob within a day or two. A queued change must be sent before that. One that
-   * overwrites may be uploaded again for that, and is queued again only after it.
+   * overwrites may be uploaded again for that; where the program ends meanwhile, event `rejected` reports it to the next.
    */
   async put(given: PutRequest): Promise<Stored> {
     // No await before the turn is taken: changes of one item are made in the order of the calls.
@@ -122,16 +127,25 @@ export class Writer {
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
     const put: Put = { id, request, over: null, attached: null };
+    // The store keeps what was refused until it is queued again, or the caller is told.
+    let release = (): void => undefined;
+    const isRepeated = source !== null && request.onConflict === 'overwrite';
+    const onRefused = isRepeated ? () => new Promise<void>((resolve) => (release = resolve)) : request.onRefused;
     try {
       for (let attempt = 0; ; attempt++) {
         if (source !== null) put.attached = await this.attach(source, put);
         try {
-          return await this.changing(() => this.prepare(put));
+          return await this.changing(async () => {
+            const submitted = await this.prepare(put, onRefused);
+            release();
+            return submitted;
+          });
         } catch (error) {
           put.over = this.obstacle(request, attempt, error);
         }
       }
     } finally {
+      release();
       if (put.attached !== null) this.options.sodium.memzero(put.attached.draft.key);
     }
   }
@@ -296,7 +310,7 @@ export class Writer {
     return { base: version, deleted: deleted && version > 0, row, hidden };
   }
 
-  private async prepare({ id, request, over, attached }: Put): Promise<Submitted> {
+  private async prepare({ id, request, over, attached }: Put, onRefused: OnRefused | undefined): Promise<Submitted> {
     const { sodium, reader, deviceList, sender, identity } = this.options;
     const devices = await deviceList.sealFor();
     const latest = await this.writable(id);
@@ -314,7 +328,7 @@ export class Writer {
       sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
     }
     const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
-    const how = { uploaded: attached !== null, overwrites: request.onConflict === 'overwrite' };
+    const how = { uploaded: attached !== null, overwrites: request.onConflict === 'overwrite', onRefused };
     return sender.submit({ kind: 'write', id, base, row, rewrap: false }, how);
   }
 

@@ -21,15 +21,26 @@ const MINUTE = 60_000;
 const DAY = 1_440;
 const SKEWS = [0, 2, -2, 90, -90, 3 * DAY, -3 * DAY];
 
-/** One event. The numbers choose among what exists at that moment. */
-export interface Happening {
-  readonly what: keyof typeof HAPPENINGS;
+/** Numbers that choose among what exists at that moment. */
+export interface Numbers {
   readonly a: number;
   readonly b: number;
   readonly c: number;
 }
 
-const pick = <T>(from: readonly T[], n: number): T | undefined =>
+/** One event. */
+export interface Happening<N extends string = keyof typeof HAPPENINGS> extends Numbers {
+  readonly what: N;
+}
+
+/** A fixed script; numbers that are left out are 0. */
+export type Script<N extends string = keyof typeof HAPPENINGS> = readonly (Pick<Happening<N>, 'what'> &
+  Partial<Numbers>)[];
+
+/** What an event does. */
+type Happenings<N extends string> = Readonly<Record<N, (world: ClientWorld, numbers: Numbers) => unknown>>;
+
+export const pick = <T>(from: readonly T[], n: number): T | undefined =>
   from.length === 0 ? undefined : from[n % from.length];
 
 const deviceOf = (world: ClientWorld, n: number): SimulatedDevice | undefined => pick(world.devices, n);
@@ -41,22 +52,22 @@ function runningOf(world: ClientWorld, n: number) {
 }
 
 /** Work whose failure is a right answer to what happens meanwhile. */
-const attempt = (work: () => Promise<unknown>): void => void work().catch(() => undefined);
+export const attempt = (work: () => Promise<unknown>): void => void work().catch(() => undefined);
 
-const idOf = (n: number): string => itemId(n % ITEMS);
+export const idOf = (n: number): string => itemId(n % ITEMS);
 
-const binOf = (n: number): string => pick(BINS, n % 8 === 0 ? 1 : n % 8 === 4 ? 2 : 0) ?? '';
+export const binOf = (n: number): string => pick(BINS, n % 8 === 0 ? 1 : n % 8 === 4 ? 2 : 0) ?? '';
 
 /** Several parts of an upload. */
-const contentOf = (name: string): Uint8Array => Buffer.from(name.repeat(12));
+export const contentOf = (name: string): Uint8Array => Buffer.from(name.repeat(12));
 
 async function emptied({ program, run }: NonNullable<ReturnType<typeof runningOf>>, id: string): Promise<void> {
   program.emptying++;
   await run.bins.remove(id).finally(() => program.emptying--);
 }
 
-const HAPPENINGS = {
-  put: (world: ClientWorld, { a, b, c }: Happening) => {
+export const HAPPENINGS = {
+  put: (world: ClientWorld, { a, b, c }: Numbers) => {
     const of = runningOf(world, a);
     if (of === undefined) return;
     const [id, text] = [idOf(b), world.nextText()];
@@ -65,7 +76,7 @@ const HAPPENINGS = {
     world.ask({ ...of, kind: 'put', id, what: text }, put);
   },
   /** Its content is its name. */
-  file: async (world: ClientWorld, { a, b, c }: Happening) => {
+  file: async (world: ClientWorld, { a, b, c }: Numbers) => {
     const of = runningOf(world, a);
     if (of === undefined) return;
     const [id, name] = [idOf(b), world.nextText()];
@@ -76,98 +87,98 @@ const HAPPENINGS = {
     const onConflict = c % 3 === 0 ? 'overwrite' : 'fail';
     const content = bytesSource(contentOf(name));
     const put = of.run.put({ id, binId: binOf(c), type: 'file', payload: { name }, content, onConflict });
-    world.ask({ ...of, kind: 'file', id, what: name, overwrites: onConflict === 'overwrite' }, put);
+    world.ask({ ...of, kind: 'file', id, what: name }, put);
   },
   /** The server removes blobs that no item names. */
   reap: (world: ClientWorld) => world.server.reap(),
-  delete: (world: ClientWorld, { a, b }: Happening) => {
+  delete: (world: ClientWorld, { a, b }: Numbers) => {
     const of = runningOf(world, a);
     if (of !== undefined) world.ask({ ...of, kind: 'delete', id: idOf(b), what: '' }, of.run.delete(idOf(b)));
   },
-  move: (world: ClientWorld, { a, b, c }: Happening) => {
+  move: (world: ClientWorld, { a, b, c }: Numbers) => {
     const of = runningOf(world, a);
     const what = pick(BINS, c) ?? '';
     if (of !== undefined) world.ask({ ...of, kind: 'move', id: idOf(b), what }, of.run.move(idOf(b), what));
   },
-  withdraw: (world: ClientWorld, { a, b }: Happening) => {
+  withdraw: (world: ClientWorld, { a, b }: Numbers) => {
     const of = deviceOf(world, a);
     attempt(async () => {
       if ((await of?.device?.withdraw(idOf(b))) === true) of?.rejected.add(`delete ${idOf(b)}`);
     });
   },
-  deliver: async (world: ClientWorld, { a }: Happening) => {
+  deliver: async (world: ClientWorld, { a }: Numbers) => {
     const call = pick(world.calls, a);
     if (call !== undefined) await world.deliver(call);
   },
-  finish: async (world: ClientWorld, { a }: Happening) => {
+  finish: async (world: ClientWorld, { a }: Numbers) => {
     const call = pick(world.calls, a);
     if (call !== undefined) await world.finish(call);
   },
-  lose: (world: ClientWorld, { a }: Happening) => {
+  lose: (world: ClientWorld, { a }: Numbers) => {
     const call = pick(world.calls, a);
     if (call !== undefined) world.lose(call);
   },
-  refuse: (world: ClientWorld, { a, b }: Happening) => {
+  refuse: (world: ClientWorld, { a, b }: Numbers) => {
     const call = pick(world.calls, a);
     if (call !== undefined) world.refuse(call, b);
   },
-  frames: async (world: ClientWorld, { a, b }: Happening) => {
+  frames: async (world: ClientWorld, { a, b }: Numbers) => {
     const link = deviceOf(world, a)?.link;
     for (let left = 1 + (b % 4); left > 0; left--) await link?.arrive(world.server);
   },
-  flow: (world: ClientWorld, { a, b }: Happening) => {
+  flow: (world: ClientWorld, { a, b }: Numbers) => {
     const of = deviceOf(world, a);
     return world.flow(b % 2 === 0 || of === undefined ? world.devices : [of]);
   },
-  pass: (world: ClientWorld, { a, b }: Happening) =>
+  pass: (world: ClientWorld, { a, b }: Numbers) =>
     world.pass([100, 1_500, 6_000, 20_000, MINUTE, 95_000, 12 * MINUTE][a % 7] ?? 0, b % 2 === 0),
-  cut: (world: ClientWorld, { a, b }: Happening) => {
+  cut: (world: ClientWorld, { a, b }: Numbers) => {
     const link = deviceOf(world, a)?.link;
     if (link === undefined) return;
     if (b % 3 === 0) link.mute = true;
     else link.end(1006, 'cut');
   },
-  offline: (world: ClientWorld, { a }: Happening) => deviceOf(world, a)?.goOffline(),
-  online: (world: ClientWorld, { a, b }: Happening) => {
+  offline: (world: ClientWorld, { a }: Numbers) => deviceOf(world, a)?.goOffline(),
+  online: (world: ClientWorld, { a, b }: Numbers) => {
     const of = deviceOf(world, a);
     if (of === undefined) return;
     of.offline = false;
     attempt(async () => b % 2 === 0 && of.device?.reconnect());
   },
-  kill: (world: ClientWorld, { a, b }: Happening) => {
+  kill: (world: ClientWorld, { a, b }: Numbers) => {
     const of = deviceOf(world, a);
     if (b % 2 === 0) of?.kill();
     else if (of?.program !== undefined) of.program.batches = b % 5;
   },
-  start: (world: ClientWorld, { a }: Happening) => deviceOf(world, a)?.start(),
-  pull: (world: ClientWorld, { a, b }: Happening) => {
+  start: (world: ClientWorld, { a }: Numbers) => deviceOf(world, a)?.start(),
+  pull: (world: ClientWorld, { a, b }: Numbers) => {
     attempt(async () => {
       const device = deviceOf(world, a)?.device;
       await (b % 4 === 0 ? device?.resync() : b % 4 === 1 ? device?.check() : device?.pull());
     });
   },
-  disconnect: (world: ClientWorld, { a, b }: Happening) => {
+  disconnect: (world: ClientWorld, { a, b }: Numbers) => {
     const device = deviceOf(world, a)?.device;
     attempt(async () => {
       device?.disconnect();
       if (b % 2 === 0) await device?.connect();
     });
   },
-  rewrap: (world: ClientWorld, { a }: Happening) => attempt(async () => deviceOf(world, a)?.device?.rewrap()),
+  rewrap: (world: ClientWorld, { a }: Numbers) => attempt(async () => deviceOf(world, a)?.device?.rewrap()),
   restart: (world: ClientWorld) => world.server.restart(),
   tokens: (world: ClientWorld) => world.server.voidTokens(),
   /** Its clock is set. */
-  clock: (world: ClientWorld, { a, b }: Happening) => {
+  clock: (world: ClientWorld, { a, b }: Numbers) => {
     const of = deviceOf(world, a);
     if (of !== undefined) of.skew = (SKEWS[b % SKEWS.length] ?? 0) * MINUTE;
   },
   /** Its disk fails for a moment. */
-  storage: (world: ClientWorld, { a, b }: Happening) => {
+  storage: (world: ClientWorld, { a, b }: Numbers) => {
     const program = deviceOf(world, a)?.program;
     if (program !== undefined) program.refusals = 1 + (b % 3);
   },
   /** A bin is created, or deleted with its items. */
-  bin: (world: ClientWorld, { a, b, c }: Happening) => {
+  bin: (world: ClientWorld, { a, b, c }: Numbers) => {
     const of = runningOf(world, a);
     const id = pick(BINS.slice(1), b) ?? '';
     if (of !== undefined) attempt(() => (c % 2 === 0 ? of.run.bins.create(id, { name: id }) : emptied(of, id)));
@@ -176,11 +187,11 @@ const HAPPENINGS = {
     if (world.devices.length < DEVICES_MAX) await world.join();
   },
   /** A second program with a device's identity. */
-  twin: async (world: ClientWorld, { a }: Happening) => {
+  twin: async (world: ClientWorld, { a }: Numbers) => {
     const of = deviceOf(world, a);
     if (of !== undefined && world.devices.length < DEVICES_MAX) await world.twin(of);
   },
-  revoke: (world: ClientWorld, { a, b }: Happening) => {
+  revoke: (world: ClientWorld, { a, b }: Numbers) => {
     // The first device stays: it has the keys of all items.
     const gone = world.devices[1 + (b % 3)];
     if (gone !== undefined && a % 3 === 0) attempt(async () => deviceOf(world, a)?.device?.revoke(gone.id));
@@ -190,7 +201,7 @@ const HAPPENINGS = {
 };
 
 /** Events that make progress are drawn more often than those that end or break something. */
-const OFTEN: Partial<Record<keyof typeof HAPPENINGS, number>> = {
+const OFTEN: Readonly<Record<string, number>> = {
   put: 8,
   file: 2,
   delete: 2,
@@ -206,8 +217,8 @@ const OFTEN: Partial<Record<keyof typeof HAPPENINGS, number>> = {
 export const NAMES = Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[];
 
 const number = fc.nat({ max: 997 });
-export const scriptOf = (names: readonly (keyof typeof HAPPENINGS)[]): fc.Arbitrary<Happening[]> => {
-  const what = fc.constantFrom(...names.flatMap((name) => new Array<typeof name>(OFTEN[name] ?? 1).fill(name)));
+export const scriptOf = <N extends string>(names: readonly N[]): fc.Arbitrary<Happening<N>[]> => {
+  const what = fc.constantFrom(...names.flatMap((name) => new Array<N>(OFTEN[name] ?? 1).fill(name)));
   const happening = fc.record({ what, a: number, b: number, c: number });
   // Not biased towards short scripts.
   return fc.noBias(fc.array(happening, { minLength: 1, maxLength: 80, size: 'max' }));
@@ -313,16 +324,6 @@ const refusedTo = (world: ClientWorld, of: SimulatedDevice, name: string): boole
   });
 
 /**
- * A program ended while it uploaded a file again, which has to overwrite what another device stored meanwhile: until it is
- * uploaded nothing is promised.
- */
-const uploadedAgain = (world: ClientWorld, of: SimulatedDevice, name: string): boolean =>
-  world.asked.some(
-    ({ device, program, what, overwrites, outcome }) =>
-      device === of && overwrites === true && !program.alive && outcome === undefined && name.startsWith(`${what} in `),
-  );
-
-/**
  * The version that a call resolved with is what it asked for; or of a delete above it, where the reply was lost and the
  * retry came after the delete (RETRY-01).
  */
@@ -421,18 +422,13 @@ async function faultsOf(world: ClientWorld): Promise<readonly string[]> {
     const { since, epoch } = await of.store.cursor();
     if (since !== world.server.database.head || epoch !== world.server.epoch) say(`is at ${since} of ${epoch}`);
     for (const name of of.kept)
-      if (
-        !happened.has(name) &&
-        !of.rejected.has(name) &&
-        !refusedTo(world, of, name) &&
-        !uploadedAgain(world, of, name)
-      )
-        say(`lost ${name}`);
+      if (!happened.has(name) && !of.reported(name) && !refusedTo(world, of, name)) say(`lost ${name}`);
   }
   faults.push(...setBack(world));
   for (const asked of world.asked) if (asked.program.alive) faults.push(...unkept(world, asked));
-  for (const { device, program, id } of world.devices) {
-    device?.close();
+  for (const device of world.devices) {
+    const { program, id } = device;
+    device.close();
     await world.idle();
     if (program !== undefined && program.timers.size > 0) faults.push(`${id} left ${program.timers.size} timers`);
   }
@@ -442,20 +438,34 @@ async function faultsOf(world: ClientWorld): Promise<readonly string[]> {
 const unhandled: unknown[] = [];
 process.on('unhandledRejection', (error) => unhandled.push(error));
 
-/** Plays a script. Throws if something is wrong in the end. */
-export async function play(seed: number, script: readonly Happening[]): Promise<ClientWorld> {
-  const world = new ClientWorld(seed);
-  for (let n = 0; n < 2; n++) await world.join();
+/**
+ * Plays a script in a world with its first devices. Throws if something is wrong in the end. `last`: what happens when
+ * everything has settled.
+ */
+export async function played<N extends string>(
+  world: ClientWorld,
+  happenings: Happenings<N>,
+  script: readonly Happening<N>[],
+  last: () => Promise<void> = () => Promise.resolve(),
+): Promise<void> {
   await world.flow();
-  for (let n = 0; n < 2; n++) HAPPENINGS.put(world, { what: 'put', a: n, b: n, c: n });
+  for (let n = 0; n < 2; n++) HAPPENINGS.put(world, { a: n, b: n, c: n });
   await world.flow();
   for (const one of script) {
-    await HAPPENINGS[one.what](world, one);
+    await happenings[one.what](world, one);
     await world.idle();
   }
   await settle(world);
   if (world.server.former.length > 0) await recover(world);
+  await last();
   const faults = [...(await faultsOf(world)), ...unhandled.splice(0).map(String)];
   if (faults.length > 0) throw new Error(faults.join('\n'));
+}
+
+/** Plays a script of two devices, and those that join. Throws if something is wrong in the end. */
+export async function play(seed: number, script: readonly Happening[]): Promise<ClientWorld> {
+  const world = new ClientWorld(seed);
+  for (let n = 0; n < 2; n++) await world.join();
+  await played(world, HAPPENINGS, script);
   return world;
 }

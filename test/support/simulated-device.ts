@@ -13,7 +13,7 @@ import { asError, errorCode } from '../../src/protocol/error-code.js';
 import { rateLimited, ServiceError, unavailable } from '../../src/protocol/errors.js';
 import type { JsonObject } from '../../src/crypto/payload.js';
 import type { LiveItem } from '../../src/protocol/item.js';
-import { Device } from '../../src/sdk/device.js';
+import { Device, type DeviceOptions } from '../../src/sdk/device.js';
 import { ProtocolError } from '../../src/sdk/errors.js';
 import type { ItemView } from '../../src/sdk/events.js';
 import type { Identity, Token } from '../../src/sdk/identity.js';
@@ -138,7 +138,7 @@ export class Link {
 }
 
 /** A run of a device's program. Killed, it does nothing more: no timer, no request, no batch of its store. */
-class Program {
+export class Program {
   readonly timers = new Set<Timer>();
   alive = true;
   /** Batches that are still stored before it is killed. */
@@ -162,6 +162,18 @@ class Program {
 
 const never = <T>(): Promise<T> => new Promise<T>(() => undefined);
 
+/** A call of a program to its disk takes effect at once, and takes some time. */
+export async function slowly<T>(program: Program, draw: (below: number) => number, call: () => Promise<T>): Promise<T> {
+  if (!program.alive) return never();
+  if (program.refusals > 0) {
+    program.refusals--;
+    throw storeError('io');
+  }
+  const result = call();
+  for (let ticks = draw(6); ticks > 0; ticks--) await Promise.resolve();
+  return program.alive ? result : never();
+}
+
 /**
  * What a program sees of the device's store: calls take effect in their order, and take some time. `Program.batches`
  * ends the program between two of them.
@@ -175,15 +187,8 @@ class SlowStore extends MemoryStore {
     super();
   }
 
-  private async slowly<T>(call: () => Promise<T>): Promise<T> {
-    if (!this.program.alive) return never();
-    if (this.program.refusals > 0) {
-      this.program.refusals--;
-      throw storeError('io');
-    }
-    const result = call();
-    for (let ticks = this.world.draw(6); ticks > 0; ticks--) await Promise.resolve();
-    return this.program.alive ? result : never();
+  private slowly<T>(call: () => Promise<T>): Promise<T> {
+    return slowly(this.program, this.world.draw, call);
   }
 
   override cursor = () => this.slowly(() => this.kept.cursor());
@@ -194,7 +199,6 @@ class SlowStore extends MemoryStore {
   override uploads = () => this.kept.uploads();
   override apply = (batch: Batch): Promise<void> => {
     if (this.program.alive && this.program.batches-- <= 0) this.world.killed();
-    if (!this.program.alive) return never();
     return this.slowly(() => {
       this.world.stored(batch);
       return this.kept.apply(batch);
@@ -208,8 +212,6 @@ export interface Asked {
   readonly program: Program;
   readonly kind: 'put' | 'file' | 'delete' | 'move';
   readonly id: string;
-  /** Of a file. */
-  readonly overwrites?: boolean;
   /** The text of a put, the name and content of a file, the bin of a move. */
   readonly what: string;
   outcome: { readonly version: number } | Error | undefined;
@@ -237,7 +239,7 @@ export class SimulatedDevice {
 
   /** `twin`: whose identity it has. */
   constructor(
-    private readonly world: ClientWorld,
+    protected readonly world: ClientWorld,
     n: number,
     twin?: SimulatedDevice,
   ) {
@@ -260,7 +262,7 @@ export class SimulatedDevice {
       ...{ serverUrl: 'http://server', tenantId: TENANT, deviceId: id, name: id, glyph: 'phone' },
       ...{ keys: this.keys, masterKey: world.masterKey, token: this.token },
     };
-    const device = await Device.open({
+    const device = await this.opened(program, {
       identity,
       platform: {
         sodium: world.sodium,
@@ -282,6 +284,21 @@ export class SimulatedDevice {
     this.listen(device, program);
     await device.query({}, ({ items }) => (program.shown = items));
     device.connect().catch(() => undefined);
+  }
+
+  /** Opens the library. */
+  protected opened(_: Program, options: DeviceOptions & { readonly store: MemoryStore }): Promise<Device> {
+    return Device.open(options);
+  }
+
+  /** Ends its program in order. */
+  close(): void {
+    this.device?.close();
+  }
+
+  /** A change that the server does not have: the user has been told. */
+  reported(name: string): boolean {
+    return this.rejected.has(name);
   }
 
   private listen(device: Device, program: Program): void {
@@ -444,8 +461,7 @@ export class ClientWorld {
   }
 
   /** Another device joins, as after a pairing. */
-  async join(): Promise<void> {
-    const device = new SimulatedDevice(this, this.devices.length + 1);
+  async join(device = new SimulatedDevice(this, this.devices.length + 1)): Promise<void> {
     this.devices.push(device);
     await this.server.join({ id: device.id, pubkey: device.keys.publicKey, cert: device.cert });
     await this.begin(device);

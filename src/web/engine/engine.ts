@@ -10,7 +10,7 @@ import { Http } from '../../sdk/http.js';
 import type { Device } from '../../sdk/device.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
-import { removeIndexed } from '../../sdk/store/browser-store.js';
+import { openBrowserStore, removeIndexed } from '../../sdk/store/browser-store.js';
 import { problemOf } from '../link/host.js';
 import { type Failure, type NewLock, type Opener, type Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
@@ -23,6 +23,8 @@ import { Vault } from './vault.js';
 /** Interval between checks of the lock's time limit, ms. */
 const LOCK_EVERY_MS = 5_000;
 
+/** Longest wait for the store: a closed tab holds it until its worker has ended, which takes seconds on a busy machine. */
+const STORE_WAIT_MS = 60_000;
 /** Wait before the server's status is queried again after a transient failure, ms. */
 const STATUS_RETRY_MS = 5_000;
 
@@ -210,7 +212,9 @@ export class Engine {
     this.touchedAt = this.now();
     this.isRevoked = false;
     try {
-      this.session.set(await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() }));
+      const opened = await openBrowserStore(identity.deviceId, identity, AbortSignal.timeout(STORE_WAIT_MS));
+      const parts = { platform, records, vault, identity, opened, onRevoked: () => this.revoked() };
+      this.session.set(await Session.open(parts));
     } catch (error) {
       // No key stays in memory without an open device.
       vault.close();

@@ -20,7 +20,7 @@ const readParts = object({
 });
 
 /** Empty if nothing was kept, or another version wrote it in another format: the server has all of it. */
-export async function readRemembered(vault: Vault): Promise<Remembered> {
+export async function readRemembered(vault: Pick<Vault, 'remembered'>): Promise<Remembered> {
   try {
     const { devices, bins } = readParts(await vault.remembered(), '');
     const named = bins.map(({ label, ...bin }): BinView => ({
@@ -34,5 +34,5 @@ export async function readRemembered(vault: Vault): Promise<Remembered> {
 }
 
 /** Stores the values, encrypted. */
-export const writeRemembered = (vault: Vault, { devices = [], bins }: Remembered): Promise<void> =>
+export const writeRemembered = (vault: Pick<Vault, 'remember'>, { devices = [], bins }: Remembered): Promise<void> =>
   vault.remember({ devices: devicesJson(devices), bins });

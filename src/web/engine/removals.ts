@@ -51,10 +51,17 @@ export class Removals {
     this.ports.changed();
   }
 
-  /** Cancels a pending deletion. */
+  /** Cancels a pending deletion. Where its record cannot be removed this rejects, and the deletion stays pending. */
   async cancel(id: string): Promise<void> {
-    await this.forget(id);
-    this.ports.changed();
+    const at = this.at(id);
+    try {
+      await this.forget(id);
+    } catch (error) {
+      if (at !== null && !this.closed) this.schedule(id, at);
+      throw error;
+    } finally {
+      this.ports.changed();
+    }
   }
 
   /** Stops the timers; pending deletions stay stored for the next start. */

@@ -1,6 +1,6 @@
 /** An open device, from `open` to `close`: its store, its connection, and the values that screens show. */
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import { delay } from '../../protocol/clock.js';
+import { delay, type Clock, type Timer } from '../../protocol/clock.js';
 import { asError } from '../../protocol/error-code.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Device } from '../../sdk/device.js';
@@ -12,7 +12,8 @@ import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
 import type { QueryFilter, QueryUpdate } from '../../sdk/query.js';
-import { openBrowserStore, type OpenedBrowserStore } from '../../sdk/store/browser-store.js';
+import type { OpenedStore } from '../../sdk/store/open.js';
+import type { Store } from '../../sdk/store/store.js';
 import { titleOf } from '../../sdk/payloads/shapes.js';
 import { failureOf } from '../link/messages.js';
 import type {
@@ -38,8 +39,6 @@ import type { Vault } from './vault.js';
 
 /** Largest page of a list, items. */
 const PAGE_MAX = 200;
-/** Longest wait for the store: a closed tab holds it until its worker has ended, which takes seconds on a busy machine. */
-const STORE_WAIT_MS = 60_000;
 /** Recounts of the items that a restored server lost, after writing them again, and the wait between recounts. */
 const ORPHAN_COUNTS = 50;
 const ORPHAN_WAIT_MS = 200;
@@ -49,9 +48,11 @@ const COUNT_AFTER_MS = 500;
 
 interface SessionParts {
   readonly platform: Platform;
-  readonly records: KeyValue;
-  readonly vault: Vault;
+  readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>;
+  readonly vault: Pick<Vault, 'remember' | 'remembered' | 'save' | 'sealed' | 'unsealed'>;
   readonly identity: SavableIdentity;
+  /** Closed with the session, also where that cannot be opened. */
+  readonly opened: { readonly store: Store & Pick<OpenedStore['store'], 'close'> } & Pick<OpenedStore, 'repair'>;
   /** The device was revoked. */
   readonly onRevoked: () => void;
 }
@@ -73,8 +74,9 @@ export class Session {
   private counts: BinCounts = new Map();
   /** Called when a removal is planned or undone, because lists show it. */
   private readonly onRemovals = new Set<() => void>();
-  private publishTimer: ReturnType<typeof setTimeout> | undefined;
-  private countTimer: ReturnType<typeof setTimeout> | undefined;
+  private ended = false;
+  private publishTimer: Timer | undefined;
+  private countTimer: Timer | undefined;
 
   /** Adds a notice for a background failure that is not retried automatically. */
   private readonly problem = (error: unknown): void => {
@@ -86,7 +88,7 @@ export class Session {
 
   private constructor(
     readonly device: Device,
-    private readonly parts: SessionParts & Pick<OpenedBrowserStore, 'store'>,
+    private readonly parts: SessionParts,
     private remembered: Remembered,
   ) {
     const { records, platform, vault } = parts;
@@ -103,13 +105,11 @@ export class Session {
     this.uploads = new Uploads(records, { device, clock: platform.clock, onProblem: this.problem });
   }
 
-  /** Opens the store without sending anything, then connects. Throws `StoreError`. */
+  /** Reads the store without sending anything, then connects. Throws `StoreError`. */
   static async open(parts: SessionParts): Promise<Session> {
-    const { platform, vault, identity } = parts;
-    const [{ store, repair }, remembered] = await Promise.all([
-      openBrowserStore(identity.deviceId, identity, AbortSignal.timeout(STORE_WAIT_MS)),
-      readRemembered(vault),
-    ]);
+    const { platform, vault, identity, opened } = parts;
+    const { store, repair } = opened;
+    const remembered = await readRemembered(vault);
     // Problems are dropped until there is a session to show them.
     let session: Session | undefined;
     const onProblem = (error: unknown): void => session?.problem(error);
@@ -118,7 +118,7 @@ export class Session {
         ...{ platform, identity, store, devices: remembered.devices, onProblem },
         onIdentity: (renewed) => void vault.save(renewed).catch(onProblem),
       });
-      session = new Session(device, { ...parts, store }, remembered);
+      session = new Session(device, parts, remembered);
       await session.begin();
       if (repair !== null) session.notices.add('repaired_store');
       return session;
@@ -150,8 +150,9 @@ export class Session {
 
   /** Ends everything but the store. */
   private end(): void {
-    clearTimeout(this.publishTimer);
-    clearTimeout(this.countTimer);
+    this.ended = true;
+    this.publishTimer?.cancel();
+    this.countTimer?.cancel();
     this.removals.close();
     this.uploads.close();
     this.device.close();
@@ -159,7 +160,7 @@ export class Session {
 
   async close(): Promise<void> {
     this.end();
-    await this.parts.store.close();
+    await this.parts.opened.store.close();
   }
 
   /** Adds a notice where another device has the name of this one, which has recovered and could not know the names. */
@@ -175,6 +176,10 @@ export class Session {
   /** Keys and address of the device. */
   get identity(): SavableIdentity {
     return this.parts.identity;
+  }
+
+  private get clock(): Clock {
+    return this.parts.platform.clock;
   }
 
   /** The bins known on this device, including those known only from items. */
@@ -223,10 +228,11 @@ export class Session {
   /** Resolves when the change is stored on this device and shown; a later refusal becomes a notice. */
   async put({ id, binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
     const item = { id, binId, type, payload };
+    const onRefused = (error: Error): Promise<void> => this.refused(item, error);
     await this.kept(
       id,
-      () => this.device.put(item),
-      (error) => this.refused(item, error),
+      () => this.device.put({ ...item, onRefused }),
+      () => undefined,
     );
     return { id };
   }
@@ -253,7 +259,7 @@ export class Session {
   private async kept(
     id: string,
     change: () => Promise<unknown>,
-    onRefused: (error: Error) => Promise<void> | void = (error) => this.notices.add('rejected', error),
+    onRefused: (error: Error) => void = (error) => this.notices.add('rejected', error),
   ): Promise<void> {
     let isKept = false;
     await new Promise<void>((resolve, reject) => {
@@ -311,7 +317,7 @@ export class Session {
       this.uploads.written(id);
       this.publishSoon();
     });
-    device.on('rejected', (event) => this.background(() => this.rejected(event)));
+    device.on('rejected', (event) => this.rejected(event));
     device.on('quarantined', () => this.countSoon());
     device.on('untagged_delete', () => {
       this.notices.add('untagged_delete');
@@ -344,12 +350,12 @@ export class Session {
 
   /** Delayed and merged: each count reads the whole store, and a server could cause any number of them. */
   private countSoon(): void {
-    this.countTimer ??= setTimeout(() => this.background(() => this.count()), COUNT_AFTER_MS);
+    if (!this.ended) this.countTimer ??= this.clock.setTimer(COUNT_AFTER_MS, () => this.background(() => this.count()));
   }
 
   /** Counts the hidden and orphaned items in the store. */
   private async count(): Promise<void> {
-    clearTimeout(this.countTimer);
+    this.countTimer?.cancel();
     this.countTimer = undefined;
     const [hidden, orphaned] = await Promise.all([this.device.hidden(), this.device.orphaned()]);
     this.change({ hidden: hidden.length, orphaned: orphaned.length });
@@ -393,7 +399,7 @@ export class Session {
   }
 
   private publishSoon(): void {
-    this.publishTimer ??= setTimeout(() => this.publish(), PUBLISH_AFTER_MS);
+    if (!this.ended) this.publishTimer ??= this.clock.setTimer(PUBLISH_AFTER_MS, () => this.publish());
   }
 
   /** Writes the items that a server restored to an older state has lost again, or drops them here. */
@@ -403,7 +409,7 @@ export class Session {
     for (let counts = 0; counts < ORPHAN_COUNTS; counts++) {
       await this.count();
       if (this.state.orphaned === 0) return;
-      await delay(this.parts.platform.clock, ORPHAN_WAIT_MS);
+      await delay(this.clock, ORPHAN_WAIT_MS);
     }
   }
 
@@ -419,7 +425,7 @@ export class Session {
   }
 
   private publish(): void {
-    clearTimeout(this.publishTimer);
+    this.publishTimer?.cancel();
     this.publishTimer = undefined;
     const { device } = this;
     const { name, serverUrl, deviceId, masterKey } = this.identity;
@@ -430,7 +436,7 @@ export class Session {
       serverUrl,
       fingerprint: device.fingerprint,
       masterFingerprint: fingerprintOfMaster(this.parts.platform.sodium, masterKey),
-      waiting: { count, since: oldestAgeMs === null ? null : Date.now() - oldestAgeMs },
+      waiting: { count, since: oldestAgeMs === null ? null : this.clock.now() - oldestAgeMs },
       uncertified: device.devices.counts()?.uncertified ?? [],
       ...this.state,
     });

@@ -99,8 +99,9 @@ export class Uploads {
       const waiting = value as Waiting;
       // An item that does not open must not keep the device from opening.
       const view = await this.ports.device.get(waiting.id).catch(() => undefined);
-      // An earlier run has sent it: sent again, it would be a second change above the one that waits.
-      this.take(waiting, view?.pending === true ? 'queued' : 'waiting');
+      // An earlier run has sent it, and ended before it could forget it: sent again, it would replace what came after it.
+      if (view?.pending === false) await this.drop(waiting.id);
+      else this.take(waiting, view === undefined ? 'waiting' : 'queued');
     }
     // From the local store: the server may be unreachable.
     for (const { id, sent } of await this.ports.device.uploads()) {
@@ -131,9 +132,17 @@ export class Uploads {
     this.run();
   }
 
+  /** Gives up an upload. Where the file cannot be removed from this browser, this rejects, and the upload goes on. */
   async cancel(id: string): Promise<void> {
-    this.all.get(id)?.stop.abort();
-    await this.drop(id);
+    const transfer = this.all.get(id);
+    transfer?.stop.abort();
+    try {
+      await this.drop(id);
+    } catch (error) {
+      if (transfer !== undefined && !this.closed) this.take(transfer);
+      this.run();
+      throw error;
+    }
     await this.giveUp(id);
   }
 
@@ -154,7 +163,7 @@ export class Uploads {
     this.publish();
   }
 
-  /** The item of a queued file is on the server. */
+  /** The item of a file is on the server. A record that cannot be removed is removed at the next start. */
   written(id: string): void {
     if (!this.all.has(id)) return;
     this.drop(id).catch(this.ports.onProblem);
@@ -225,7 +234,7 @@ export class Uploads {
       const type = typeOfFile(file.type);
       const what = { type, payload: await payloadOf(type, file), content: fileSource(file) };
       await this.ports.device.put({ id, binId, ...what, signal: stop.signal, onProgress: this.progress(transfer) });
-      await this.drop(id);
+      this.written(id);
     } catch (error) {
       if (stop.signal.aborted) return;
       // The server keeps the file for a day; the item waits in the outbox, and may still be refused.
