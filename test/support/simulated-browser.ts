@@ -169,7 +169,8 @@ export class SimulatedBrowser extends SimulatedDevice {
       const upload = shown.get(id);
       if (upload !== undefined && upload.problem?.code !== 'bin_not_found')
         faults.push(`${name} is still ${upload.state}`);
-      if (upload === undefined && accepted && !cancelled && item === undefined) faults.push(`lost the file ${name}`);
+      const isGone = cancelled || this.removals.get(id) === 'planned';
+      if (upload === undefined && accepted && !isGone && item === undefined) faults.push(`lost the file ${name}`);
     }
     // A record that could not be removed when its file was written is removed at the next start.
     const isKnown = (id: string): boolean => shown.has(id) || database.items.has(id);
@@ -180,7 +181,13 @@ export class SimulatedBrowser extends SimulatedDevice {
       const item = database.items.get(id)?.row.item;
       const takenBack = this.rejected.has(`delete ${id}`);
       const others = this.world.asked.some((asked) => asked.kind === 'delete' && asked.id === id);
-      if (removal === 'planned' && item?.deletedAt === null && !this.told && !takenBack)
+      if (
+        removal === 'planned' &&
+        item?.deletedAt === null &&
+        item.senderDevice === this.id &&
+        !this.told &&
+        !takenBack
+      )
         faults.push(`${id} was not removed`);
       if (removal === 'undone' && this.kept.has(`delete ${id}`) && !others)
         faults.push(`${id} was removed, though undone`);

@@ -289,8 +289,9 @@ export class Session {
     try {
       await this.kept(id, () => this.device.delete(id));
     } catch (error) {
-      // Another device has deleted it already.
-      if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item')) return;
+      // Another device has deleted it already, or its file was refused meanwhile and is about to be sent again.
+      if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item'))
+        return this.uploads.cancel(id);
       this.notices.add('rejected', error);
     }
   }

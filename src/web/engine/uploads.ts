@@ -135,11 +135,12 @@ export class Uploads {
   /** Gives up an upload. Where the file cannot be removed from this browser, this rejects, and the upload goes on. */
   async cancel(id: string): Promise<void> {
     const transfer = this.all.get(id);
-    transfer?.stop.abort();
+    if (transfer === undefined) return;
+    transfer.stop.abort();
     try {
       await this.drop(id);
     } catch (error) {
-      if (transfer !== undefined && !this.closed) this.take(transfer);
+      if (!this.closed) this.take(transfer);
       this.run();
       throw error;
     }
