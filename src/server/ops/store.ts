@@ -45,24 +45,23 @@ const ALL = 'nightly';
 export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDeleteMs: number }): readonly Job[] {
   const { now, softDeleteMs } = options;
   const store = new JobStore(options.pool);
-  const job = (name: string, text: string, values: () => readonly unknown[]): Job => ({
-    name,
-    full: FULL,
-    batch: () => store.changed(text, values()),
-  });
   return [
-    job('empty deleted items', 'SELECT empty_deleted($1, $2) AS n', () => [now() - softDeleteMs, FULL]),
+    { name: 'empty deleted items', full: FULL, batch: () => store.run('empty_deleted', now() - softDeleteMs) },
     { name: 'purge keys of revoked devices', full: 1, batch: (stopped) => store.purgeKeys(stopped) },
-    job('clear what has expired', 'SELECT clear_expired($1, $2) AS n', () => [now() - EXPIRED_MS, FULL]),
-    job('free unclaimed tenants', FREE_UNCLAIMED, () => [now() - UNCLAIMED_MS, FULL, now()]),
-    job('clear old webhooks', 'SELECT clear_webhooks($1, $2) AS n', () => [now() - WEBHOOK_MS, FULL]),
+    { name: 'clear what has expired', full: FULL, batch: () => store.run('clear_expired', now() - EXPIRED_MS) },
+    { name: 'free unclaimed tenants', full: FULL, batch: () => store.freeUnclaimed(now()) },
+    { name: 'clear old webhooks', full: FULL, batch: () => store.run('clear_webhooks', now() - WEBHOOK_MS) },
   ];
 }
 
 class JobStore extends Store {
-  /** The number that a job's statement returns. */
-  async changed(text: string, values: readonly unknown[]): Promise<number> {
-    return (await this.one<{ n: number }>(text, values)).n;
+  /** Runs a function of the database on rows from before this time; returns the rows that it changed. */
+  run(name: string, before: number): Promise<number> {
+    return this.value(name, before, FULL);
+  }
+
+  async freeUnclaimed(now: number): Promise<number> {
+    return (await this.one<{ n: number }>(FREE_UNCLAIMED, [now - UNCLAIMED_MS, FULL, now])).n;
   }
 
   /**
