@@ -166,10 +166,9 @@ export class BlobStore extends Store {
     return this.one(text);
   }
 
-  /** Deletes dying rows, and subtracts their sizes from the tenants' storage. Returns the number of rows. */
-  async free(names: readonly ObjectName[]): Promise<number> {
-    if (names.length === 0) return 0;
-    return this.value<number>('free_blobs', ...byColumn(names, 'tenantId', 'ref'));
+  /** Deletes dying rows, and subtracts their sizes from the tenants' storage. */
+  async free(names: readonly ObjectName[]): Promise<void> {
+    if (names.length > 0) await this.call('free_blobs', ...byColumn(names, 'tenantId', 'ref'));
   }
 
   private async changed(text: string, values: readonly unknown[]): Promise<boolean> {
