@@ -2,12 +2,12 @@
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
-import { BLOB_REF } from '../../protocol/ids.js';
+import { BLOB_REF, type BlobName } from '../../protocol/ids.js';
 import { DOWNLOAD_URL_MS, UPLOAD_PARTS_AT_ONCE, UPLOAD_PAUSE_MS, UPLOAD_URL_MS } from '../../protocol/limits.js';
 import type { BlobDownload, BlobUpload, OpenUploadReply, UploadPart } from '../../protocol/replies.js';
 import { KeyedFlight } from '../../protocol/single-flight.js';
 import { HeadLimiter } from './head-limiter.js';
-import { partSizeOf, type ObjectName, type ObjectStore, type OpenUpload, type UploadStart } from './ports.js';
+import { partSizeOf, type ObjectStore, type OpenUpload, type UploadStart } from './ports.js';
 import type { BlobRow, BlobStore, Reservation, ReserveVerdict, Turn } from './store.js';
 
 interface BlobsOptions {
@@ -212,7 +212,7 @@ export class Blobs {
 
   /** Reserves room; if there is none, settles expired uploads and tries again. */
   private async reserve(
-    name: ObjectName,
+    name: BlobName,
     { size, contentType, by }: UploadRequest,
     times: Pick<Reservation, 'now' | 'expiresAt' | 'uploadingUntil'>,
   ): Promise<void> {
@@ -256,7 +256,7 @@ const CALLS_MAX = 8;
  * errors, `done` the other names, both in the order of `names`. Rejects with such an error if a whole batch failed and
  * the store does not answer at all, and with any other error of `work`, each after the batch has ended.
  */
-export async function mapLimit<N extends ObjectName>(
+export async function mapLimit<N extends BlobName>(
   store: Pick<ObjectStore, 'head'>,
   names: readonly N[],
   work: (name: N) => Promise<void>,
@@ -321,7 +321,7 @@ export async function releaseExpired(
   turn: Turn,
 ) {
   const expired = await rows.takeExpired(tenantId, turn);
-  const gone: ObjectName[] = [];
+  const gone: BlobName[] = [];
   const settle = async (upload: OpenUpload): Promise<void> => {
     const object = await store.head(upload);
     if (object?.size === upload.size) {

@@ -5,8 +5,9 @@
 import type pg from 'pg';
 import type { Clock } from '../../protocol/clock.js';
 import type { ServiceError } from '../../protocol/errors.js';
+import type { BlobName } from '../../protocol/ids.js';
 import { discard, mapLimit, releaseExpired } from './blobs.js';
-import type { ObjectName, ObjectStore } from './ports.js';
+import type { ObjectStore } from './ports.js';
 import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremoved } from './store.js';
 
 /** Result of a run of the reaper. What was refused is unchanged, and tried last in the next run. */
@@ -146,7 +147,7 @@ export class Reaper {
 
   /** Counts blobs created before `begun` whose object is missing. False: stopped before the end. */
   private async findMissing(audit: BlobAudit, begun: number, found: Found, stopped: AbortSignal): Promise<boolean> {
-    let after: ObjectName = { tenantId: '', ref: '' };
+    let after: BlobName = { tenantId: '', ref: '' };
     for (;;) {
       const page = await audit.missing(begun, after, PAGE);
       for (const blob of page) {

@@ -2,7 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ulid } from 'ulid';
-import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest } from '../../blobs/ports.js';
+import type { BlobName } from '../../../protocol/ids.js';
+import type { DownloadGrant, ObjectStore, SignedRequest } from '../../blobs/ports.js';
 import { connectionFault, faultOf, StoreFault } from '../../blobs/objects/fault.js';
 import { cappedBody } from '../../../terminal/read-capped.js';
 import { adviceFor, NotOk, reasonOfAnswer, weak, wrong, type Verdict } from './verdict.js';
@@ -96,7 +97,7 @@ export class StoreRun {
   /** `names`: objects that may be written, the probe first; `origin`: see `ObjectStore`. */
   constructor(
     private readonly check: StoreCheck,
-    private readonly names: readonly [ObjectName, ...ObjectName[]],
+    private readonly names: readonly [BlobName, ...BlobName[]],
     private readonly origin = '',
   ) {}
 
@@ -127,7 +128,7 @@ export class StoreRun {
   }
 
   /** Signs an upload of this size. */
-  upload(name: ObjectName, size: number): Promise<SignedRequest> {
+  upload(name: BlobName, size: number): Promise<SignedRequest> {
     const grant = { size, contentType: 'application/octet-stream', ...lasting(UPLOAD_MS) };
     return this.check.store.signUpload(name, grant, this.origin);
   }
