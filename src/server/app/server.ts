@@ -465,7 +465,7 @@ async function composeHosting(
     takeCertificate: (slug) => addressLimits.takeCertificate(slug),
   });
   await hosts.start();
-  // In reverse order: once closed, a read that still waits asks nothing.
+  // In reverse order: once closed, a read that still waits runs no statement.
   stops.push(repeated(clock, HEAD_COMPARE_MS, () => hosts.refresh()));
   stops.push(() => hosts.close());
   hooks.onHint = (tenant) => hosts.hint(tenant);

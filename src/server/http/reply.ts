@@ -64,8 +64,8 @@ const BYTES = 'application/octet-stream';
 /** Headers that browsers on other origins may send, and may read. */
 const ALLOWED_HEADERS = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
 const EXPOSED_HEADERS = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
-/** Browsers neither guess the type nor tell other hosts the address. */
-const UNTOLD: Headers = [
+/** Browsers neither guess the type nor send the address as a referrer to other hosts. */
+const SAFETY_HEADERS: Headers = [
   ['x-content-type-options', 'nosniff'],
   ['referrer-policy', 'no-referrer'],
 ];
@@ -79,7 +79,7 @@ export const PAGE_HEADERS: Headers = [
     'content-security-policy',
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   ],
-  ...UNTOLD,
+  ...SAFETY_HEADERS,
 ];
 export const HTML = 'text/html; charset=utf-8';
 /** Headers of texts and HTML of handlers: forms may be sent to this host only, and no page may be framed. */
@@ -88,7 +88,7 @@ const TEXT_HEADERS: Headers = [
     'content-security-policy',
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
   ],
-  ...UNTOLD,
+  ...SAFETY_HEADERS,
 ];
 /** Browser features that the web app uses; all others are turned off. */
 const USED = ['camera', 'clipboard-write', 'fullscreen', 'publickey-credentials-create', 'publickey-credentials-get'];
@@ -103,7 +103,7 @@ const UNUSED = [
 const WEB_HEADERS: Headers = [
   ['cross-origin-opener-policy', 'same-origin'],
   ['cross-origin-resource-policy', 'same-origin'],
-  ...UNTOLD,
+  ...SAFETY_HEADERS,
   ['permissions-policy', [...USED.map((name) => `${name}=(self)`), ...UNUSED.map((name) => `${name}=()`)].join(', ')],
 ];
 /** A host that may be put into a policy: it cannot begin another directive. */

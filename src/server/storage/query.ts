@@ -72,9 +72,9 @@ export function inTurn<T>(pool: Client, first: unknown, statement: () => Promise
   const tenantId = isUlid(first) ? first : '';
   if (found === undefined || (line === '' && !(found.all && tenantId !== ''))) return statement();
   // Machine time, as for the pool's own limit.
-  const asked = performance.now();
+  const queuedAt = performance.now();
   return found.queue.take({ tenantId, deviceId: line }, () => {
-    if (performance.now() - asked > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
+    if (performance.now() - queuedAt > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
     return statement();
   });
 }

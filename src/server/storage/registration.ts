@@ -38,7 +38,7 @@ export interface Registered extends DrainOrder {
   /** The other instances that are up. */
   readonly others: readonly string[];
   /** Those of them whose signing keys are different. */
-  readonly strangers: readonly string[];
+  readonly mismatched: readonly string[];
   /** Time of the last heartbeat of an instance that may be dead, by the database's clock. */
   readonly silent: number | null;
   readonly asked_at: number | null;
@@ -63,13 +63,13 @@ const REGISTER = `
       secrets = excluded.secrets
     RETURNING xmax = 0 AS fresh, drain_asked_at, drain_ms, drain_alone
   ),
-  told AS (SELECT pg_notify($10, $2))
+  notified AS (SELECT pg_notify($10, $2))
   SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
-    coalesce(mine.drain_alone, false) AS alone, o.others, o.strangers, o.silent
-  FROM mine, told, (
+    coalesce(mine.drain_alone, false) AS alone, o.others, o.mismatched, o.silent
+  FROM mine, notified, (
     SELECT coalesce(array_agg(i.id), '{}') AS others,
       -- An older version says nothing of its secrets.
-      coalesce(array_agg(i.id) FILTER (WHERE i.secrets NOT IN ('', $9)), '{}') AS strangers,
+      coalesce(array_agg(i.id) FILTER (WHERE i.secrets NOT IN ('', $9)), '{}') AS mismatched,
       max(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
     FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
   ) AS o`;

@@ -109,7 +109,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
   }
 
   async abort({ session }: OpenUpload): Promise<void> {
-    await this.call('abort', (signal) => this.ask('DELETE', session, signal));
+    await this.call('abort', (signal) => this.requestSession('DELETE', session, signal));
   }
 
   async remove(name: BlobName): Promise<void> {
@@ -129,7 +129,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
 
   protected async keptOf({ session, size }: OpenUpload): Promise<number | undefined> {
     const headers = { 'content-range': `bytes */${size}` };
-    const found = await this.call('offset', (signal) => this.ask('PUT', session, signal, headers));
+    const found = await this.call('offset', (signal) => this.requestSession('PUT', session, signal, headers));
     if (found === undefined) return undefined;
     if (found.status !== GO_ON) return size;
     const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? '') ?? [];
@@ -137,7 +137,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
   }
 
   /** A request to a session. Undefined: its status is one of `ENDED`, so there is no such session (any more). */
-  private async ask(
+  private async requestSession(
     method: 'PUT' | 'DELETE',
     session: OpenUpload['session'],
     signal: AbortSignal,

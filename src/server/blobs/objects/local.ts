@@ -303,7 +303,7 @@ export class LocalStore implements ObjectStore {
   private async takeSpace(bytes: number): Promise<void> {
     if (bytes > this.allowed) {
       const { blocks, bavail, bsize } = await statfs(this.uploads);
-      // A file system that tells nothing tells zero of all.
+      // A file system that does not report its space reports zero for all three.
       const free = blocks === 0 ? Infinity : bsize * (bavail - Math.min(blocks / KEPT_PARTS, KEPT_MAX / bsize));
       if (bytes > free)
         throw Object.assign(new Error('ENOSPC: uploads leave a twentieth of the disk free'), { code: 'ENOSPC' });
