@@ -1,6 +1,6 @@
 /** Requests of devices for blobs: upload and download URLs, and whether an upload has arrived. */
 import { ulid } from 'ulid';
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, DAY_MS, MINUTE_MS } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
 import { BLOB_REF, type BlobName } from '../../protocol/ids.js';
 import { DOWNLOAD_URL_MS, UPLOAD_PARTS_AT_ONCE, UPLOAD_PAUSE_MS, UPLOAD_URL_MS } from '../../protocol/limits.js';
@@ -298,8 +298,8 @@ const REFUSALS: Readonly<Record<Exclude<ReserveVerdict, 'ok'>, () => ServiceErro
 
 /** The slowest upload to a bucket for which the reservation is kept, bytes per second: 1 Mbit/s. */
 const UNSEEN_BYTES_PER_S = 128 * 1024;
-const UNSEEN_MIN_MS = 15 * 60_000;
-const UNSEEN_MAX_MS = 24 * 3_600_000;
+const UNSEEN_MIN_MS = 15 * MINUTE_MS;
+const UNSEEN_MAX_MS = DAY_MS;
 
 /**
  * How long after the expiry of its URL an upload to a bucket counts as under way, ms. A bucket checks the expiry only

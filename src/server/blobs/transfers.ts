@@ -2,7 +2,7 @@
  * Uploads and downloads of the local store, which pass through this server. Each request has a signed URL; nothing in
  * it is used before the signature is verified.
  */
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, MINUTE_MS } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
 import { type BlobName, blobPath } from '../../protocol/ids.js';
 import { WaitGroup } from '../../protocol/wait-group.js';
@@ -44,7 +44,7 @@ const PACE_MIN = 1024;
 /** The slowest pace while others are refused for want of a slot: 128 kbit/s. */
 const PACE_MIN_CROWDED = 16 * 1024;
 /** How long after a refusal the client is assumed to still want a slot, ms. */
-const RETRY_MS = 60_000;
+const RETRY_MS = MINUTE_MS;
 /** A missing blob is reported at most this often, ms. */
 const MISSING_EVERY_MS = 600_000;
 /** Interval at which an upload renews its lease, ms; while the lease lasts, the reaper does not release its reservation. */

@@ -3,6 +3,7 @@
  * Order of checks). With the tenant in memory all steps up to the body run synchronously, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
+import { MINUTE_MS } from '../../protocol/clock.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
@@ -75,7 +76,7 @@ const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read'
   limit !== 'read' && limit !== 'write' && limit !== 'none';
 
 /** A device is noted as seen at most this often, ms. */
-const SEEN_EVERY_MS = 60_000;
+const SEEN_EVERY_MS = MINUTE_MS;
 
 /**
  * Takes requests through all steps, and tracks those under way. A request is counted from its admission until it is

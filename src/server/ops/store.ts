@@ -1,5 +1,6 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
+import { DAY_MS } from '../../protocol/clock.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import { Store } from '../storage/query.js';
 import { openClient, valueOf } from '../storage/database.js';
@@ -32,9 +33,9 @@ const FULL = 500;
 /**
  * Pairings and challenges are kept this long after they expire: a late answer gets a different error than a wrong one.
  */
-const EXPIRED_MS = 86_400_000;
+const EXPIRED_MS = DAY_MS;
 /** No provider repeats an event after this time; its signature would have expired too. */
-const WEBHOOK_MS = 30 * 86_400_000;
+const WEBHOOK_MS = 30 * DAY_MS;
 /** The row of `job_runs` that stands for all jobs together. */
 const ALL = 'nightly';
 

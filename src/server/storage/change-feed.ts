@@ -21,7 +21,7 @@
  * treated as a hint that at most leads to a read.
  */
 import type pg from 'pg';
-import { every, type Clock, type Timer } from '../../protocol/clock.js';
+import { type Clock, every, MINUTE_MS, type Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
@@ -65,7 +65,7 @@ const SUBSCRIBE_MAX_MS = 3_000;
 const SUBSCRIBE_MANY = 100;
 const SUBSCRIBE_TIMES = 6;
 /** Subscriptions are rebuilt and sent this often, ms, to drop tenants without a socket. */
-const RENEW_MS = 60_000;
+const RENEW_MS = MINUTE_MS;
 /**
  * After a NOTIFY that took longer, ms, subscriptions may have arrived too late for the recent heads that others keep.
  */

@@ -1,12 +1,13 @@
 /** The rows of the running instances: the status each reports with its heartbeat, and the operator's orders to it. */
 import type pg from 'pg';
+import { MINUTE_MS } from '../../protocol/clock.js';
 
 /** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
 const SILENT_MS = 9_000;
 /** After this time, ms, an instance counts as gone, together with its sockets. */
 export const SEEN_MS = 15_000;
 /** After this time, ms, its row is removed. */
-const FORGET_MS = 10 * 60_000;
+const FORGET_MS = 10 * MINUTE_MS;
 
 /** The time by the database's clock, ms since 1970: instances' clocks may differ. */
 export const DATABASE_NOW = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';

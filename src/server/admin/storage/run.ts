@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ulid } from 'ulid';
+import { MINUTE_MS } from '../../../protocol/clock.js';
 import type { BlobName } from '../../../protocol/ids.js';
 import type { DownloadGrant, ObjectStore, SignedRequest } from '../../blobs/ports.js';
 import { connectionFault, faultOf, StoreFault } from '../../blobs/objects/fault.js';
@@ -73,8 +74,8 @@ interface Plan {
 export const PROBE_BYTES = 100_000;
 /** Checks of every store. */
 export const COMMON = ['HEAD', 'signed GET', 'range', 'altered URL', 'no signature', 'late URL'] as const;
-const UPLOAD_MS = 15 * 60_000;
-const DOWNLOAD_MS = 5 * 60_000;
+const UPLOAD_MS = 15 * MINUTE_MS;
+const DOWNLOAD_MS = 5 * MINUTE_MS;
 const SHORT_MS = 1_000;
 
 const NOT_PUBLIC = 'The bucket must not be public: remove all public rights (allUsers, anonymous, public access).';
