@@ -175,6 +175,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private mismatched = 0;
   /** The instances of which nothing verifiable had come when the last own heartbeat came back. */
   private unverified: readonly string[] = [];
+  /** No other instance was up recently. Stored, so that a write does not have to ask `peers` for it. */
+  private alone = true;
   /** As the database last reported it; see `Registered`. */
   private silent: number | null = null;
   /** When the last order to drain was given, by the database's clock. */
@@ -213,11 +215,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True while another instance is known to be up. */
   get othersUp(): boolean {
     return this.others > 0;
-  }
-
-  /** No other instance was up recently. */
-  private get alone(): boolean {
-    return this.others === 0 && this.peers.size === 0;
   }
 
   /** Starts listening and registers this instance. */
@@ -451,6 +448,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.others = 1;
       this.options.onOthers();
     }
+    this.alone = false;
     if (!this.peers.seen(id, this.options.clock.now())) return;
     this.others = Math.max(this.others, this.peers.size);
     // It missed the announcements made before this instance knew of it.
@@ -583,6 +581,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private renewSubscriptions(): void {
     const now = this.options.clock.now();
     this.peers.forget(now - SEEN_MS);
+    this.alone = this.others === 0 && this.peers.size === 0;
     if (Math.abs(now - this.renewedAt) >= RENEW_MS) {
       this.renewedAt = now;
       this.subscriptions.renew(this.options.tenants());
