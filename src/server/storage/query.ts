@@ -165,6 +165,9 @@ export abstract class TemporaryTable extends Store<pg.PoolClient> {
 /** Row of a function that changes something: its columns are set with `ok`, else the verdict is the reason. */
 export type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
 
+/** The outcome of adding a device: with `ok` the epoch of its tokens. */
+export type Joined = Outcome<{ readonly epoch: number }>;
+
 /** Parameters of a device, for the functions that add one. */
 export const deviceOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
 
