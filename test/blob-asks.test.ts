@@ -3,9 +3,10 @@ import t from 'tap';
 import { ulid } from 'ulid';
 import { HeadLimiter } from '../src/server/blobs/head-limiter.js';
 import { Blobs } from '../src/server/blobs/blobs.js';
-import type { ObjectName, ObjectStore, StoredObject } from '../src/server/blobs/ports.js';
+import type { ObjectStore, StoredObject } from '../src/server/blobs/ports.js';
 import type { BlobRow, BlobStore } from '../src/server/blobs/store.js';
 import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
+import type { BlobName } from '../src/protocol/ids.js';
 import { TestClock } from './support/clock.js';
 import { TENANT } from './support/front.js';
 
@@ -14,7 +15,7 @@ const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(reso
 
 /** A request to the store that the test answers. */
 interface Asked {
-  readonly name: ObjectName;
+  readonly name: BlobName;
   readonly answer: (size: number | undefined) => void;
   readonly fail: (error: Error) => void;
 }
@@ -141,7 +142,7 @@ t.test('BLOB-47: where the store fails one request, those queued behind it fail,
 
 t.test('BLOB-47: an error of another kind fails its own request only', async (t) => {
   const heads = new HeadLimiter(new TestClock());
-  const name = (): ObjectName => ({ tenantId: TENANT, ref: refOf() });
+  const name = (): BlobName => ({ tenantId: TENANT, ref: refOf() });
   const first = heads.run(name(), () => Promise.reject(new Error('a bug')));
   // More than may be under way.
   const others = Array.from({ length: 9 }, async () => heads.run(name(), () => Promise.resolve(true)));

@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import type { HttpResponse } from 'uWebSockets.js';
 import t, { type Test } from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
-import type { ObjectName } from '../src/server/blobs/ports.js';
+import type { BlobName } from '../src/protocol/ids.js';
 import type { BlobStore } from '../src/server/blobs/store.js';
 import { DownloadStream, UploadStream } from '../src/server/http/streams.js';
 import { Transfers, type BlobFiles, type UploadBody } from '../src/server/blobs/transfers.js';
@@ -229,7 +229,7 @@ t.test('FAIR-49: slow transfers do not give way to a tenant that has more of the
 
 t.test('BLOB-18 BLOB-48: each refusal lets one slow transfer be cut, and an old refusal counts no more', async (t) => {
   const clock = new TestClock();
-  const names: ObjectName[] = [TENANT, TENANT].map((tenantId) => ({ tenantId, ref: `${newId()}.bin` }));
+  const names: BlobName[] = [TENANT, TENANT].map((tenantId) => ({ tenantId, ref: `${newId()}.bin` }));
   const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
   const files = { open: () => Promise.resolve(undefined) } as unknown as BlobFiles;
   const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;

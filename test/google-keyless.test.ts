@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import type { ObjectName } from '../src/server/blobs/ports.js';
+import type { BlobName } from '../src/protocol/ids.js';
 import { checkBucket } from '../src/server/admin/storage/bucket-check.js';
 import type { Verdict } from '../src/server/admin/storage/verdict.js';
 import { faultOf, StoreFault } from '../src/server/blobs/objects/fault.js';
@@ -46,7 +46,7 @@ async function onMachine(t: Test, credentials?: (machine: GoogleMachine) => Prom
   return { machine, server, store, logs: lines };
 }
 
-async function upload(store: GcsStore, name: ObjectName, body: Buffer): Promise<void> {
+async function upload(store: GcsStore, name: BlobName, body: Buffer): Promise<void> {
   const start = { size: body.length, contentType: 'application/octet-stream' };
   const session = (await store.begin(name, start)) ?? null;
   const open = { ...name, ...start, session, kept: 0 };

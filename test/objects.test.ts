@@ -2,7 +2,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
-import type { ObjectName, ObjectStore, SignedRequest } from '../src/server/blobs/ports.js';
+import type { BlobName } from '../src/protocol/ids.js';
+import type { ObjectStore, SignedRequest } from '../src/server/blobs/ports.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { exchange, type Answer } from './support/exchange.js';
 import { newServiceAccount } from './support/gcs-server.js';
@@ -23,7 +24,7 @@ const MINUTE_MS = 60_000;
 
 type NewBucket = (t: Test) => Promise<BucketUnderTest>;
 
-const bytesOf = async (store: ObjectStore, name: ObjectName, origin: string): Promise<Buffer> => {
+const bytesOf = async (store: ObjectStore, name: BlobName, origin: string): Promise<Buffer> => {
   const { url, headers } = await store.signDownload(name, fiveMinutes(), origin);
   return (await exchange(url, { method: 'GET', headers })).body;
 };
@@ -171,7 +172,7 @@ function buckets(t: Test, newBucket: NewBucket): void {
         `one/x/${ulid()}.bin`,
       ];
       for (const key of [...foreign, `one/${somebody}/`]) await bucket.place(key, Buffer.from('x'));
-      const refs = (objects: readonly ObjectName[]): string[] =>
+      const refs = (objects: readonly BlobName[]): string[] =>
         objects.map(({ tenantId, ref }) => tenantId + ref).sort();
       const found = await listed(one);
       t.same(refs(found), refs(names));

@@ -1,5 +1,9 @@
 /** An injectable clock, so that tests control time. */
 
+export const MINUTE_MS = 60_000;
+export const HOUR_MS = 60 * MINUTE_MS;
+export const DAY_MS = 24 * HOUR_MS;
+
 export interface Timer {
   cancel(): void;
 }

@@ -12,6 +12,7 @@ import { DataDirInUseError } from './storage/embedded/embedded.js';
 import type { DrainOrder } from './storage/registration.js';
 import { ClusterVersionError } from './storage/embedded/binaries.js';
 import { MigrationError } from './storage/migrate.js';
+import { MINUTE_MS } from '../protocol/clock.js';
 import { isObject } from '../protocol/bytes.js';
 import { asError } from '../protocol/error-code.js';
 import { IN_CHECKOUT, RELEASE } from '../root.js';
@@ -22,7 +23,6 @@ const GRACE_MS = 3_000;
 const STOP_MAX_MS = 20_000;
 /** The same for the parent of several instances, which kills them before, and then stops the embedded database. */
 const STOP_ALL_MAX_MS = KILL_AFTER_MS + 10_000;
-const MINUTE_MS = 60_000;
 
 const USAGE = `service-server: serves an encrypted sync service, and keeps its data under ./data
 

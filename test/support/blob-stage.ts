@@ -3,10 +3,11 @@ import { randomBytes } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Test } from 'tap';
-import type { ObjectName, StoredObject } from '../../src/server/blobs/ports.js';
+import type { StoredObject } from '../../src/server/blobs/ports.js';
 import { Reaper } from '../../src/server/blobs/reaper.js';
 import { LocalStore } from '../../src/server/blobs/objects/local.js';
 import { storageUnavailable } from '../../src/protocol/errors.js';
+import type { BlobName } from '../../src/protocol/ids.js';
 import { blobItem, uploaded } from './blobs.js';
 import { ShiftedClock } from './clock.js';
 import { poolOf, temporaryFolder, type WithTeardown } from './postgres.js';
@@ -26,17 +27,17 @@ class BrokenStore extends LocalStore {
   /** Calls so far. */
   calls = 0;
 
-  override async remove(name: ObjectName): Promise<void> {
+  override async remove(name: BlobName): Promise<void> {
     this.expect(name, this.broken);
     return super.remove(name);
   }
 
-  override async head(name: ObjectName): Promise<StoredObject | undefined> {
+  override async head(name: BlobName): Promise<StoredObject | undefined> {
     this.expect(name, false);
     return super.head(name);
   }
 
-  private expect({ ref }: ObjectName, broken: boolean): void {
+  private expect({ ref }: BlobName, broken: boolean): void {
     this.calls++;
     if (broken || this.away || this.locked.has(ref)) throw storageUnavailable(new Error('told to fail'));
   }

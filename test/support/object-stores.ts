@@ -9,13 +9,8 @@ import {
 import { join } from 'node:path';
 import { pino, type Logger } from 'pino';
 import { ulid } from 'ulid';
-import type {
-  ObjectName,
-  ObjectStore,
-  SignedRequest,
-  StoredObject,
-  UploadGrant,
-} from '../../src/server/blobs/ports.js';
+import type { BlobName } from '../../src/protocol/ids.js';
+import type { ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../../src/server/blobs/ports.js';
 import type { Bounds } from '../../src/server/blobs/objects/bucket.js';
 import { GcsStore } from '../../src/server/blobs/objects/gcs.js';
 import { LocalStore } from '../../src/server/blobs/objects/local.js';
@@ -154,7 +149,7 @@ class ReservingStore extends LocalStore {
     super(folder, LOCAL_SECRET);
   }
 
-  override async signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
+  override async signUpload(name: BlobName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
     await this.server.sql(
       `INSERT INTO blobs (tenant_id, ref, size, state, content_type, created_at, expires_at)
        VALUES ($1, $2, $3, 'reserved', $4, $5, $6)`,
@@ -175,7 +170,7 @@ export async function servedLocally(
 }
 
 /** A new name in the folder of a tenant. */
-export const newName = (tenantId = ulid()): ObjectName => ({ tenantId, ref: `${ulid()}.bin` });
+export const newName = (tenantId = ulid()): BlobName => ({ tenantId, ref: `${ulid()}.bin` });
 
 /** All objects of a store. */
 export async function listed(store: ObjectStore): Promise<StoredObject[]> {
@@ -201,7 +196,7 @@ export const fiveMinutes = (now = Date.now()): { now: number; expiresAt: number 
 });
 
 /** Uploads as a client does; fails where the store refuses. */
-export async function upload(store: ObjectStore, name: ObjectName, body: Buffer, origin = ''): Promise<void> {
+export async function upload(store: ObjectStore, name: BlobName, body: Buffer, origin = ''): Promise<void> {
   const { url, headers } = await store.signUpload(name, grantFor(body), origin);
   const { status, code } = await exchange(url, { method: 'PUT', headers, body });
   if (status !== 200) throw new Error(`the upload was refused: ${status} ${code}`);

@@ -12,6 +12,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
+import { MINUTE_MS } from '../../protocol/clock.js';
 import { isObject } from '../../protocol/bytes.js';
 import { asError } from '../../protocol/error-code.js';
 import { portOf } from '../config/config.js';
@@ -27,7 +28,7 @@ export const INSTANCE_FLAG = '--instance';
 /** Delays before the restarts of an instance that keeps ending, ms; the last one for all further restarts. */
 const RESTART_DELAYS_MS = [100, 1_000, 5_000, 30_000];
 /** After a run of this length, ms, the delays begin anew. */
-const STABLE_MS = 60_000;
+const STABLE_MS = MINUTE_MS;
 /** An instance that has not ended this long after SIGTERM is killed, ms; longer than it allows itself. */
 export const KILL_AFTER_MS = 22_000;
 /** Database connections of one instance (pool, lanes, listener, jobs), and spare ones for the operator. */

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import type { Logger } from 'pino';
 import { ulid } from 'ulid';
 import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
-import { systemClock, type Clock } from '../../protocol/clock.js';
+import { type Clock, MINUTE_MS, systemClock } from '../../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { REFERENCE_FOLDER, RELEASE, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
 import { Checkout } from '../billing/checkout.js';
@@ -401,7 +401,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
 }
 
 /** An active upload writes more often than this; an older temporary file was left by a process that died, ms. */
-const QUIET_MS = 2 * 60_000;
+const QUIET_MS = 2 * MINUTE_MS;
 
 /**
  * Opens the configured blob store, without a request to it: the server also starts while the store is unreachable.
@@ -465,7 +465,7 @@ async function composeHosting(
     takeCertificate: (slug) => addressLimits.takeCertificate(slug),
   });
   await hosts.start();
-  // In reverse order: once closed, a read that still waits asks nothing.
+  // In reverse order: once closed, a read that still waits runs no statement.
   stops.push(repeated(clock, HEAD_COMPARE_MS, () => hosts.refresh()));
   stops.push(() => hosts.close());
   hooks.onHint = (tenant) => hosts.hint(tenant);

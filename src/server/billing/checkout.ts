@@ -6,7 +6,7 @@
  * as it is loaded, while the database holds hashes only, and shows it only once the tenant is paid for.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME, UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { Portal } from '../../protocol/replies.js';
@@ -16,14 +16,13 @@ import type { Account, BillingStore } from './store.js';
 import type { CheckoutOrder, StripePayments } from './stripe.js';
 
 /** The page after checkout is valid for this long after signup, ms. */
-const RETURN_MS = 7 * 86_400_000;
-const HOUR_MS = 3_600_000;
+const RETURN_MS = 7 * DAY_MS;
 /**
  * A checkout ends an hour before its unpaid tenant is freed: a payment whose event arrives later would be for nothing.
  */
 const PAYABLE_MS = UNCLAIMED_MS - HOUR_MS;
 /** The provider's minimum until a checkout ends, ms, with a minute for the difference of clocks. */
-const CHECKOUT_MIN_MS = 31 * 60_000;
+const CHECKOUT_MIN_MS = 31 * MINUTE_MS;
 /** 32 bytes in base64url. */
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 

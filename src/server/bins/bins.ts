@@ -2,6 +2,7 @@
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { bytesWithin } from '../../protocol/binary-fields.js';
+import { Counts } from '../../protocol/counts.js';
 import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/requests.js';
@@ -39,7 +40,7 @@ const metaField = (value: string | null): Uint8Array | null =>
  */
 export class Bins {
   /** Number of deletions under way on this instance, by tenant. */
-  private readonly deleting = new Map<string, number>();
+  private readonly deleting = new Counts();
   private readonly resumed = new WaitGroup();
   private closing = false;
 
@@ -48,7 +49,7 @@ export class Bins {
   /** Oldest first. A bin that is being deleted is listed until it is gone. */
   async list(tenantId: string): Promise<BinList<Uint8Array>> {
     // Read before the statement: a deletion that ends while it runs would otherwise look interrupted in its result.
-    const deleting = this.deleting.has(tenantId);
+    const deleting = this.deleting.of(tenantId) > 0;
     const { bins, closed } = await this.options.store.bins(tenantId);
     if (!deleting) this.resume(tenantId, closed);
     return { bins };
@@ -115,7 +116,8 @@ export class Bins {
 
   /** Finishes interrupted deletions. They are then no device's changes, so every socket gets the push. */
   private resume(tenantId: string, closed: readonly string[]): void {
-    if (closed.length === 0 || this.closing || this.deleting.has(tenantId) || this.resumed.size >= RESUMED_MAX) return;
+    if (closed.length === 0 || this.closing || this.deleting.of(tenantId) > 0 || this.resumed.size >= RESUMED_MAX)
+      return;
     const emptyAll = async (): Promise<void> => {
       for (const id of closed) await this.empty({ tenantId, id, by: null }, () => !this.closing);
     };
@@ -134,13 +136,11 @@ export class Bins {
   }
 
   private async whileDeleting(tenantId: string, work: () => Promise<void>): Promise<void> {
-    this.deleting.set(tenantId, (this.deleting.get(tenantId) ?? 0) + 1);
+    this.deleting.add(tenantId, 1);
     try {
       await work();
     } finally {
-      const others = (this.deleting.get(tenantId) ?? 1) - 1;
-      if (others === 0) this.deleting.delete(tenantId);
-      else this.deleting.set(tenantId, others);
+      this.deleting.add(tenantId, -1);
     }
   }
 }

@@ -1,13 +1,13 @@
 /** Requests of devices for blobs: upload and download URLs, and whether an upload has arrived. */
 import { ulid } from 'ulid';
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, DAY_MS, MINUTE_MS } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
-import { BLOB_REF } from '../../protocol/ids.js';
+import { BLOB_REF, type BlobName } from '../../protocol/ids.js';
 import { DOWNLOAD_URL_MS, UPLOAD_PARTS_AT_ONCE, UPLOAD_PAUSE_MS, UPLOAD_URL_MS } from '../../protocol/limits.js';
 import type { BlobDownload, BlobUpload, OpenUploadReply, UploadPart } from '../../protocol/replies.js';
 import { KeyedFlight } from '../../protocol/single-flight.js';
 import { HeadLimiter } from './head-limiter.js';
-import { partSizeOf, type ObjectName, type ObjectStore, type OpenUpload, type UploadStart } from './ports.js';
+import { partSizeOf, type ObjectStore, type OpenUpload, type UploadStart } from './ports.js';
 import type { BlobRow, BlobStore, Reservation, ReserveVerdict, Turn } from './store.js';
 
 interface BlobsOptions {
@@ -212,7 +212,7 @@ export class Blobs {
 
   /** Reserves room; if there is none, settles expired uploads and tries again. */
   private async reserve(
-    name: ObjectName,
+    name: BlobName,
     { size, contentType, by }: UploadRequest,
     times: Pick<Reservation, 'now' | 'expiresAt' | 'uploadingUntil'>,
   ): Promise<void> {
@@ -256,7 +256,7 @@ const CALLS_MAX = 8;
  * errors, `done` the other names, both in the order of `names`. Rejects with such an error if a whole batch failed and
  * the store does not answer at all, and with any other error of `work`, each after the batch has ended.
  */
-export async function mapLimit<N extends ObjectName>(
+export async function mapLimit<N extends BlobName>(
   store: Pick<ObjectStore, 'head'>,
   names: readonly N[],
   work: (name: N) => Promise<void>,
@@ -298,8 +298,8 @@ const REFUSALS: Readonly<Record<Exclude<ReserveVerdict, 'ok'>, () => ServiceErro
 
 /** The slowest upload to a bucket for which the reservation is kept, bytes per second: 1 Mbit/s. */
 const UNSEEN_BYTES_PER_S = 128 * 1024;
-const UNSEEN_MIN_MS = 15 * 60_000;
-const UNSEEN_MAX_MS = 24 * 3_600_000;
+const UNSEEN_MIN_MS = 15 * MINUTE_MS;
+const UNSEEN_MAX_MS = DAY_MS;
 
 /**
  * How long after the expiry of its URL an upload to a bucket counts as under way, ms. A bucket checks the expiry only
@@ -321,7 +321,7 @@ export async function releaseExpired(
   turn: Turn,
 ) {
   const expired = await rows.takeExpired(tenantId, turn);
-  const gone: ObjectName[] = [];
+  const gone: BlobName[] = [];
   const settle = async (upload: OpenUpload): Promise<void> => {
     const object = await store.head(upload);
     if (object?.size === upload.size) {

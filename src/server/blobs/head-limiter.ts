@@ -1,8 +1,7 @@
 /** Bounds how many HEAD requests each tenant has under way at the object store. */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
-import { blobPath } from '../../protocol/ids.js';
-import type { ObjectName } from './ports.js';
+import { type BlobName, blobPath } from '../../protocol/ids.js';
 
 /** Requests of one tenant that are under way. */
 const UNDER_WAY_MAX = 4;
@@ -32,7 +31,7 @@ export class HeadLimiter {
    * result. Of a lookup that has begun only a positive result is shared, since it may have run before the upload ended.
    * Throws what `look` throws, and `unavailable` if the queue is full or the wait was too long.
    */
-  run(name: ObjectName, look: () => Promise<boolean>): Promise<boolean> {
+  run(name: BlobName, look: () => Promise<boolean>): Promise<boolean> {
     const key = blobPath(name);
     const before = this.latest.get(key);
     if (before !== undefined && !before.begun) return before.result;

@@ -2,9 +2,6 @@
 import type { BlobName } from '../../protocol/ids.js';
 import { UPLOAD_PART_BYTES, UPLOAD_PARTS_MAX } from '../../protocol/limits.js';
 
-/** The name of an object: in every store it lies under `<tenantId>/<ref>`, below the operator's prefix. */
-export type ObjectName = BlobName;
-
 /** A request that a client may send to the store directly. */
 export interface SignedRequest {
   /** Absolute. */
@@ -32,7 +29,7 @@ export interface UploadGrant extends DownloadGrant {
 }
 
 /** An upload that has not ended. */
-export interface OpenUpload extends ObjectName {
+export interface OpenUpload extends BlobName {
   readonly size: number;
   readonly contentType: string;
   /** The store's identifier of an upload in parts; at Google a URL that itself grants access. Null: a single PUT. */
@@ -62,7 +59,7 @@ export const partSizeOf = (size: number): number =>
   Math.max(UPLOAD_PART_BYTES, Math.ceil(size / UPLOAD_PARTS_MAX / MIB) * MIB);
 
 /** An object as the store lists it. */
-export interface StoredObject extends ObjectName {
+export interface StoredObject extends BlobName {
   readonly size: number;
   /** Milliseconds since 1970, by the store's clock. */
   readonly modifiedAt: number;
@@ -80,10 +77,10 @@ export interface StoredObject extends ObjectName {
 export interface ObjectStore {
   readonly kind: 'local' | 'gcs' | 's3';
   /** `origin`: scheme and host at which the client reached this server; used only in the local store's URLs. */
-  signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest>;
-  signDownload(name: ObjectName, grant: DownloadGrant, origin: string): Promise<SignedDownload>;
+  signUpload(name: BlobName, grant: UploadGrant, origin: string): Promise<SignedRequest>;
+  signDownload(name: BlobName, grant: DownloadGrant, origin: string): Promise<SignedDownload>;
   /** Begins an upload in parts; returns its session. Undefined: one PUT (`signUpload`), since it fits into one part. */
-  begin(name: ObjectName, start: UploadStart): Promise<string | undefined>;
+  begin(name: BlobName, start: UploadStart): Promise<string | undefined>;
   /** One PUT of an upload in parts. */
   signPart(upload: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest>;
   /**
@@ -94,9 +91,9 @@ export interface ObjectStore {
   /** Removes the parts of an upload; the store accepts no more of them. Also resolves if there are none. */
   abort(upload: OpenUpload): Promise<void>;
   /** Undefined: there is no such object, or its upload has not ended. */
-  head(name: ObjectName): Promise<StoredObject | undefined>;
+  head(name: BlobName): Promise<StoredObject | undefined>;
   /** Also resolves if there is no such object. */
-  remove(name: ObjectName): Promise<void>;
+  remove(name: BlobName): Promise<void>;
   /** Every object under the prefix, in pages, in the store's order. Keys that are no names of blobs are left out. */
   list(): AsyncIterable<readonly StoredObject[]>;
   /** The origin of its URLs, found without a call; undefined: this server's. Rejects if it cannot be determined. */

@@ -3,10 +3,11 @@
  * interrupted and repeated, on any instance: a row is marked before its object is removed, and deleted after.
  */
 import type pg from 'pg';
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, DAY_MS } from '../../protocol/clock.js';
 import type { ServiceError } from '../../protocol/errors.js';
+import type { BlobName } from '../../protocol/ids.js';
 import { discard, mapLimit, releaseExpired } from './blobs.js';
-import type { ObjectName, ObjectStore } from './ports.js';
+import type { ObjectStore } from './ports.js';
 import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremoved } from './store.js';
 
 /** Result of a run of the reaper. What was refused is unchanged, and tried last in the next run. */
@@ -42,7 +43,7 @@ const BATCHES_MAX = 10_000;
 /** Refusals that end a run: each may have taken the store ten seconds. */
 const REFUSED_MAX = 1_000;
 /** A ready blob that no item took, or an object that no row names, is removed at this age. */
-const UNATTACHED_MS = 24 * 3_600_000;
+const UNATTACHED_MS = DAY_MS;
 /** Rows per query of a comparison. */
 const PAGE = 500;
 /** Missing blobs that a comparison lists. */
@@ -146,7 +147,7 @@ export class Reaper {
 
   /** Counts blobs created before `begun` whose object is missing. False: stopped before the end. */
   private async findMissing(audit: BlobAudit, begun: number, found: Found, stopped: AbortSignal): Promise<boolean> {
-    let after: ObjectName = { tenantId: '', ref: '' };
+    let after: BlobName = { tenantId: '', ref: '' };
     for (;;) {
       const page = await audit.missing(begun, after, PAGE);
       for (const blob of page) {

@@ -1,12 +1,11 @@
 /** Signed URLs of the local store. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { blobNameIn, blobPath } from '../../protocol/ids.js';
+import { type BlobName, blobNameIn, blobPath } from '../../protocol/ids.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { SignedCall } from '../http/ports.js';
-import type { ObjectName } from './ports.js';
 
 /** What a signature covers. HEAD is signed as GET. */
-interface Signed extends ObjectName {
+interface Signed extends BlobName {
   readonly method: 'GET' | 'PUT';
   /** Milliseconds since 1970. */
   readonly expiresAt: number;
@@ -38,7 +37,7 @@ export function signedPath(secret: string, signed: Signed): string {
 }
 
 /** The blob that a request may reach; undefined: altered, expired, or not used as signed. */
-export function verifySigned(secret: string, call: SignedCall, now: number): ObjectName | undefined {
+export function verifySigned(secret: string, call: SignedCall, now: number): BlobName | undefined {
   const { method, query, contentLength: size, contentType } = call;
   const name = blobNameIn(call.id);
   const [exp, sig, from] = [query.get('exp') ?? '', query.get('sig') ?? '', query.get('from')];

@@ -1,8 +1,9 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). Times are milliseconds since 1970, sizes bytes. */
 import type pg from 'pg';
 import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../protocol/limits.js';
+import type { BlobName } from '../../protocol/ids.js';
 import { byColumn, Store, TemporaryTable } from '../storage/query.js';
-import type { ObjectName, OpenUpload, StoredObject, UploadGrant } from './ports.js';
+import type { OpenUpload, StoredObject, UploadGrant } from './ports.js';
 
 /** A blob's row. README.md has its states and their transitions. Size and type are those declared for the upload. */
 export interface BlobRow extends OpenUpload {
@@ -15,7 +16,7 @@ export interface BlobRow extends OpenUpload {
 const UPLOAD = `b.tenant_id AS "tenantId", b.ref, b.size, b.content_type AS "contentType", b.session, b.kept`;
 
 /** Room for an upload. */
-export interface Reservation extends ObjectName, UploadGrant {
+export interface Reservation extends BlobName, UploadGrant {
   /** Id of the requesting device. */
   readonly by: string;
   /** Bytes that the tenant may hold; 0: unlimited. */
@@ -58,7 +59,7 @@ export class BlobStore extends Store {
   }
 
   /** Undefined: there is no such row. */
-  async find({ tenantId, ref }: ObjectName): Promise<BlobRow | undefined> {
+  async find({ tenantId, ref }: BlobName): Promise<BlobRow | undefined> {
     const text = `SELECT ${UPLOAD}, b.state, b.expires_at AS "expiresAt" FROM blobs b
       WHERE b.tenant_id = $1 AND b.ref = $2`;
     return this.first<BlobRow>(text, [tenantId, ref], { readOnly: true });
@@ -73,7 +74,7 @@ export class BlobStore extends Store {
    * the row is not reserved (any more), or has another size. `at`: when the upload ended; an item has a day from then on
    * to take it.
    */
-  async markReady(name: ObjectName, size: number, at: number): Promise<boolean> {
+  async markReady(name: BlobName, size: number, at: number): Promise<boolean> {
     const text = `UPDATE blobs SET state = 'ready', session = NULL, created_at = greatest(created_at, $4)
       WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`;
     const marked = await this.changed(text, [name.tenantId, name.ref, size, at]);
@@ -81,7 +82,7 @@ export class BlobStore extends Store {
   }
 
   /** Records the store's identifier of an upload in parts. False: it is not reserved (any more). */
-  async setSession({ tenantId, ref }: ObjectName, session: string): Promise<boolean> {
+  async setSession({ tenantId, ref }: BlobName, session: string): Promise<boolean> {
     const text = `UPDATE blobs SET session = $3 WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved'`;
     return this.changed(text, [tenantId, ref, session]);
   }
@@ -91,7 +92,7 @@ export class BlobStore extends Store {
    * Undefined: it is not open at `now`, is not in parts, or has another offset.
    */
   async receiving(
-    { tenantId, ref }: ObjectName,
+    { tenantId, ref }: BlobName,
     from: number,
     lease: { readonly now: number; readonly until: number },
   ): Promise<number | undefined> {
@@ -106,7 +107,7 @@ export class BlobStore extends Store {
    * its offset is not `from`: another request was first.
    */
   async keep(
-    { tenantId, ref }: ObjectName,
+    { tenantId, ref }: BlobName,
     { from, to, now }: { readonly from: number; readonly to: number; readonly now: number },
   ): Promise<boolean> {
     return this.changed(
@@ -120,7 +121,7 @@ export class BlobStore extends Store {
    * Records that the upload of a reserved blob is under way until `until`. False: it is not reserved, or its URL had
    * expired at `now` (null: not checked).
    */
-  async uploading({ tenantId, ref }: ObjectName, until: number, now: number | null): Promise<boolean> {
+  async uploading({ tenantId, ref }: BlobName, until: number, now: number | null): Promise<boolean> {
     return this.changed(
       `UPDATE blobs SET uploading_until = greatest(uploading_until, $3)
         WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved' AND ($4::bigint IS NULL OR expires_at > $4)`,
@@ -145,7 +146,7 @@ export class BlobStore extends Store {
   }
 
   /** Marks a reservation as dying; with `now`, only an expired one. False: it is not reserved, or not expired. */
-  async giveUp({ tenantId, ref }: ObjectName, now?: number): Promise<boolean> {
+  async giveUp({ tenantId, ref }: BlobName, now?: number): Promise<boolean> {
     return this.changed(
       `UPDATE blobs SET state = 'dying' WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved'
         AND ($3::bigint IS NULL OR (expires_at <= $3 AND uploading_until <= $3))`,
@@ -166,10 +167,9 @@ export class BlobStore extends Store {
     return this.one(text);
   }
 
-  /** Deletes dying rows, and subtracts their sizes from the tenants' storage. Returns the number of rows. */
-  async free(names: readonly ObjectName[]): Promise<number> {
-    if (names.length === 0) return 0;
-    return this.value<number>('free_blobs', ...byColumn(names, 'tenantId', 'ref'));
+  /** Deletes dying rows, and subtracts their sizes from the tenants' storage. */
+  async free(names: readonly BlobName[]): Promise<void> {
+    if (names.length > 0) await this.call('free_blobs', ...byColumn(names, 'tenantId', 'ref'));
   }
 
   private async changed(text: string, values: readonly unknown[]): Promise<boolean> {
@@ -178,14 +178,14 @@ export class BlobStore extends Store {
 }
 
 /** An object that no row names. */
-export interface Stray extends ObjectName {
+export interface Stray extends BlobName {
   readonly size: number;
   /** False: this database never had its tenant. The object belongs to another service then, and must stay. */
   readonly ours: boolean;
 }
 
 /** A blob whose object is not there, or has another size than its row. */
-export interface Missing extends ObjectName {
+export interface Missing extends BlobName {
   readonly size: number;
   /** The item that names it; null: none does. */
   readonly itemId: string | null;
@@ -224,7 +224,7 @@ export class BlobAudit extends TemporaryTable {
   }
 
   /** Ready blobs created before `before` that were not listed with their size, by name, beginning after `after`. */
-  missing(before: number, after: ObjectName, limit: number): Promise<Missing[]> {
+  missing(before: number, after: BlobName, limit: number): Promise<Missing[]> {
     return this.rows<Missing>(
       `SELECT b.tenant_id AS "tenantId", b.ref, b.size, i.id AS "itemId" FROM blobs b
       LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref

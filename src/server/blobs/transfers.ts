@@ -2,14 +2,13 @@
  * Uploads and downloads of the local store, which pass through this server. Each request has a signed URL; nothing in
  * it is used before the signature is verified.
  */
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, MINUTE_MS } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
-import { blobPath } from '../../protocol/ids.js';
+import { type BlobName, blobPath } from '../../protocol/ids.js';
 import { WaitGroup } from '../../protocol/wait-group.js';
 import type { BlobFile, UploadStream } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
 import type { LocalStore } from './objects/local.js';
-import type { ObjectName } from './ports.js';
 import { verifySigned } from './signed-url.js';
 import type { BlobStore } from './store.js';
 
@@ -45,7 +44,7 @@ const PACE_MIN = 1024;
 /** The slowest pace while others are refused for want of a slot: 128 kbit/s. */
 const PACE_MIN_CROWDED = 16 * 1024;
 /** How long after a refusal the client is assumed to still want a slot, ms. */
-const RETRY_MS = 60_000;
+const RETRY_MS = MINUTE_MS;
 /** A missing blob is reported at most this often, ms. */
 const MISSING_EVERY_MS = 600_000;
 /** Interval at which an upload renews its lease, ms; while the lease lasts, the reaper does not release its reservation. */
@@ -55,7 +54,7 @@ const LEASE_MS = 4 * RENEW_MS;
 const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was used, or its reservation is gone.');
 
 /** The name and extent of a PUT. */
-interface Upload extends ObjectName {
+interface Upload extends BlobName {
   /** Bytes of the body. */
   readonly size: number;
   /** Of a part: where in the upload it begins. */
@@ -80,7 +79,7 @@ export class Transfers {
   constructor(private readonly options: TransfersOptions) {}
 
   /** The blob that a request may access. Throws `url_invalid` if the URL was altered, expired or not used as signed. */
-  check(call: SignedCall): ObjectName {
+  check(call: SignedCall): BlobName {
     const name = verifySigned(this.options.secret, call, this.options.clock.now());
     if (name === undefined) throw new ServiceError('url_invalid');
     return name;
@@ -116,7 +115,7 @@ export class Transfers {
   }
 
   /** Opens a blob, which the caller closes. Throws `no_blob`, `rate_limited`, `unavailable`, `storage_unavailable`. */
-  async download(name: ObjectName): Promise<BlobFile> {
+  async download(name: BlobName): Promise<BlobFile> {
     const leave = this.enter(name.tenantId);
     try {
       const file = await this.options.files.open(name);
@@ -210,7 +209,7 @@ export class Transfers {
     };
   }
 
-  private async receive(name: ObjectName, size: number, source: UploadBody): Promise<void> {
+  private async receive(name: BlobName, size: number, source: UploadBody): Promise<void> {
     const { files, rows, clock } = this.options;
     const now = clock.now();
     if (!(await rows.uploading(name, now + LEASE_MS, now))) throw used();
@@ -224,7 +223,7 @@ export class Transfers {
     await this.markReady(name, size);
   }
 
-  private async markReady(name: ObjectName, size: number): Promise<void> {
+  private async markReady(name: BlobName, size: number): Promise<void> {
     const { files, rows, clock } = this.options;
     // A concurrent write of an item may have settled the blob: then the file must stay.
     if (await rows.markReady(name, size, clock.now())) return;
@@ -236,7 +235,7 @@ export class Transfers {
    * Bytes count once they are durable; the row has their number. Of a part that was cut off, the bytes that arrived
    * count, unless a newer request for the same blob has ended it: that request begins at an earlier offset.
    */
-  private async receivePart(name: ObjectName, from: number, source: UploadBody): Promise<void> {
+  private async receivePart(name: BlobName, from: number, source: UploadBody): Promise<void> {
     const { files, rows, clock } = this.options;
     const now = clock.now();
     const whole = await rows.receiving(name, from, { now, until: now + LEASE_MS });
@@ -268,14 +267,14 @@ export class Transfers {
     await this.markReady(name, whole);
   }
 
-  private async refusalOf(name: ObjectName): Promise<ServiceError> {
+  private async refusalOf(name: BlobName): Promise<ServiceError> {
     const row = await this.options.rows.find(name);
     const open = row?.state === 'reserved' && row.session !== null && row.expiresAt > this.options.clock.now();
     return open ? new ServiceError('upload_offset') : used();
   }
 
   /** Passes the body to `write`, and renews the lease meanwhile. Resolves with the number of bytes. */
-  private async copy(name: ObjectName, source: UploadBody, write: (bytes: Uint8Array) => Promise<void>) {
+  private async copy(name: BlobName, source: UploadBody, write: (bytes: Uint8Array) => Promise<void>) {
     const { rows, clock } = this.options;
     let renewAt = clock.now() + RENEW_MS;
     let copied = 0;

@@ -1,6 +1,7 @@
 /** The configuration, from environment variables: VARIABLES has their defaults, units and checks (reference, Configuration). */
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
+import { DAY_MS, HOUR_MS } from '../../protocol/clock.js';
 import { databaseAddress } from '../../protocol/database-url.js';
 import { CLAIM_TOKEN_MAX } from '../../protocol/limits.js';
 
@@ -70,8 +71,6 @@ function secret(name: string, min: number, max: number): Variable<string | null>
 /** Longest secret: it has to fit into the head of a request (`HEAD_MAX`). */
 const SECRET_MAX = 1_024;
 
-/** Milliseconds of a day. */
-const DAY_MS = 86_400_000;
 /** The maximum of all variables in days: ten years. */
 const DAYS_MAX = 3_650;
 
@@ -154,7 +153,6 @@ export class ConfigError extends Error {
 /** A proxy on this machine. Not the private ranges: any host in them could send a forged address. */
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
 
-const HOUR_MS = 3_600_000;
 const RATE_MAX = 1_000_000;
 const PORT_MAX = 65_535;
 

@@ -105,7 +105,5 @@ export async function serverSecrets(
 export const fingerprintOf = ({
   tokenSecret,
   blobUrlSecret,
-}: {
-  readonly tokenSecret: string;
-  readonly blobUrlSecret: string;
-}): string => createHmac('sha256', tokenSecret).update(`instances\0${blobUrlSecret}`).digest('hex').slice(0, 8);
+}: Record<'tokenSecret' | 'blobUrlSecret', string>): string =>
+  createHmac('sha256', tokenSecret).update(`instances\0${blobUrlSecret}`).digest('hex').slice(0, 8);

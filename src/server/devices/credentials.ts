@@ -5,6 +5,7 @@ import { makeReauthChallenge } from '../../crypto/reauth.js';
 import type { PasswordHasher, Sodium } from '../../crypto/sodium.js';
 import type { Clock } from '../../protocol/clock.js';
 import type { ChangeNotifier } from '../../protocol/change-notifier.js';
+import { Counts } from '../../protocol/counts.js';
 import { publicKeyField } from '../../protocol/device-fields.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import { bytesField } from '../../protocol/binary-fields.js';
@@ -112,28 +113,21 @@ type Side = 'devices' | 'unauthenticated';
 /** A bounded queue for password hashing, one for the whole process: tenants in turn, each with one hash at a time. */
 export class PasswordQueue {
   private readonly turns = new TurnQueue(HASHES_MAX);
-  private readonly counts = new Map<string, number>();
-  private readonly all = { devices: 0, unauthenticated: 0 };
+  /** Callers of each side, and of each side of each tenant. */
+  private readonly counts = new Counts();
 
   /** Runs `work` in the tenant's turn. Throws `unavailable` with Retry-After when too many wait already. */
   async run<T>(tenantId: string, side: Side, work: () => Promise<T>): Promise<T> {
     const name = `${tenantId}/${side}`;
-    const own = this.counts.get(name) ?? 0;
-    if (own >= HASHES_OF_TENANT_MAX || this.all[side] >= HASHES_WAITING_MAX * (own === 0 ? 2 : 1))
+    const own = this.counts.of(name);
+    if (own >= HASHES_OF_TENANT_MAX || this.counts.of(side) >= HASHES_WAITING_MAX * (own === 0 ? 2 : 1))
       throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
-    this.count(side, name, 1);
+    for (const key of [side, name]) this.counts.add(key, 1);
     try {
       return await this.turns.take({ tenantId, deviceId: side }, work);
     } finally {
-      this.count(side, name, -1);
+      for (const key of [side, name]) this.counts.add(key, -1);
     }
-  }
-
-  private count(side: Side, name: string, by: 1 | -1): void {
-    this.all[side] += by;
-    const own = (this.counts.get(name) ?? 0) + by;
-    if (own === 0) this.counts.delete(name);
-    else this.counts.set(name, own);
   }
 }
 

@@ -6,7 +6,7 @@ import type { ErrorName } from '../../protocol/errors.js';
 import { REVOKED_LISTED_MAX } from '../../protocol/limits.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';
-import { arrayOf, byColumn, deviceOf, proofOf, Store, type Outcome } from '../storage/query.js';
+import { arrayOf, byColumn, deviceOf, proofOf, Store, type Joined, type Outcome } from '../storage/query.js';
 
 /** A device as it is stored. Times are milliseconds since 1970. */
 export interface DeviceRecord extends KnownDevice<Uint8Array> {
@@ -21,9 +21,6 @@ interface Join {
   readonly maxDevices: number;
   readonly now: number;
 }
-
-/** The outcome of adding a device: with `ok` its token epoch. */
-type Joined = Outcome<{ readonly epoch: number }>;
 
 /** A device and the calling device, which is refused if it has been revoked in the meantime. */
 interface DeviceCall {

@@ -2,12 +2,12 @@
  * The host names of a hosted service: which is the service's own (the apex) and which belong to tenants, the table of
  * all tenants' names, and which names get a certificate.
  */
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, HOUR_MS } from '../../protocol/clock.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import type { HostChange, HostChanges, HostingStore } from './store.js';
 
 /** Changes are kept for a day: after this long without a read, ms, some may be gone, and all names are read again. */
-const AWAY_MS = 12 * 3_600_000;
+const AWAY_MS = 12 * HOUR_MS;
 
 /** `<slug>.<base domain>`: what a tenant may be called. A label of DNS, at least three characters long. */
 const SUBDOMAIN = /^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$/;

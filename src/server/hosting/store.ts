@@ -1,6 +1,6 @@
 /** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
 import type { NewDevice } from '../../protocol/device-fields.js';
-import { byColumn, deviceOf, Store, type Outcome } from '../storage/query.js';
+import { byColumn, deviceOf, Store, type Joined } from '../storage/query.js';
 
 /** Stored as the mail address. Signup accepts only addresses with an `@`, so no tenant that was signed up has this. */
 export const TEST_TENANT = 'test-tenant';
@@ -17,9 +17,6 @@ export interface HostChanges {
   /** Opaque. Reading from it may return some changes again, and misses none. */
   readonly position: string;
 }
-
-/** A device was added, with the epoch of its tokens, or why it was not. */
-type Joined = Outcome<{ readonly epoch: number }>;
 
 /** A tenant to be signed up. Times are milliseconds since 1970. */
 interface NewTenant {

@@ -4,7 +4,7 @@
  * around their boundary.
  */
 import { isIPv4 } from 'node:net';
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS } from '../../protocol/clock.js';
 import { rateLimited, type ServiceError } from '../../protocol/errors.js';
 import { sha256 } from './tokens.js';
 
@@ -30,7 +30,6 @@ interface Known {
   until: number;
 }
 
-const MINUTE_MS = 60_000;
 /** Most uses in a window's list; a higher rate is applied as the same rate over a shorter window. */
 const LISTED_MAX = 500;
 const REMEMBERED_MAX = 20_000;
@@ -41,8 +40,6 @@ interface Window {
   readonly ms: number;
 }
 
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
 /** Also per day, since unclaimed names are freed only after a day. */
 const SIGNUPS: readonly Window[] = [
   { limit: 5, ms: HOUR_MS },

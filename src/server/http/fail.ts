@@ -11,20 +11,20 @@ export const asRefusal = (error: unknown): ServiceError =>
 const snakePath = (path: string): string =>
   path.replace(/(?<=[a-z])[A-Z](?=[a-z])/g, (letter) => `_${letter.toLowerCase()}`);
 
-/** A refusal with its field path respelled, in its message too. Any other error is returned unchanged. */
-export function renamed(error: unknown, spell: (path: string) => string): unknown {
-  if (!(error instanceof ServiceError)) return error;
-  const path = error.details?.path;
-  if (typeof path !== 'string' || spell(path) === path) return error;
+/** The refusal with its field path respelled, in its message too. */
+export function renamed(refusal: ServiceError, spell: (path: string) => string): ServiceError {
+  const { error, details, message, retryAfter } = refusal;
+  const path = details?.path;
+  if (typeof path !== 'string' || spell(path) === path) return refusal;
   const name = spell(path);
-  const message = error.message.startsWith(path) ? name + error.message.slice(path.length) : error.message;
-  return new ServiceError(error.error, message, { ...error.details, path: name }, error.retryAfter);
+  const respelled = message.startsWith(path) ? name + message.slice(path.length) : message;
+  return new ServiceError(error, respelled, { ...details, path: name }, retryAfter);
 }
 
 /** The value of `error` in a reply, a batch result or an `error` frame. */
 export function errorFields(refusal: ServiceError, shape: Shape): ErrorFields {
   const code = codeOf(refusal.error, shape);
-  const { message, details } = shape === 'b' ? asRefusal(renamed(refusal, snakePath)) : refusal;
+  const { message, details } = shape === 'b' ? renamed(refusal, snakePath) : refusal;
   return {
     code,
     message,

@@ -3,11 +3,21 @@
  * Order of checks). With the tenant in memory all steps up to the body run synchronously, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
+import { MINUTE_MS } from '../../protocol/clock.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
-import { KeptBody, NO_BYTES, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
+import {
+  type Body,
+  KeptBody,
+  NO_BYTES,
+  readBody,
+  takeBody,
+  takeForm,
+  RequestContext,
+  type RequestHooks,
+} from './request.js';
 import { TrustedProxies } from './client-address.js';
 import { Connections } from './connections.js';
 import { UploadStream } from './streams.js';
@@ -66,7 +76,7 @@ const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read'
   limit !== 'read' && limit !== 'write' && limit !== 'none';
 
 /** A device is noted as seen at most this often, ms. */
-const SEEN_EVERY_MS = 60_000;
+const SEEN_EVERY_MS = MINUTE_MS;
 
 /**
  * Takes requests through all steps, and tracks those under way. A request is counted from its admission until it is
@@ -169,10 +179,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     const admitted = this.admit(ctx, row);
     if (admitted !== undefined) this.runLater(ctx, row, admitted);
     else if (row.body === 0) this.run(ctx, row, NO_BYTES);
-    else {
-      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
-      readBody(ctx, row.body, done);
-    }
+    else readBody(ctx, row.body, (body) => this.run(ctx, row, body));
   }
 
   /** The body is not read before the signature is verified: else any client could make the server buffer data. */
@@ -190,14 +197,14 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
     const kept = new KeptBody(ctx);
     let isAdmitted = false;
-    const done = (bytes: Buffer, fault?: ServiceError): void => {
-      if (isAdmitted) this.run(ctx, row, bytes, fault);
-      else kept.put(bytes, fault);
+    const done = (body: Body): void => {
+      if (isAdmitted) this.run(ctx, row, body);
+      else kept.put(body);
     };
     this.hold(ctx, admitted, () => {
       isAdmitted = true;
       const body = kept.take();
-      if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
+      if (body !== undefined) this.run(ctx, row, body);
     });
     if (row.body === 0) done(NO_BYTES);
     else readBody(ctx, row.body, done);
@@ -291,17 +298,17 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     if (isOfAddress(limit)) await this.app.addressLimits.take(limit, address);
   }
 
-  private run(ctx: RequestContext, row: Row<P>, bytes: Buffer, fault?: ServiceError): void {
+  private run(ctx: RequestContext, row: Row<P>, body: Body): void {
     if (ctx.over) return;
     try {
-      if (fault !== undefined) throw fault;
+      if (body instanceof ServiceError) throw body;
       // The length of a chunked body is known only now.
-      if (ctx.chunked && ctx.bucket !== undefined) ctx.bucket.bodies -= bytes.length;
+      if (ctx.chunked && ctx.bucket !== undefined) ctx.bucket.bodies -= body.length;
       // A copy: the library reuses its memory.
-      if (row.raw === true) ctx.bytes = Uint8Array.from(bytes);
-      else if (row.form !== undefined) takeForm(ctx, bytes);
-      else if (row.fastPath !== undefined && this.runFastPath(ctx, row.fastPath, bytes)) return;
-      else if (row.body > 0) takeBody(ctx, bytes);
+      if (row.raw === true) ctx.bytes = Uint8Array.from(body);
+      else if (row.form !== undefined) takeForm(ctx, body);
+      else if (row.fastPath !== undefined && this.runFastPath(ctx, row.fastPath, body)) return;
+      else if (row.body > 0) takeBody(ctx, body);
       // Not earlier, since the body may decide the shape of this refusal.
       if (ctx.fault !== undefined) throw ctx.fault;
       if (row.reply === undefined) this.runFor(ctx, row);

@@ -64,8 +64,8 @@ const BYTES = 'application/octet-stream';
 /** Headers that browsers on other origins may send, and may read. */
 const ALLOWED_HEADERS = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
 const EXPOSED_HEADERS = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
-/** Browsers neither guess the type nor tell other hosts the address. */
-const UNTOLD: Headers = [
+/** Browsers neither guess the type nor send the address as a referrer to other hosts. */
+const SAFETY_HEADERS: Headers = [
   ['x-content-type-options', 'nosniff'],
   ['referrer-policy', 'no-referrer'],
 ];
@@ -79,7 +79,7 @@ export const PAGE_HEADERS: Headers = [
     'content-security-policy',
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   ],
-  ...UNTOLD,
+  ...SAFETY_HEADERS,
 ];
 export const HTML = 'text/html; charset=utf-8';
 /** Headers of texts and HTML of handlers: forms may be sent to this host only, and no page may be framed. */
@@ -88,7 +88,7 @@ const TEXT_HEADERS: Headers = [
     'content-security-policy',
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
   ],
-  ...UNTOLD,
+  ...SAFETY_HEADERS,
 ];
 /** Browser features that the web app uses; all others are turned off. */
 const USED = ['camera', 'clipboard-write', 'fullscreen', 'publickey-credentials-create', 'publickey-credentials-get'];
@@ -103,7 +103,7 @@ const UNUSED = [
 const WEB_HEADERS: Headers = [
   ['cross-origin-opener-policy', 'same-origin'],
   ['cross-origin-resource-policy', 'same-origin'],
-  ...UNTOLD,
+  ...SAFETY_HEADERS,
   ['permissions-policy', [...USED.map((name) => `${name}=(self)`), ...UNUSED.map((name) => `${name}=()`)].join(', ')],
 ];
 /** A host that may be put into a policy: it cannot begin another directive. */
@@ -148,13 +148,11 @@ const isKept = (ctx: RequestContext, etag: string): boolean => hasTag(ctx.ifNone
 interface Outgoing {
   readonly status: number;
   readonly type: string;
-  readonly text: string;
-  /** The body, where it exists as bytes already. */
-  readonly bytes?: Buffer;
+  readonly body: string | Buffer;
   readonly headers: Headers;
   /** `Cache-Control`; default: no-store. */
   readonly cache?: string;
-  /** `Content-Length` of an answer to HEAD, where it is not the text's. */
+  /** `Content-Length` of an answer to HEAD, where it is not the body's. */
   readonly length?: number;
 }
 
@@ -231,7 +229,7 @@ export class ResponseWriter {
       // Not for JSON, which no browser renders: every item's reply would carry these bytes.
       const texts = type.startsWith('text/') ? [...headers, ...TEXT_HEADERS] : headers;
       const varied: Headers = vary === '' ? texts : [...texts, ['vary', vary]];
-      this.send(ctx, { status: ctx.status, type, text, headers: varied });
+      this.send(ctx, { status: ctx.status, type, body: text, headers: varied });
     }
   }
 
@@ -243,8 +241,8 @@ export class ResponseWriter {
     const kept = isKept(ctx, etag);
     const headers: Headers = [['etag', etag], ...more];
     const encoded: Headers = coding === '' || kept ? headers : [...headers, ['content-encoding', coding]];
-    const content = kept ? { status: 304, type: '' } : { status: 200, type: file.type, bytes, length: bytes.length };
-    this.send(ctx, { ...content, text: '', headers: encoded, cache: file.cache });
+    const content = kept ? { status: 304, type: '', body: '' } : { status: 200, type: file.type, body: bytes };
+    this.send(ctx, { ...content, headers: encoded, cache: file.cache });
   }
 
   /** Sends a file, or the requested part of it (RFC 9110, 13 and 14). */
@@ -260,10 +258,10 @@ export class ResponseWriter {
       return this.sendPart(ctx, download, part, { status: 206, type: BYTES, headers });
     }
     this.closeFile(ctx, file);
-    if (kept) this.send(ctx, { status: 304, type: '', text: '', headers: tagged });
+    if (kept) this.send(ctx, { status: 304, type: '', body: '', headers: tagged });
     else if (part === 'outside') {
       this.fail(ctx, new ServiceError('range_invalid'), [['content-range', `bytes */${file.size}`], ...tagged]);
-    } else this.send(ctx, { status: 200, type: BYTES, text: '', headers: tagged, length: file.size });
+    } else this.send(ctx, { status: 200, type: BYTES, body: '', headers: tagged, length: file.size });
   }
 
   /** Headers go out with the first bytes: a file that cannot be read is a refusal, not an incomplete download. */
@@ -315,9 +313,9 @@ export class ResponseWriter {
     const sent: Headers = seconds === undefined ? headers : [...headers, ['retry-after', String(seconds)]];
     const page = ctx.refusalPage?.(refusal);
     if (page !== undefined)
-      return this.send(ctx, { status, type: HTML, text: page, headers: [...sent, ...TEXT_HEADERS] });
-    const text = JSON.stringify({ error: errorFields(refusal, ctx.shape) });
-    this.send(ctx, { status, type: 'application/json', text, headers: sent });
+      return this.send(ctx, { status, type: HTML, body: page, headers: [...sent, ...TEXT_HEADERS] });
+    const body = JSON.stringify({ error: errorFields(refusal, ctx.shape) });
+    this.send(ctx, { status, type: 'application/json', body, headers: sent });
   }
 
   private report(ctx: RequestContext, error: unknown, status: number): void {
@@ -354,7 +352,7 @@ export class ResponseWriter {
       ['access-control-allow-headers', ALLOWED_HEADERS],
       ['access-control-max-age', '600'],
     ];
-    this.send(ctx, { status: cuts(ctx) ? 200 : 204, type: '', text: '', headers });
+    this.send(ctx, { status: cuts(ctx) ? 200 : 204, type: '', body: '', headers });
   }
 
   private send(ctx: RequestContext, out: Outgoing): void {
@@ -379,7 +377,7 @@ export class ResponseWriter {
       ctx.end();
       let unread: Buffer | undefined;
       ctx.res.cork(() => (unread = this.write(ctx, out)));
-      if (ctx.bucket !== undefined) ctx.bucket.replies -= out.text.length;
+      if (ctx.bucket !== undefined) ctx.bucket.replies -= out.body.length;
       // Not inside the cork: this may close the connection.
       if (unread !== undefined) this.keep(ctx, unread);
       this.record(ctx, out.status);
@@ -387,10 +385,10 @@ export class ResponseWriter {
     this.budgets.releaseRoom(ctx);
   }
 
-  /** Returns the whole text where the client did not take all of it at once. */
+  /** Returns the whole body where the client did not take all of it at once. */
   private write(ctx: RequestContext, out: Outgoing): Buffer | undefined {
     const { res } = ctx;
-    const { status, text } = out;
+    const { status, body, length } = out;
     this.writeHead(ctx, out);
     // The library can close the connection only after a reply with a length, which 204 and 304 must not have: those ask
     // the client to close. Where closing is required, no such reply is sent (`cuts`).
@@ -398,21 +396,22 @@ export class ResponseWriter {
     const cut = !empty && (this.closing || ctx.closing === 'cut');
     if (!cut && (this.closing || ctx.closing === 'ask')) res.writeHeader('connection', 'close');
     if (empty) res.endWithoutBody();
-    else if (ctx.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
+    else if (ctx.method === 'HEAD' && cut) res.endWithoutBody(length ?? Buffer.byteLength(body), cut);
     else if (ctx.method === 'HEAD') {
       // Given the length as an argument, the library waits for that many bytes, and drops the next request.
-      res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
+      res.writeHeader('content-length', String(length ?? Buffer.byteLength(body)));
       res.endWithoutBody();
-    } else if (cut) res.end(out.bytes ?? text, cut);
-    else return this.offer(res, text, out.bytes);
+    } else if (cut) res.end(body, cut);
+    else return this.offer(res, body);
     return undefined;
   }
 
   /** Not by `end`, with which the library buffers unread replies of any number of requests. */
-  private offer(res: HttpResponse, text: string, kept?: Buffer): Buffer | undefined {
-    const bytes = kept ?? (text.length > LONG_REPLY ? Buffer.from(text) : undefined);
-    const [, responded] = res.tryEnd(bytes ?? text, bytes?.length ?? Buffer.byteLength(text));
-    return responded ? undefined : (bytes ?? Buffer.from(text));
+  private offer(res: HttpResponse, body: string | Buffer): Buffer | undefined {
+    const sent = typeof body === 'string' && body.length > LONG_REPLY ? Buffer.from(body) : body;
+    const [, responded] = res.tryEnd(sent, Buffer.byteLength(sent));
+    if (responded) return undefined;
+    return typeof sent === 'string' ? Buffer.from(sent) : sent;
   }
 
   private writeHead(ctx: RequestContext, { status, type, headers, cache = 'no-store' }: Head): void {

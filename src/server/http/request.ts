@@ -299,8 +299,10 @@ const STAY_OPEN_MS = 2_000;
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
-/** Receives a body, or the reason for its refusal. The bytes are valid during the call only. */
-type TakeBody = (bytes: Buffer, fault: ServiceError | undefined) => void;
+/** A body, or why it is refused. */
+export type Body = Buffer | ServiceError;
+/** Receives a body, whose bytes are valid during the call only. */
+type TakeBody = (body: Body) => void;
 
 const tooLarge = (cap: number): ServiceError =>
   new ServiceError('payload_too_large', `the body is larger than ${cap} bytes`, { maxBytes: cap });
@@ -376,12 +378,12 @@ class BodyReader {
   /** The library drops the rest of a declared length after the reply (`isLeft` in reply.ts). A chunked one has no known end. */
   private refuse(fault: ServiceError): void {
     if (this.ctx.chunked) this.cut(fault);
-    else this.finish(NO_BYTES, fault);
+    else this.finish(fault);
   }
 
   private cut(fault: ServiceError): void {
     this.ctx.closing = 'cut';
-    this.finish(NO_BYTES, fault);
+    this.finish(fault);
   }
 
   private release(): void {
@@ -398,40 +400,32 @@ class BodyReader {
     if (this.ctx.place !== undefined) this.ctx.place.giveWay = undefined;
   }
 
-  private finish(bytes: Buffer, fault?: ServiceError): void {
+  private finish(body: Body): void {
     this.stop();
-    this.done(bytes, fault);
+    this.done(body);
   }
-}
-
-interface Kept {
-  readonly bytes: Buffer;
-  readonly fault: ServiceError | undefined;
 }
 
 /** The body of a request that waits for its admission: a copy, charged until the request is admitted or over. */
 export class KeptBody {
-  private kept: Kept | undefined;
+  private kept: Body | undefined;
   private held: Holding | undefined;
 
   constructor(private readonly ctx: RequestContext) {}
 
   /** Keeps the body, complete or refused. Where there is no room it is dropped, and the request will be refused. */
-  put(bytes: Buffer, fault: ServiceError | undefined): void {
-    this.kept = { bytes: NO_BYTES, fault };
-    if (bytes.length === 0) return;
+  put(body: Body): void {
+    this.kept = body;
+    if (body instanceof ServiceError || body.length === 0) return;
     const { budgets } = this.ctx.hooks;
-    this.held = budgets.holding(this.ctx, () => (this.kept = { bytes: NO_BYTES, fault: noRoom('share') }));
-    const verdict = budgets.of(this.ctx).bodies.set(this.held, bytes.length);
-    if (verdict !== 'held') this.kept = { bytes: NO_BYTES, fault: fault ?? noRoom(verdict) };
-    else {
-      this.kept = { bytes: Buffer.from(bytes), fault };
-      this.ctx.onEnd(() => void this.take());
-    }
+    this.held = budgets.holding(this.ctx, () => (this.kept = noRoom('share')));
+    const verdict = budgets.of(this.ctx).bodies.set(this.held, body.length);
+    this.kept = verdict === 'held' ? Buffer.from(body) : noRoom(verdict);
+    if (verdict === 'held') this.ctx.onEnd(() => void this.take());
   }
 
   /** Hands the body over and releases it; undefined before it is complete, and after it was taken. */
-  take(): Kept | undefined {
+  take(): Body | undefined {
     const { kept, held } = this;
     this.kept = undefined;
     if (held !== undefined) this.ctx.hooks.budgets.of(this.ctx).bodies.release(held);
@@ -447,7 +441,7 @@ export class KeptBody {
 export function readBody(ctx: RequestContext, cap: number, done: TakeBody): void {
   if (ctx.contentLength > cap) {
     ctx.closing = 'ask';
-    done(NO_BYTES, tooLarge(cap));
+    done(tooLarge(cap));
     return;
   }
   const reader = new BodyReader(ctx, cap, done);

@@ -64,9 +64,9 @@ function pathInB(path: string, blobKeys: boolean): string {
 
 /** The refusal of a write; in shape B its paths are spelled as B does. */
 const spelled = ({ shape }: RequestContext, error: unknown, body: Record<string, unknown>): unknown =>
-  shape === 'a'
-    ? error
-    : renamed(error, (path) => pathInB(path, (body['blob_keys'] ?? body['blobKeys'] ?? null) !== null));
+  shape === 'b' && error instanceof ServiceError
+    ? renamed(error, (path) => pathInB(path, (body['blob_keys'] ?? body['blobKeys'] ?? null) !== null))
+    : error;
 
 /**
  * Whether the write is based on the current history, as far as it says so: under another one its `ifVersion` may be the

@@ -2,15 +2,14 @@
  * Runs the jobs once a day at PURGE_AT, on one instance. A run that was missed is made up for soon after the start. A job
  * that fails is reported, does not keep the others from running, and is tried again in the next run.
  */
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, type Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Job, PostgresJobTurn } from './store.js';
 
-const DAY_MS = 86_400_000;
 /** A missed run begins this long after the server's start, so that it does not add to the load of the start. */
-const MAKE_UP_AFTER_MS = 5 * 60_000;
+const MAKE_UP_AFTER_MS = 5 * MINUTE_MS;
 /** Instances' clocks differ a little: within this time after a run, another instance does not run the jobs again. */
-const JUST_RUN_MS = 60 * 60_000;
+const JUST_RUN_MS = HOUR_MS;
 /** Most batches of one job in a run; the rest waits for the next run. */
 const BATCHES_MAX = 10_000;
 

@@ -1,5 +1,6 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
+import { DAY_MS } from '../../protocol/clock.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import { Store } from '../storage/query.js';
 import { openClient, valueOf } from '../storage/database.js';
@@ -32,9 +33,9 @@ const FULL = 500;
 /**
  * Pairings and challenges are kept this long after they expire: a late answer gets a different error than a wrong one.
  */
-const EXPIRED_MS = 86_400_000;
+const EXPIRED_MS = DAY_MS;
 /** No provider repeats an event after this time; its signature would have expired too. */
-const WEBHOOK_MS = 30 * 86_400_000;
+const WEBHOOK_MS = 30 * DAY_MS;
 /** The row of `job_runs` that stands for all jobs together. */
 const ALL = 'nightly';
 
@@ -45,24 +46,23 @@ const ALL = 'nightly';
 export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDeleteMs: number }): readonly Job[] {
   const { now, softDeleteMs } = options;
   const store = new JobStore(options.pool);
-  const job = (name: string, text: string, values: () => readonly unknown[]): Job => ({
-    name,
-    full: FULL,
-    batch: () => store.changed(text, values()),
-  });
   return [
-    job('empty deleted items', 'SELECT empty_deleted($1, $2) AS n', () => [now() - softDeleteMs, FULL]),
+    { name: 'empty deleted items', full: FULL, batch: () => store.run('empty_deleted', now() - softDeleteMs) },
     { name: 'purge keys of revoked devices', full: 1, batch: (stopped) => store.purgeKeys(stopped) },
-    job('clear what has expired', 'SELECT clear_expired($1, $2) AS n', () => [now() - EXPIRED_MS, FULL]),
-    job('free unclaimed tenants', FREE_UNCLAIMED, () => [now() - UNCLAIMED_MS, FULL, now()]),
-    job('clear old webhooks', 'SELECT clear_webhooks($1, $2) AS n', () => [now() - WEBHOOK_MS, FULL]),
+    { name: 'clear what has expired', full: FULL, batch: () => store.run('clear_expired', now() - EXPIRED_MS) },
+    { name: 'free unclaimed tenants', full: FULL, batch: () => store.freeUnclaimed(now()) },
+    { name: 'clear old webhooks', full: FULL, batch: () => store.run('clear_webhooks', now() - WEBHOOK_MS) },
   ];
 }
 
 class JobStore extends Store {
-  /** The number that a job's statement returns. */
-  async changed(text: string, values: readonly unknown[]): Promise<number> {
-    return (await this.one<{ n: number }>(text, values)).n;
+  /** Runs a function of the database on rows from before this time; returns the rows that it changed. */
+  run(name: string, before: number): Promise<number> {
+    return this.value(name, before, FULL);
+  }
+
+  async freeUnclaimed(now: number): Promise<number> {
+    return (await this.one<{ n: number }>(FREE_UNCLAIMED, [now - UNCLAIMED_MS, FULL, now])).n;
   }
 
   /**

@@ -8,6 +8,7 @@
  */
 import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
+import { Counts } from '../../protocol/counts.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 
@@ -87,7 +88,7 @@ export class Admission {
   /** Tenants with more than TENANT_MIN waiting: when the queue is full their last ones are turned away. */
   private readonly evictable = new Set<string>();
   /** Number of waiting sockets by device. */
-  private readonly owners = new Map<string, number>();
+  private readonly owners = new Counts();
   /** Number of sockets that wait for admission. */
   waiting = 0;
 
@@ -144,7 +145,7 @@ export class Admission {
    */
   private makeRoom({ tenantId, owner }: Arrival): boolean {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
-    if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
+    if (this.owners.of(owner) >= SOCKETS_PER_DEVICE) return false;
     const capacity = Math.min(WAITING_MAX, this.admittedWithin(this.waiting > 0 ? this.rate : this.learned));
     const own = this.waitingOf(tenantId);
     if (own >= Math.max(TENANT_MIN, capacity * TENANT_SHARE)) return false;
@@ -160,7 +161,7 @@ export class Admission {
     waiters.push(waiter);
     if (waiters.length === 1) this.queue.set(tenantId, waiters);
     if (waiters.length > TENANT_MIN) this.evictable.add(tenantId);
-    this.owners.set(waiter.owner, (this.owners.get(waiter.owner) ?? 0) + 1);
+    this.owners.add(waiter.owner, 1);
     this.waiting++;
   }
 
@@ -170,9 +171,7 @@ export class Admission {
     if (waiters.length === 0) this.queue.delete(tenantId);
     if (waiters.length <= TENANT_MIN) this.evictable.delete(tenantId);
     if (waiter === undefined) return undefined;
-    const others = (this.owners.get(waiter.owner) ?? 1) - 1;
-    if (others === 0) this.owners.delete(waiter.owner);
-    else this.owners.set(waiter.owner, others);
+    this.owners.add(waiter.owner, -1);
     this.waiting--;
     return waiter;
   }

@@ -21,7 +21,7 @@
  * treated as a hint that at most leads to a read.
  */
 import type pg from 'pg';
-import { every, type Clock, type Timer } from '../../protocol/clock.js';
+import { type Clock, every, MINUTE_MS, type Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
@@ -65,7 +65,7 @@ const SUBSCRIBE_MAX_MS = 3_000;
 const SUBSCRIBE_MANY = 100;
 const SUBSCRIBE_TIMES = 6;
 /** Subscriptions are rebuilt and sent this often, ms, to drop tenants without a socket. */
-const RENEW_MS = 60_000;
+const RENEW_MS = MINUTE_MS;
 /**
  * After a NOTIFY that took longer, ms, subscriptions may have arrived too late for the recent heads that others keep.
  */
@@ -172,10 +172,10 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True if an announcement was dropped or may have failed since the last heartbeat. */
   private unannounced = false;
   private others = 0;
-  private strangers = 0;
+  private mismatched = 0;
   /** The instances of which nothing verifiable had come when the last own heartbeat came back. */
   private unverified: readonly string[] = [];
-  /** No other instance was up recently. */
+  /** No other instance was up recently. Stored, so that a write does not have to ask `peers` for it. */
   private alone = true;
   /** As the database last reported it; see `Registered`. */
   private silent: number | null = null;
@@ -206,7 +206,7 @@ export class ChangeFeed implements ChangeAnnouncer {
         onLost: onGap,
         onUnread: (id) => {
           if (this.closed) this.unannounced = true;
-          else this.tell(channelOf(id), { untold: true });
+          else this.queueNotice(channelOf(id), { untold: true });
         },
       });
     this.queue = new NoticeQueue(publisher, this.mac, (count) => meter?.notified('sent', count));
@@ -365,7 +365,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.heard = { ...this.heard, since: this.options.clock.now() };
     this.hintRecent();
     this.peers.doubt();
-    if (this.others > 0) this.tell(CHANNEL, { asks: true });
+    if (this.others > 0) this.queueNotice(CHANNEL, { asks: true });
     this.flushSoon();
     this.options.onGap();
   }
@@ -452,10 +452,10 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (!this.peers.seen(id, this.options.clock.now())) return;
     this.others = Math.max(this.others, this.peers.size);
     // It missed the announcements made before this instance knew of it.
-    this.tell(channelOf(id), { untold: true, asks: true });
+    this.queueNotice(channelOf(id), { untold: true, asks: true });
   }
 
-  private tell(channel: string, notice: Omit<Notice, 'from'>): void {
+  private queueNotice(channel: string, notice: Omit<Notice, 'from'>): void {
     this.queue.notice(channel, notice);
     this.flushSoon();
   }
@@ -470,7 +470,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
     // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
     if (late === undefined || this.recent.reaches(this.heard.until - late - SLOW_MS)) return;
-    this.tell(channelOf(from), { untold: true });
+    this.queueNotice(channelOf(from), { untold: true });
   }
 
   private reportForeign(): void {
@@ -550,8 +550,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     const appeared = this.others === 0 && others > 0;
     // An instance appeared that was not known: nothing may have been announced to it since the last heartbeat.
     if (others > this.others && this.beats > 1) this.unannounced = true;
-    if (found.strangers.length > this.strangers) this.options.onFault(otherSecrets(found.strangers));
-    this.strangers = found.strangers.length;
+    if (found.mismatched.length > this.mismatched) this.options.onFault(otherSecrets(found.mismatched));
+    this.mismatched = found.mismatched.length;
     this.others = others;
     for (const id of found.others) this.meetOther(id);
     this.links?.keep(found.others);

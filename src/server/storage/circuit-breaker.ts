@@ -60,7 +60,7 @@ type Answer = { readonly kind: 'answered' | 'refused' } | { readonly kind: 'sile
 export class CircuitBreaker {
   private readonly links = new Set<Socket>();
   /** The health check's socket. */
-  private pulse: Socket | undefined;
+  private probeSocket: Socket | undefined;
   /** Bytes received up to the last check. */
   private received: Received = new Map();
   /** How often in a row nothing was received. */
@@ -72,7 +72,7 @@ export class CircuitBreaker {
   /** True from the moment the database is known to be away until it answers again. */
   private away = false;
   /** True while a health check is under way. */
-  private asking = false;
+  private probing = false;
   private closed = false;
   private readonly endMoves: () => void;
 
@@ -96,7 +96,7 @@ export class CircuitBreaker {
    */
   cut(): void {
     for (const link of this.links) link.destroy();
-    this.pulse?.destroy();
+    this.probeSocket?.destroy();
   }
 
   /** Starts the health checks. */
@@ -111,10 +111,10 @@ export class CircuitBreaker {
     this.closed = true;
     this.endMoves();
     this.timer?.cancel();
-    if (this.asking) this.pulse?.destroy();
+    if (this.probing) this.probeSocket?.destroy();
     await this.checking;
     const ended = this.client?.end();
-    this.pulse?.destroySoon();
+    this.probeSocket?.destroySoon();
     await ended;
   }
 
@@ -135,9 +135,9 @@ export class CircuitBreaker {
       else this.quiet++;
       if (this.quiet % QUIET_CHECKS !== 1) return;
     }
-    let answer = await this.ask();
+    let answer = await this.probe();
     // Once more, on a fresh connection: only the link may have failed.
-    if (answer.kind === 'silence' && !this.closed) answer = await this.ask();
+    if (answer.kind === 'silence' && !this.closed) answer = await this.probe();
     if (this.closed) return;
     if (answer.kind === 'answered' && this.away) {
       this.away = false;
@@ -154,9 +154,9 @@ export class CircuitBreaker {
    * A refusal is the answer of a server that is starting or full: reachable, but not yet back. A refusal by a pooler
    * counts as silence: it refuses new connections, while earlier statements on others wait there.
    */
-  private async ask(): Promise<Answer> {
+  private async probe(): Promise<Answer> {
     let client = this.client;
-    this.asking = true;
+    this.probing = true;
     const endWatch = this.watch(client === undefined ? OPEN_MS : ANSWER_MS);
     try {
       client ??= await this.open();
@@ -170,7 +170,7 @@ export class CircuitBreaker {
       const refused = cause instanceof pg.DatabaseError && this.options.pooled !== true;
       return refused ? { kind: 'refused' } : { kind: 'silence', cause };
     } finally {
-      this.asking = false;
+      this.probing = false;
       endWatch();
     }
   }
@@ -179,7 +179,7 @@ export class CircuitBreaker {
   private watch(ms: number): () => void {
     const now = (): Received =>
       receivedOn([
-        ...(this.pulse === undefined ? [] : [this.pulse]),
+        ...(this.probeSocket === undefined ? [] : [this.probeSocket]),
         ...(this.options.pooled === true ? [] : this.links),
       ]);
     let before = now();
@@ -187,7 +187,7 @@ export class CircuitBreaker {
     const look = (): void => {
       if (ended) return;
       const after = now();
-      if (!hasMore(after, before)) this.pulse?.destroy(new Error(`the database sent nothing for ${ms} ms`));
+      if (!hasMore(after, before)) this.probeSocket?.destroy(new Error(`the database sent nothing for ${ms} ms`));
       before = after;
       // Also after that: with several servers the search may still be running, and open the link only afterwards.
       timer = this.clock.setTimer(ms, soon);
@@ -210,7 +210,7 @@ export class CircuitBreaker {
       connectTimeoutMs: SLOW_MS,
       statementTimeoutMs: SLOW_MS - GRACE_MS,
       graceMs: GRACE_MS,
-      link: () => (this.pulse = new Socket()),
+      link: () => (this.probeSocket = new Socket()),
       // The next check determines whether only this link failed.
       onLost: () => {
         if (this.client === client) this.client = undefined;

@@ -5,6 +5,7 @@
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { MINUTE_MS } from '../../protocol/clock.js';
 import { asError, errorCode } from '../../protocol/error-code.js';
 import { unavailable } from '../../protocol/errors.js';
 import { hostsOf, notWritable, type DatabaseHosts } from './database-hosts.js';
@@ -174,7 +175,7 @@ interface PoolSettings extends ConnectionSettings {
   readonly onConnect?: (client: pg.ClientBase) => Promise<void>;
 }
 
-const IDLE_MS = 60_000;
+const IDLE_MS = MINUTE_MS;
 
 /** Configuration of a `ServiceClient`: pg passes on properties that it does not know. */
 interface ServiceClientConfig extends pg.ClientConfig {

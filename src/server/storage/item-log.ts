@@ -145,7 +145,11 @@ export class PostgresItemLog extends Store implements ItemLog {
 
   async page(request: PageRequest): Promise<LogPage> {
     const { tenantId, binId } = request;
-    if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
+    if (request.small === true && binId === undefined) {
+      const page = await this.small.ask(request);
+      if (page === undefined) throw new ServiceError('tenant_not_found');
+      return page;
+    }
     if (binId !== undefined) await this.requireBin(tenantId, binId);
     const page = await this.read(request);
     this.meter?.read(page.rows.length);
@@ -187,8 +191,3 @@ function pageOf(found: PageRow, limit: number): LogPage | undefined {
  */
 const isMore = (found: { count: number; total: number }, limit: number, maxBytes: number): boolean =>
   found.count > limit || found.total >= maxBytes;
-
-function existing(page: LogPage | undefined): LogPage {
-  if (page === undefined) throw new ServiceError('tenant_not_found');
-  return page;
-}

@@ -1,6 +1,6 @@
 /** Removes a revoked device's entries from the stored keys, in batches, in the background. */
 import type pg from 'pg';
-import { monotonic, systemClock, type Clock, type Timer } from '../../protocol/clock.js';
+import { type Clock, MINUTE_MS, monotonic, systemClock, type Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { KeyPurger } from '../tenant/ports.js';
 import { valueOf, withRetry } from './database.js';
@@ -12,7 +12,7 @@ const WAITING_OF_TENANT_MAX = 100;
 /** Consecutive failures of one purge, about a quarter of an hour; then it waits until its tenant is loaded again. */
 const FAILURES_MAX = 20;
 const RETRY_BASE_MS = 1_000;
-const RETRY_MAX_MS = 60_000;
+const RETRY_MAX_MS = MINUTE_MS;
 
 /**
  * Removes a revoked device's entries from the keys of the items that follow `after`, a batch of them. Resolves with the

@@ -53,7 +53,7 @@ class OutgoingLink {
     publisher: Publisher,
     private readonly spares: Buffer[],
   ) {
-    this.writer = new ChangesWriter(publisher, this.room(), (bytes, end) => this.send(bytes, end));
+    this.writer = new ChangesWriter(publisher, this.room(), (end) => this.send(end));
   }
 
   get open(): boolean {
@@ -78,7 +78,7 @@ class OutgoingLink {
   }
 
   /** Returns memory for the next block: the socket uses this one until it is written. */
-  private send(_: Buffer, end: number): Buffer {
+  private send(end: number): Buffer {
     const { block, spares } = this;
     block.writeUInt32BE(end);
     this.waiting++;

@@ -66,8 +66,9 @@ export class NoticeQueue {
 
   private carriedOn(channel: string): Carried {
     const bytes = this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
+    const block = bytes.subarray(MAC_BYTES);
     const payloads: string[] = [];
-    const writer = new ChangesWriter(this.publisher, bytes.subarray(MAC_BYTES), (block, end) => {
+    const writer = new ChangesWriter(this.publisher, block, (end) => {
       this.mac.signBytes(channel, bytes, MAC_BYTES + end);
       payloads.push(bytes.toString('base64', 0, MAC_BYTES + end));
       return block;

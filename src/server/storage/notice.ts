@@ -22,7 +22,7 @@ type Whole = number & tags.Type<'int64'>;
 /** A tenant with lower bounds of its head and generation. */
 export type Hint = readonly [tenantId: string, head: Whole, generation: Whole];
 
-/** What an instance tells others; each field by itself. */
+/** What an instance reports to others; any of the fields, independently. */
 export interface Notice {
   readonly from: string;
   /** The number of a heartbeat. */

@@ -90,12 +90,12 @@ export class ChangesWriter {
 
   /**
    * @param bytes Memory for one block, owned by the writer.
-   * @param out Takes a block that ends at `end`. Returns the memory for the next one.
+   * @param out Takes the block in that memory, which ends at `end`. Returns the memory for the next one.
    */
   constructor(
     private readonly publisher: Publisher,
     private bytes: Buffer,
-    private readonly out: (bytes: Buffer, end: number) => Buffer,
+    private readonly out: (end: number) => Buffer,
   ) {}
 
   private head(): number {
@@ -149,7 +149,7 @@ export class ChangesWriter {
   /** Ends the current block. False if it is empty. */
   seal(): boolean {
     if (this.used === this.headBytes) return false;
-    this.bytes = this.out(this.bytes, this.used);
+    this.bytes = this.out(this.used);
     this.used = this.headBytes;
     return true;
   }

@@ -72,9 +72,9 @@ export function inTurn<T>(pool: Client, first: unknown, statement: () => Promise
   const tenantId = isUlid(first) ? first : '';
   if (found === undefined || (line === '' && !(found.all && tenantId !== ''))) return statement();
   // Machine time, as for the pool's own limit.
-  const asked = performance.now();
+  const queuedAt = performance.now();
   return found.queue.take({ tenantId, deviceId: line }, () => {
-    if (performance.now() - asked > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
+    if (performance.now() - queuedAt > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
     return statement();
   });
 }
@@ -164,6 +164,9 @@ export abstract class TemporaryTable extends Store<pg.PoolClient> {
 
 /** Row of a function that changes something: its columns are set with `ok`, else the verdict is the reason. */
 export type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
+
+/** The outcome of adding a device: with `ok` the epoch of its tokens. */
+export type Joined = Outcome<{ readonly epoch: number }>;
 
 /** Parameters of a device, for the functions that add one. */
 export const deviceOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];

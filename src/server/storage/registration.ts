@@ -1,12 +1,13 @@
 /** The rows of the running instances: the status each reports with its heartbeat, and the operator's orders to it. */
 import type pg from 'pg';
+import { MINUTE_MS } from '../../protocol/clock.js';
 
 /** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
 const SILENT_MS = 9_000;
 /** After this time, ms, an instance counts as gone, together with its sockets. */
 export const SEEN_MS = 15_000;
 /** After this time, ms, its row is removed. */
-const FORGET_MS = 10 * 60_000;
+const FORGET_MS = 10 * MINUTE_MS;
 
 /** The time by the database's clock, ms since 1970: instances' clocks may differ. */
 export const DATABASE_NOW = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
@@ -38,7 +39,7 @@ export interface Registered extends DrainOrder {
   /** The other instances that are up. */
   readonly others: readonly string[];
   /** Those of them whose signing keys are different. */
-  readonly strangers: readonly string[];
+  readonly mismatched: readonly string[];
   /** Time of the last heartbeat of an instance that may be dead, by the database's clock. */
   readonly silent: number | null;
   readonly asked_at: number | null;
@@ -63,13 +64,13 @@ const REGISTER = `
       secrets = excluded.secrets
     RETURNING xmax = 0 AS fresh, drain_asked_at, drain_ms, drain_alone
   ),
-  told AS (SELECT pg_notify($10, $2))
+  notified AS (SELECT pg_notify($10, $2))
   SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
-    coalesce(mine.drain_alone, false) AS alone, o.others, o.strangers, o.silent
-  FROM mine, told, (
+    coalesce(mine.drain_alone, false) AS alone, o.others, o.mismatched, o.silent
+  FROM mine, notified, (
     SELECT coalesce(array_agg(i.id), '{}') AS others,
       -- An older version says nothing of its secrets.
-      coalesce(array_agg(i.id) FILTER (WHERE i.secrets NOT IN ('', $9)), '{}') AS strangers,
+      coalesce(array_agg(i.id) FILTER (WHERE i.secrets NOT IN ('', $9)), '{}') AS mismatched,
       max(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
     FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
   ) AS o`;

@@ -4,7 +4,7 @@
  */
 import { Batcher, nextTurn } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
-import { every, type Clock, type Timer } from '../../protocol/clock.js';
+import { type Clock, every, MINUTE_MS, type Timer } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
@@ -17,7 +17,7 @@ import { FrameRing } from './deliver.js';
 import { TurnQueue } from './turn-queue.js';
 
 /** An actor without sockets or changes under way is dropped after this time without use, ms. */
-const IDLE_MS = 5 * 60_000;
+const IDLE_MS = 5 * MINUTE_MS;
 /** Recent frames kept over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 /** Replay pages read concurrently; the other connections of the pool are for everything else. */
@@ -30,14 +30,14 @@ const TICK_MS = HEAD_COMPARE_MS - 1_000;
  * Interval at which all actors are looked through for idle and overdue ones, ms. They are no longer in the processor's
  * caches: in each tick that took a twentieth of the time of an idle instance.
  */
-const SWEEP_MS = 60_000;
+const SWEEP_MS = MINUTE_MS;
 /** Actors that a sweep looks at in one turn of the event loop: a hundred thousand at once would take tens of ms. */
 const SWEEP_SLICE = 2_000;
 /**
  * An actor that was not compared for this long, ms, is overdue, even if nothing is known to be lost: the next sweep and
  * the tick after it come before five minutes are over.
  */
-const COMPARE_ALL_MS = 5 * 60_000 - SWEEP_MS - 2 * TICK_MS;
+const COMPARE_ALL_MS = 5 * MINUTE_MS - SWEEP_MS - 2 * TICK_MS;
 /**
  * Pause after a comparison of all actors, as a multiple of its duration: a database too busy to notify in time would
  * otherwise get one comparison after another, and be busier for it.

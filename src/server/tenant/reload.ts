@@ -58,11 +58,11 @@ function deviceChanges(state: TenantState, update: TenantUpdate, now: TenantStat
     if (known.revoked || (current !== undefined && current.tokenEpoch === known.tokenEpoch && !current.revoked))
       continue;
     effects.push(...dismissDevice(state, known.id));
-    effects.push(...tellAll(state, { type: 'device_revoked', id: known.id }));
+    effects.push(...sendToAll(state, { type: 'device_revoked', id: known.id }));
   }
   for (const device of update.devices) {
     if (device.revoked || state.devices.has(device.id)) continue;
-    effects.push(...tellAll(state, { type: 'device_joined', device: device.view }));
+    effects.push(...sendToAll(state, { type: 'device_joined', device: device.view }));
   }
   return effects;
 }
@@ -78,7 +78,7 @@ function binChanges(state: TenantState, update: TenantUpdate): Effect[] {
   return update.bins
     .filter((bin) => bin.changedAtGeneration > state.generation && (bin.open || bin.deletedAt !== null))
     .flatMap((bin) =>
-      tellAll(
+      sendToAll(
         state,
         bin.deletedAt === null ? { type: 'bin', bin: bin.view } : { type: 'bin', id: bin.id, deletedAt: bin.deletedAt },
       ),
@@ -101,6 +101,6 @@ const awaitsCaughtUp = ({ phase }: Session): boolean => phase.kind === 'replayin
 
 const greeted = (state: TenantState): Session[] => [...state.sessions].filter((session) => session.greeted);
 
-function tellAll(state: TenantState, frame: PlainFrame): Effect[] {
+function sendToAll(state: TenantState, frame: PlainFrame): Effect[] {
   return greeted(state).map((session) => sendPlain(session, frame));
 }

@@ -3,6 +3,8 @@
  * of one tenant wait, another tenant's waits only for those under way, and requests are served in between (FAIR-25).
  */
 
+import { Counts } from '../../protocol/counts.js';
+
 type Start = () => void;
 
 /** Waiting work of one tenant by device; the first entry is next. */
@@ -18,7 +20,7 @@ type Owner = Record<'tenantId' | 'deviceId', string>;
 export class TurnQueue {
   /** Pieces of work under way, of all tenants and by tenant. */
   private running = 0;
-  private readonly busy = new Map<string, number>();
+  private readonly busy = new Counts();
   /** Waiting tenants, in the order of their turns. */
   private readonly waiting = new Map<string, WaitingDevices>();
 
@@ -51,10 +53,8 @@ export class TurnQueue {
   }
 
   private count(tenantId: string, by: 1 | -1): void {
-    const own = (this.busy.get(tenantId) ?? 0) + by;
     this.running += by;
-    if (own === 0) this.busy.delete(tenantId);
-    else this.busy.set(tenantId, own);
+    this.busy.add(tenantId, by);
   }
 
   /** Starts work while places are free: tenants take turns, as do a tenant's devices. */
@@ -62,7 +62,7 @@ export class TurnQueue {
     // A tenant that moves to the end of the queue is visited again, until it may have no more or nothing waits.
     for (const [tenantId, devices] of this.waiting) {
       if (this.running >= this.places) return;
-      if (this.running >= this.shared && this.busy.has(tenantId)) continue;
+      if (this.running >= this.shared && this.busy.of(tenantId) > 0) continue;
       const [first] = devices;
       if (first === undefined) continue;
       this.count(tenantId, 1);

@@ -218,27 +218,24 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   const { size } = await handle.stat().finally(() => handle.close());
   let read = 0;
   const seen: BlobPart[] = [];
-  const seenBlobs: BlobPart[] = [];
-  const seenObjects: BlobPart[] = [];
-  let objects = 0;
+  let listed = 0;
   let manifest: Manifest | undefined;
-  const onBlob: OnBlob = async (blob, chunks) => seenBlobs.push(await summed(blob, chunks));
+  const onBlob: OnBlob = async (blob, chunks) => seen.push(await summed(blob, chunks));
   const onRead = (count: number): void => onProgress((read += count), size);
   try {
     for await (const { name, bytes } of entriesOf(path, onBlob, onRead)) {
       if (name === MANIFEST) manifest = manifestOf(bytes);
-      else (isObjects(name) ? seenObjects : seen).push({ name, bytes: bytes.length, sha256: sha256(bytes) });
-      if (isObjects(name)) objects += objectsOf(bytes).length;
+      else seen.push({ name, bytes: bytes.length, sha256: sha256(bytes) });
+      if (isObjects(name)) listed += objectsOf(bytes).length;
     }
   } catch (error) {
     if (error instanceof ArchiveError) throw error;
     throw new ArchiveError('the file is damaged or cut off', { cause: error });
   }
   if (manifest === undefined) throw new ArchiveError('the file has no manifest: it was cut off');
-  requireSame(manifest.parts, seen);
-  requireSame(manifest.blobs ?? [], seenBlobs);
-  requireSame(manifest.objects?.parts ?? [], seenObjects);
-  if (objects !== (manifest.objects?.count ?? 0))
+  const { parts, blobs = [], objects } = manifest;
+  requireSame([...parts, ...blobs, ...(objects?.parts ?? [])], seen);
+  if (listed !== (objects?.count ?? 0))
     throw new ArchiveError('the list of objects is not as long as the manifest says');
   return manifest;
 }

@@ -1,5 +1,5 @@
 /** The running server processes: listing them, and draining the sockets of some of them before a restart. */
-import { delay, systemClock } from '../../../protocol/clock.js';
+import { delay, MINUTE_MS, systemClock } from '../../../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../../../protocol/limits.js';
 import { counted, show, table, throttledProgress } from '../../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../../terminal/terminal.js';
@@ -7,13 +7,12 @@ import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js'
 import { titled, wholeNumber } from '../progress.js';
 import type { InstanceRow, OperatorStore } from '../store.js';
 
-const MINUTE_MS = 60_000;
 const MINUTES_MAX = 120;
 const POLL_MS = 1_000;
 /** Time limit for confirming an order, ms: an instance reads it with one heartbeat, and confirms it with the next. */
 const CONFIRM_MAX_MS = 4 * HEAD_COMPARE_MS;
 /** Grace beyond the order's time, ms: the last sockets receive what is unsent, and the instance reports the end. */
-const GRACE_MS = 60_000;
+const GRACE_MS = MINUTE_MS;
 
 export function registerInstances(program: AdminCommand): void {
   program

@@ -1,5 +1,7 @@
 /** The checks of a bucket with real requests: those of clients, by signed URLs, and those of the server. */
-import { partSizeOf, type ObjectName, type ObjectStore, type SignedRequest } from '../../blobs/ports.js';
+import { MINUTE_MS } from '../../../protocol/clock.js';
+import type { BlobName } from '../../../protocol/ids.js';
+import { partSizeOf, type ObjectStore, type SignedRequest } from '../../blobs/ports.js';
 import {
   COMMON,
   isRefusal,
@@ -15,11 +17,11 @@ import { adviceFor, NotOk, spanOf, weak, wrong, type Verdict } from './verdict.j
 /** The largest ULID: no tenant has it, so no tenant's blobs lie under it. */
 const LAST_ULID = '7ZZZZZZZZZZZZZZZZZZZZZZZZZ';
 /** Fixed names: the next check removes what an interrupted one left behind. */
-const PROBE: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID}.bin` };
+const PROBE: BlobName = { tenantId: LAST_ULID, ref: `${LAST_ULID}.bin` };
 /** For uploads that must be refused, and for the upload in parts. */
-const SECOND: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID.slice(0, -1)}Y.bin` };
+const SECOND: BlobName = { tenantId: LAST_ULID, ref: `${LAST_ULID.slice(0, -1)}Y.bin` };
 /** A larger clock difference shortens the life of each URL; from about 15 minutes on, stores refuse requests. */
-const SKEW_MAX_MS = 60_000;
+const SKEW_MAX_MS = MINUTE_MS;
 
 const CHECKS = ['credentials', 'endpoint', 'clock', 'list', 'signed PUT', 'parts', 'once only', 'exact size'] as const;
 

@@ -2,7 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ulid } from 'ulid';
-import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest } from '../../blobs/ports.js';
+import { MINUTE_MS } from '../../../protocol/clock.js';
+import type { BlobName } from '../../../protocol/ids.js';
+import type { DownloadGrant, ObjectStore, SignedRequest } from '../../blobs/ports.js';
 import { connectionFault, faultOf, StoreFault } from '../../blobs/objects/fault.js';
 import { cappedBody } from '../../../terminal/read-capped.js';
 import { adviceFor, NotOk, reasonOfAnswer, weak, wrong, type Verdict } from './verdict.js';
@@ -72,8 +74,8 @@ interface Plan {
 export const PROBE_BYTES = 100_000;
 /** Checks of every store. */
 export const COMMON = ['HEAD', 'signed GET', 'range', 'altered URL', 'no signature', 'late URL'] as const;
-const UPLOAD_MS = 15 * 60_000;
-const DOWNLOAD_MS = 5 * 60_000;
+const UPLOAD_MS = 15 * MINUTE_MS;
+const DOWNLOAD_MS = 5 * MINUTE_MS;
 const SHORT_MS = 1_000;
 
 const NOT_PUBLIC = 'The bucket must not be public: remove all public rights (allUsers, anonymous, public access).';
@@ -96,7 +98,7 @@ export class StoreRun {
   /** `names`: objects that may be written, the probe first; `origin`: see `ObjectStore`. */
   constructor(
     private readonly check: StoreCheck,
-    private readonly names: readonly [ObjectName, ...ObjectName[]],
+    private readonly names: readonly [BlobName, ...BlobName[]],
     private readonly origin = '',
   ) {}
 
@@ -127,7 +129,7 @@ export class StoreRun {
   }
 
   /** Signs an upload of this size. */
-  upload(name: ObjectName, size: number): Promise<SignedRequest> {
+  upload(name: BlobName, size: number): Promise<SignedRequest> {
     const grant = { size, contentType: 'application/octet-stream', ...lasting(UPLOAD_MS) };
     return this.check.store.signUpload(name, grant, this.origin);
   }

@@ -1,4 +1,5 @@
 /** Results of the checks of a store, in words for an operator. */
+import { MINUTE_MS } from '../../../protocol/clock.js';
 import { reasonOfS3Code, type FaultReason } from '../../blobs/objects/fault.js';
 
 /** `weak`: it works, but the store lacks ranges, or does not enforce a limit, which only the server then enforces. */
@@ -79,7 +80,6 @@ export function reasonOfAnswer(status: number, code: string | undefined, kind: S
 }
 
 const SECOND_MS = 1000;
-const MINUTE_MS = 60 * SECOND_MS;
 
 /** `2 h 5 min`, `40 s`. */
 export function spanOf(ms: number): string {

@@ -1,9 +1,9 @@
 /** Common to all bucket stores: keys, bounded calls, faults and listings. */
 import { systemClock, within } from '../../../protocol/clock.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
-import { blobNameIn, blobPath, isBlobName } from '../../../protocol/ids.js';
+import { type BlobName, blobNameIn, blobPath, isBlobName } from '../../../protocol/ids.js';
 import type { Log } from '../../http/ports.js';
-import type { ObjectName, ObjectStore, OpenUpload, SignedRequest, StoredObject } from '../ports.js';
+import type { ObjectStore, OpenUpload, SignedRequest, StoredObject } from '../ports.js';
 import { StoreFault } from './fault.js';
 
 /** Limits on the time that a store may take. */
@@ -66,7 +66,7 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
   /** Bytes from the beginning that the store keeps, after completing a whole upload; undefined: unknown to it. */
   protected abstract keptOf(upload: OpenUpload): Promise<number | undefined>;
   /** What the store reports about an object; undefined: a 404, which may also mean an absent bucket. */
-  protected abstract lookUp(name: ObjectName): Promise<Metadata | undefined>;
+  protected abstract lookUp(name: BlobName): Promise<Metadata | undefined>;
   /** A page of at most `max` objects under the prefix. Throws if the bucket is absent. */
   protected abstract page(token: string | undefined, max: number): Promise<Page>;
   /** True for the library's error of an object that is absent. */
@@ -74,7 +74,7 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
   /** Any other error of the library as a fault. */
   protected abstract faultOf(call: string, error: unknown): StoreFault;
 
-  async head(name: ObjectName): Promise<StoredObject | undefined> {
+  async head(name: BlobName): Promise<StoredObject | undefined> {
     const found = await this.lookUp(name);
     if (found !== undefined) return this.stored(name, found, 'head');
     await this.expectBucket();
@@ -102,7 +102,7 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
     } while (token !== undefined);
   }
 
-  protected keyOf(name: ObjectName): string {
+  protected keyOf(name: BlobName): string {
     // A name without this form could be a key outside its tenant's folder.
     if (!isBlobName(name)) throw new Error('not the name of a blob');
     return this.prefix + blobPath(name);
@@ -151,7 +151,7 @@ export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' |
     return storageUnavailable(new StoreFault(reason, `${this.kind} ${message}`));
   }
 
-  private stored(name: ObjectName, found: Metadata, what: string): StoredObject {
+  private stored(name: BlobName, found: Metadata, what: string): StoredObject {
     const { tenantId, ref } = name;
     const { size = NaN, modifiedAt = NaN, checksums } = found;
     if (!Number.isSafeInteger(size) || size < 0 || Number.isNaN(modifiedAt))

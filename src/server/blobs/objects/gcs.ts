@@ -1,10 +1,10 @@
 /** Blobs in a bucket of Google Cloud Storage. */
 import { ApiError, Storage, type File, type GetSignedUrlConfig } from '@google-cloud/storage';
 import { isObject } from '../../../protocol/bytes.js';
+import type { BlobName } from '../../../protocol/ids.js';
 import {
   partSizeOf,
   type DownloadGrant,
-  type ObjectName,
   type ObjectStore,
   type OpenUpload,
   type PartGrant,
@@ -65,7 +65,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
     this.signing.take(this.storage.authClient);
   }
 
-  signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
+  signUpload(name: BlobName, grant: UploadGrant): Promise<SignedRequest> {
     const { size, contentType } = grant;
     const file = this.file(name);
     const bound = { 'x-goog-content-length-range': `${size},${size}`, 'x-goog-if-generation-match': '0' };
@@ -73,7 +73,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
     return this.sign('sign upload', { 'content-type': contentType, ...bound }, () => this.signedUrl(file, options));
   }
 
-  async signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload> {
+  async signDownload(name: BlobName, grant: DownloadGrant): Promise<SignedDownload> {
     const file = this.file(name);
     const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
     const sign = (): Promise<SignedRequest> => this.sign('sign download', {}, () => this.signedUrl(file, options));
@@ -81,7 +81,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
     return this.urls.get(file.name, grant, sign);
   }
 
-  async begin(name: ObjectName, { size, contentType, page }: UploadStart): Promise<string | undefined> {
+  async begin(name: BlobName, { size, contentType, page }: UploadStart): Promise<string | undefined> {
     if (size <= partSizeOf(size) && (await this.hasKey())) return undefined;
     const [session] = await this.callBucket('begin', () =>
       this.file(name).createResumableUpload({
@@ -109,10 +109,10 @@ export class GcsStore extends BucketStore implements ObjectStore {
   }
 
   async abort({ session }: OpenUpload): Promise<void> {
-    await this.call('abort', (signal) => this.ask('DELETE', session, signal));
+    await this.call('abort', (signal) => this.requestSession('DELETE', session, signal));
   }
 
-  async remove(name: ObjectName): Promise<void> {
+  async remove(name: BlobName): Promise<void> {
     const file = this.file(name);
     if ((await this.call('remove', () => file.delete())) === undefined) await this.expectBucket();
   }
@@ -121,7 +121,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
     return Promise.resolve(new URL(this.storage.apiEndpoint).origin);
   }
 
-  protected async lookUp(name: ObjectName): Promise<Metadata | undefined> {
+  protected async lookUp(name: BlobName): Promise<Metadata | undefined> {
     const file = this.file(name);
     const found = await this.call('head', () => file.getMetadata());
     return found && metadataOf(found[0]);
@@ -129,7 +129,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
 
   protected async keptOf({ session, size }: OpenUpload): Promise<number | undefined> {
     const headers = { 'content-range': `bytes */${size}` };
-    const found = await this.call('offset', (signal) => this.ask('PUT', session, signal, headers));
+    const found = await this.call('offset', (signal) => this.requestSession('PUT', session, signal, headers));
     if (found === undefined) return undefined;
     if (found.status !== GO_ON) return size;
     const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? '') ?? [];
@@ -137,7 +137,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
   }
 
   /** A request to a session. Undefined: its status is one of `ENDED`, so there is no such session (any more). */
-  private async ask(
+  private async requestSession(
     method: 'PUT' | 'DELETE',
     session: OpenUpload['session'],
     signal: AbortSignal,
@@ -194,7 +194,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
     return url;
   }
 
-  private file(name: ObjectName): File {
+  private file(name: BlobName): File {
     return this.storage.bucket(this.bucket).file(this.keyOf(name));
   }
 }

@@ -14,13 +14,12 @@ import { writeBytes } from '../../../files/read.js';
 import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../../../protocol/errors.js';
-import { BLOB_REF, blobPath, isBlobName, ULID } from '../../../protocol/ids.js';
+import { BLOB_REF, type BlobName, blobPath, isBlobName, ULID } from '../../../protocol/ids.js';
 import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../../protocol/limits.js';
 import type { BlobFile } from '../../http/streams.js';
 import {
   partSizeOf,
   type DownloadGrant,
-  type ObjectName,
   type ObjectStore,
   type OpenUpload,
   type PartGrant,
@@ -72,18 +71,18 @@ export class LocalStore implements ObjectStore {
     private readonly secret: string,
   ) {}
 
-  signUpload({ tenantId, ref }: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
+  signUpload({ tenantId, ref }: BlobName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
     const { size, contentType, expiresAt } = grant;
     return this.signPut({ tenantId, ref, expiresAt, size, contentType }, origin);
   }
 
-  signDownload({ tenantId, ref }: ObjectName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedDownload> {
+  signDownload({ tenantId, ref }: BlobName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedDownload> {
     const path = signedPath(this.secret, { tenantId, ref, method: 'GET', expiresAt });
     return Promise.resolve({ url: origin + path, headers: {}, expiresAt });
   }
 
   /** Creates nothing: before its first byte an upload in parts needs only its row. */
-  begin(_name: ObjectName, { size }: UploadStart): Promise<string | undefined> {
+  begin(_name: BlobName, { size }: UploadStart): Promise<string | undefined> {
     return Promise.resolve(size > partSizeOf(size) ? '' : undefined);
   }
 
@@ -94,7 +93,7 @@ export class LocalStore implements ObjectStore {
 
   /** `from`: of a part only. */
   private signPut(
-    put: ObjectName & Omit<UploadGrant, 'now'> & Partial<Pick<PartGrant, 'from'>>,
+    put: BlobName & Omit<UploadGrant, 'now'> & Partial<Pick<PartGrant, 'from'>>,
     origin: string,
   ): Promise<SignedRequest> {
     const path = signedPath(this.secret, { ...put, method: 'PUT' });
@@ -126,7 +125,7 @@ export class LocalStore implements ObjectStore {
   }
 
   /** The file of an upload in parts, created if absent. Undefined: it has fewer than `from` bytes. */
-  openPart(name: ObjectName, from: number) {
+  openPart(name: BlobName, from: number) {
     return orUnavailable(async () => {
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW;
       const path = this.partOf(name);
@@ -156,7 +155,7 @@ export class LocalStore implements ObjectStore {
   }
 
   /** Gives the complete file of an upload in parts, `size` bytes, the blob's name. False: the file is gone. */
-  finish(name: ObjectName, size: number): Promise<boolean> {
+  finish(name: BlobName, size: number): Promise<boolean> {
     return orUnavailable(async () => {
       const part = this.partOf(name);
       const whole = wholeOf(part);
@@ -171,7 +170,7 @@ export class LocalStore implements ObjectStore {
   }
 
   /** A file to be written, which gets its name once it is complete and durable. */
-  create(name: ObjectName) {
+  create(name: BlobName) {
     return orUnavailable(async () => {
       const target = this.pathOf(name);
       const path = join(this.uploads, `${PID_SPACE}.${process.pid}.${RUN_ID}.${randomBytes(8).toString('hex')}.tmp`);
@@ -206,7 +205,7 @@ export class LocalStore implements ObjectStore {
   }
 
   /** Undefined: there is no such blob. */
-  open(name: ObjectName): Promise<BlobFile | undefined> {
+  open(name: BlobName): Promise<BlobFile | undefined> {
     return orUnavailable(async () => {
       const handle = await ifThere(() => open(this.pathOf(name), 'r'));
       if (handle === undefined) return undefined;
@@ -225,7 +224,7 @@ export class LocalStore implements ObjectStore {
     });
   }
 
-  head({ tenantId, ref }: ObjectName): Promise<StoredObject | undefined> {
+  head({ tenantId, ref }: BlobName): Promise<StoredObject | undefined> {
     const look = async (): Promise<StoredObject> => {
       const { size, mtimeMs } = await stat(this.pathOf({ tenantId, ref }));
       return { tenantId, ref, size, modifiedAt: Math.floor(mtimeMs) };
@@ -233,7 +232,7 @@ export class LocalStore implements ObjectStore {
     return orUnavailable(() => ifThere(look));
   }
 
-  remove(name: ObjectName): Promise<void> {
+  remove(name: BlobName): Promise<void> {
     return orUnavailable(() => removeFile(this.pathOf(name)));
   }
 
@@ -252,7 +251,7 @@ export class LocalStore implements ObjectStore {
   }
 
   /** The bytes of a blob. The stream fails if there is none. */
-  read(name: ObjectName): Readable {
+  read(name: BlobName): Readable {
     return createReadStream(this.pathOf(name));
   }
 
@@ -304,7 +303,7 @@ export class LocalStore implements ObjectStore {
   private async takeSpace(bytes: number): Promise<void> {
     if (bytes > this.allowed) {
       const { blocks, bavail, bsize } = await statfs(this.uploads);
-      // A file system that tells nothing tells zero of all.
+      // A file system that does not report its space reports zero for all three.
       const free = blocks === 0 ? Infinity : bsize * (bavail - Math.min(blocks / KEPT_PARTS, KEPT_MAX / bsize));
       if (bytes > free)
         throw Object.assign(new Error('ENOSPC: uploads leave a twentieth of the disk free'), { code: 'ENOSPC' });
@@ -318,12 +317,12 @@ export class LocalStore implements ObjectStore {
   }
 
   /** The file of an upload in parts. Not a temporary name: such a file is removed once its process has ended. */
-  private partOf(name: ObjectName): string {
+  private partOf(name: BlobName): string {
     if (!isBlobName(name)) throw new ServiceError('no_blob');
     return join(this.uploads, `${name.tenantId}.${name.ref}.part`);
   }
 
-  private pathOf(name: ObjectName): string {
+  private pathOf(name: BlobName): string {
     // Names come from signed URLs and rows; only names of this form may become a path.
     if (!isBlobName(name)) throw new ServiceError('no_blob');
     return join(this.folder, name.tenantId, name.ref);

@@ -11,10 +11,10 @@ import {
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import { ServiceError } from '../../../protocol/errors.js';
+import type { BlobName } from '../../../protocol/ids.js';
 import {
   partSizeOf,
   type DownloadGrant,
-  type ObjectName,
   type ObjectStore,
   type OpenUpload,
   type PartGrant,
@@ -59,7 +59,7 @@ export class S3Store extends BucketStore implements ObjectStore {
     this.signer = reached === options.endpoint ? this.client : new S3(this.reached);
   }
 
-  signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
+  signUpload(name: BlobName, grant: UploadGrant): Promise<SignedRequest> {
     const { size, contentType } = grant;
     if (size > S3_PUT_MAX_BYTES) {
       const details = { maxBytes: S3_PUT_MAX_BYTES };
@@ -73,13 +73,13 @@ export class S3Store extends BucketStore implements ObjectStore {
     );
   }
 
-  async signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload> {
+  async signDownload(name: BlobName, grant: DownloadGrant): Promise<SignedDownload> {
     const command = new GetObjectCommand({ ...this.at(name), ResponseContentDisposition: 'attachment' });
     const signed = await this.sign('sign download', {}, () => getSignedUrl(this.signer, command, validity(grant)));
     return { ...signed, expiresAt: grant.expiresAt };
   }
 
-  async begin(name: ObjectName, { size, contentType }: UploadStart): Promise<string | undefined> {
+  async begin(name: BlobName, { size, contentType }: UploadStart): Promise<string | undefined> {
     if (size <= partSizeOf(size)) return undefined;
     const input = { ...this.at(name), ContentType: contentType };
     const { UploadId } = await this.callBucket('begin', (abortSignal) =>
@@ -104,7 +104,7 @@ export class S3Store extends BucketStore implements ObjectStore {
     await this.call('abort', (abortSignal) => this.client.abortMultipartUpload(input, { abortSignal }));
   }
 
-  async remove(name: ObjectName): Promise<void> {
+  async remove(name: BlobName): Promise<void> {
     const input = this.at(name);
     await this.call('remove', (abortSignal) => this.client.deleteObject(input, { abortSignal }));
   }
@@ -125,7 +125,7 @@ export class S3Store extends BucketStore implements ObjectStore {
     if (this.signer !== this.client) this.signer.destroy();
   }
 
-  protected async lookUp(name: ObjectName): Promise<Metadata | undefined> {
+  protected async lookUp(name: BlobName): Promise<Metadata | undefined> {
     const input = this.at(name);
     const found = await this.call('head', (abortSignal) => this.client.headObject(input, { abortSignal }));
     return found && metadataOf({ ...found, Size: found.ContentLength });
@@ -202,7 +202,7 @@ export class S3Store extends BucketStore implements ObjectStore {
     return { ...this.at(upload), UploadId: upload.session ?? '' };
   }
 
-  private at(name: ObjectName): { Bucket: string; Key: string } {
+  private at(name: BlobName): { Bucket: string; Key: string } {
     return { Bucket: this.bucket, Key: this.keyOf(name) };
   }
 }
