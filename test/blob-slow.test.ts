@@ -61,6 +61,7 @@ async function placesOf(t: Test, bounds: { readonly all: number; readonly perTen
       }),
     remove: () => Promise.resolve(),
     openPart: () => Promise.reject(new Error('nobody sends parts')),
+    abort: () => Promise.resolve(),
     finish: () => Promise.reject(new Error('nobody sends parts')),
   };
   const rows: Partial<BlobStore> = { uploading: () => Promise.resolve(true), markReady: () => Promise.resolve(true) };

@@ -3,11 +3,14 @@ import { randomBytes } from 'node:crypto';
 import { appendFile, link, mkdir, readdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
+import { LocalStore } from '../src/server/blobs/objects/local.js';
+import { BlobStore } from '../src/server/blobs/store.js';
+import { Transfers } from '../src/server/blobs/transfers.js';
 import { blobItem, downloadUrl, openRequest, send } from './support/blobs.js';
 import { stageOf, type Stage } from './support/blob-stage.js';
 import { claim } from './support/devices.js';
 import { until } from './support/events.js';
-import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { poolOf, temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { spawnServer } from './support/server.js';
 import { smallDisk } from './support/small-disk.js';
@@ -126,6 +129,37 @@ t.test('BLOB-60: a server that dies between any two steps of a part loses nothin
     'the blob is linked, the row does not say so: a query completes the upload',
   );
   t.ok((await fetched(at.blobRef)).equals(whole));
+  await stage.sound();
+});
+
+t.test('BLOB-57: a part that arrives while its upload is given up leaves no file', async (t) => {
+  const stage = await stageOf(t);
+  const { wire, first, server } = stage.scene;
+  const { tenantId } = server;
+  const folder = join(stage.folder, '..');
+  /** Between the row and the file of a part, its upload is given up. */
+  class LateStore extends LocalStore {
+    override async openPart(...[name, from]: Parameters<LocalStore['openPart']>) {
+      await wire.delete(`/uploads/${name.ref}`, stage.scene.as('a'));
+      return super.openPart(name, from);
+    }
+  }
+  const transfers = new Transfers({
+    files: new LateStore(folder, 'unused'),
+    rows: new BlobStore(poolOf(t, server.databaseUrl)),
+    clock: stage.clock,
+    secret: 'unused',
+    onFault: (error) => t.fail(String(error)),
+  });
+  for (const isWhole of [true, false]) {
+    const { blobRef: ref } = await begun(wire, first, 2 * PART);
+    const chunks = [randomBytes(PART)];
+    const next = (): Promise<Buffer | undefined> =>
+      isWhole || chunks.length > 0 ? Promise.resolve(chunks.shift()) : Promise.reject(new Error('cut off'));
+    const part = { tenantId, ref, size: PART, from: 0 };
+    await t.rejects(transfers.upload(part, { next, cut: () => undefined }));
+    t.strictSame(await readdir(join(folder, 'uploads')), [], isWhole ? 'whole' : 'cut off');
+  }
   await stage.sound();
 });
 

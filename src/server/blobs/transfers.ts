@@ -16,7 +16,7 @@ import type { BlobStore } from './store.js';
 export type UploadBody = Pick<UploadStream, 'next' | 'cut'>;
 
 /** The files of the local store. Every call, also of the files that they return, throws `storage_unavailable`. */
-export type BlobFiles = Pick<LocalStore, 'create' | 'openPart' | 'finish' | 'open' | 'remove'>;
+export type BlobFiles = Pick<LocalStore, 'create' | 'openPart' | 'finish' | 'abort' | 'open' | 'remove'>;
 
 /** Transfer slots: of a tenant, or of all. */
 interface Slots {
@@ -259,12 +259,19 @@ export class Transfers {
         }
       } finally {
         await file.close();
+        if (!kept) await this.removeRemnant(name);
       }
     }
     if (!kept) throw await this.refusalOf(name);
     if (to !== whole) return;
     if (!(await files.finish(name, whole))) throw used();
     await this.markReady(name, whole);
+  }
+
+  /** Of an upload that was meanwhile completed or given up, the file was removed, and perhaps created again here. */
+  private async removeRemnant(name: BlobName): Promise<void> {
+    const { files, rows } = this.options;
+    if ((await rows.find(name))?.state !== 'reserved') await files.abort(name);
   }
 
   private async refusalOf(name: BlobName): Promise<ServiceError> {

@@ -116,9 +116,9 @@ export class LocalStore implements ObjectStore {
     return offset < size || (await this.finish(upload, size)) ? offset : 0;
   }
 
-  abort(upload: OpenUpload): Promise<void> {
+  abort(name: BlobName): Promise<void> {
     return orUnavailable(async () => {
-      const part = this.partOf(upload);
+      const part = this.partOf(name);
       await removeFile(part);
       await removeFile(wholeOf(part));
     });
