@@ -52,7 +52,7 @@ t.test('CLI-14: text from others cannot control the terminal', async (t) => {
 });
 
 const terminal = (screen: boolean): Terminal =>
-  ({ outputIsTerminal: screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
+  ({ onScreen: screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
 
 t.test(
   'CLI-13: tables are aligned by the display width of characters, and are cut to a screen, but not in a pipe',

@@ -155,7 +155,7 @@ t.test('ARCHIVE-08: plain JSON is written with a warning, with mode 0600, and no
   t.equal(terminal.asked.length, 0);
   t.match(await refusal(exportVault(context(fakeTerminal()), { file: '-', plain: true })), { message: /screen/ });
   t.match(await refusal(exportVault(context(fakeTerminal()), { file: '-' })), { exitCode: EXIT.usage });
-  const piped = fakeTerminal({ outputIsTerminal: false });
+  const piped = fakeTerminal({ onScreen: false });
   t.equal(await exportVault(context(piped), { file: '-', plain: true }), EXIT.ok);
   const document = JSON.parse(piped.printed.join('\n')) as { items: { id: string }[] };
   t.same(document.items.map(({ id }) => id).sort(), [...ids].sort());

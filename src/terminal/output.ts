@@ -61,9 +61,6 @@ export function paletteOf({ colours }: Pick<Terminal, 'colours'>): Palette {
 export const hasColours = (stream: { readonly isTTY?: boolean }, env: Terminal['env']): boolean =>
   stream.isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
-/** True where standard output is a screen. */
-export const onScreen = (terminal: Terminal): boolean => terminal.outputIsTerminal ?? terminal.interactive;
-
 const GAP = '  ';
 const LAST_MIN = 12;
 /** Columns with `spare` are left out until the last column has this much room. */
@@ -81,7 +78,7 @@ export interface Column {
 
 /** Sanitized rows under their titles. On a screen they fit its width: see `Column`; the last column gets the rest. */
 export function table(terminal: Terminal, columns: readonly Column[], rows: readonly (readonly string[])[]): string[] {
-  const screen = onScreen(terminal);
+  const screen = terminal.onScreen;
   const cells = rows.map((row) =>
     row.map((cell, at) => {
       const { most } = columns[at] ?? {};

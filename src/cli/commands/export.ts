@@ -7,7 +7,7 @@ import * as records from '../../sdk/archive/records.js';
 import { isDamaged, isTransient } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
+import { counted, show, throttledProgress } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, usageError } from '../../terminal/terminal.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
@@ -111,7 +111,7 @@ function expectAllowed({ terminal }: Context, options: ExportOptions): void {
     throw usageError('An archive is binary, and is written to a file.', 'Give a file name.');
   const readable = 'A plain export is not written to a screen: everything in the vault would be readable there.';
   const instead = 'Give a file name, or pipe the output into another program.';
-  if (file === '-' && onScreen(terminal)) throw usageError(readable, instead);
+  if (file === '-' && terminal.onScreen) throw usageError(readable, instead);
   if (isReadable(options))
     terminal.note('Warning: a plain export is not encrypted. Anyone with this file can read the whole vault.');
 }
