@@ -82,12 +82,9 @@ async function listItems(
       (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
     );
     const shown = fitting.slice(0, options.limit);
+    const ids = shown.map(({ id }) => id);
     // A script's list must not change what the numbers on a person's screen mean.
-    if (!terminal.json)
-      await rememberListed(
-        context,
-        shown.map(({ id }) => id),
-      );
+    if (!terminal.json) await rememberListed(context, ids);
     showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
     if (fitting.length > options.limit) terminal.note(`${fitting.length - options.limit} ${left} (--limit).`);
     await noteHidden(terminal, open);

@@ -95,12 +95,8 @@ function refusal(error: unknown): Finding {
 }
 
 /** Every device in the server's list must have a certificate of this vault, and none may be listed as revoked before. */
-export async function checkDevices({
-  platform,
-  profile,
-  identity,
-  session,
-}: DoctorContext): Promise<readonly Finding[]> {
+export async function checkDevices(doctor: DoctorContext): Promise<readonly Finding[]> {
+  const { platform, profile, identity, session } = doctor;
   if (session === undefined) return [];
   const { ok, warning, problem } = about('devices');
   const { masterKey, deviceId, keys } = identity;
