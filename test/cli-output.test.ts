@@ -68,6 +68,8 @@ t.test(
     ];
     t.same(table(terminal(true), columns, rows), ['A     LAST', '日本  short', 'x     a text that is much lon…']);
     t.match(table(terminal(false), columns, rows)[2], /longer than the line$/);
+    const many = Array.from({ length: 130_000 }, () => ['x', 'y']);
+    t.equal(table(terminal(true), columns, many).length, 130_001, 'of any number of rows');
   },
 );
 

@@ -86,8 +86,9 @@ export function table(terminal: Terminal, columns: readonly Column[], rows: read
     }),
   );
   const last = columns.length - 1;
+  // Not by spreading the widths: a call with as many arguments as a long list has rows overflows the stack.
   const widths = columns.map(({ title }, at) =>
-    Math.max(widthOf(title), ...cells.map((row) => widthOf(row[at] ?? ''))),
+    cells.reduce((most, row) => Math.max(most, widthOf(row[at] ?? '')), widthOf(title)),
   );
   const kept = new Set(columns.keys());
   const room = (): number =>
