@@ -251,7 +251,7 @@ export function endpointPages(routes: readonly RouteFacts[]): Source[] {
     name: pageName(group),
     title: group,
     parent: 'endpoints',
-    markdown: () => subjectPage(group, operations),
+    markdown: subjectPage(group, operations),
   }));
-  return [{ name: 'endpoints', title: 'Endpoints', markdown: () => overview(groups) }, ...pages];
+  return [{ name: 'endpoints', title: 'Endpoints', markdown: overview(groups) }, ...pages];
 }
