@@ -46,16 +46,6 @@ function randomText(): string {
   return toBase64Url(sodium.random(length)).slice(0, length);
 }
 
-/** A sealed write of a text item. */
-function sealText(
-  to: SealFor,
-  { id, ts, ifVersion }: Pick<Sealed, 'id' | 'ts'> & { readonly ifVersion: number },
-): string {
-  const head = { id, binId: to.binId, type: 'text', ts } as const;
-  const payload = sealItem(sodium, { ...head, payload: { text: randomText() } }, to);
-  return JSON.stringify(writeBody({ ...head, ...payload, ifVersion }));
-}
-
 function seal(order: Order): void {
   const to = tenants[order.tenant];
   if (to === undefined) return;
@@ -64,7 +54,9 @@ function seal(order: Order): void {
     const now = Date.now();
     const id = replaces ? order.id : ulid(now, (length) => sodium.random(length));
     const ts = replaces ? Math.max(now, order.ts + 1) : now;
-    const body = sealText(to, { id, ts, ifVersion: replaces ? order.ifVersion : 0 });
+    const head = { id, binId: to.binId, type: 'text', ts } as const;
+    const payload = sealItem(sodium, { ...head, payload: { text: randomText() } }, to);
+    const body = JSON.stringify(writeBody({ ...head, ...payload, ifVersion: replaces ? order.ifVersion : 0 }));
     parentPort?.postMessage({ tenant: order.tenant, id, ts, body, replaces } satisfies Sealed);
   }
 }

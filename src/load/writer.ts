@@ -17,15 +17,8 @@ import { nowUs, type Entry, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
 import { KINDS, type Kind, type Plan } from './plan.js';
 import type { SealedPool } from './pool.js';
-import {
-  REPLY_MAX,
-  withRetries,
-  Refused,
-  TIMEOUT_MS,
-  type TargetReply,
-  type TargetRequest,
-  type Target,
-} from './target.js';
+import { REPLY_MAX, Refused, TIMEOUT_MS, withRetries } from './target.js';
+import type { Target, TargetReply, TargetRequest } from './target.js';
 
 /** What the writer works with. */
 interface WriterOptions {

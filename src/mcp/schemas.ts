@@ -233,7 +233,7 @@ const listing = {
 export const listOutput = z.object({
   ...listing,
   bins: z
-    .array(z.object({ id: z.string(), slug: z.string().nullable(), name: z.string().nullable() }))
+    .array(z.object({ id: z.string(), slug: orNull, name: orNull }))
     .describe('The existing bins, including empty ones. Any of name, slug and id may be given as bin.'),
 });
 /** `sb_search`. */
