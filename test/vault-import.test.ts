@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault, report } from '../src/cli/commands/import.js';
-import { openSource } from '../src/cli/import-source.js';
+import { withSource } from '../src/cli/import-source.js';
 import { surveyOf, renewedId } from '../src/sdk/archive/importer.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
@@ -111,10 +111,9 @@ t.test('ARCHIVE-06: false bins of a server do not lead to an export that no impo
   for (const plain of [true, false]) {
     const file = join(folder, `vault.${String(plain)}`);
     t.equal(await exportVault(context(fakeTerminal({ input })), { file, plain, phraseStdin: true }), EXIT.ok);
-    const source = await openSource(file);
-    const seed = await phraseSeed(tap.platform.sodium, at.phrase);
-    const survey = await surveyOf(source.records(tap.platform.sodium, seed, () => undefined));
-    await source.close();
+    const { sodium } = tap.platform;
+    const seed = await phraseSeed(sodium, at.phrase);
+    const survey = await withSource(file, (source) => surveyOf(source.records(sodium, seed, () => undefined)));
     t.equal(survey.items, 2);
     t.equal(survey.manifest.tenantId, client.identity().tenantId, 'the manifest names the vault of the export');
     t.ok(survey.bins.get('garden') && survey.bins.get('inbox'), 'the bins that have items are included');

@@ -139,11 +139,7 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
   throw damaged(paths, 'is not a pairing that this program wrote: it is damaged');
 }
 
-async function write(
-  { paths, platform: { sodium } }: Keeper,
-  { identity, passwords }: Pairing,
-  machine: MachineId,
-): Promise<void> {
+async function write({ paths, platform: { sodium } }: Keeper, { identity, passwords }: Pairing, machine: MachineId) {
   const salt = sodium.random(SALT_BYTES);
   const { serverUrl: server, deviceId, name } = identity;
   const open = { format: FORMAT, version: VERSION, server, deviceId, name, machine: machine.source };

@@ -167,12 +167,9 @@ const PROGRESS_EVERY_MS = 100;
  * Progress of one piece of work, shown at most ten times a second. The text is computed only when it is shown; the last
  * one may be dropped.
  */
-export function throttledProgress(
-  terminal: Pick<Terminal, 'progress'>,
-  now: () => number = () => performance.now(),
-): (text: () => string) => void {
+export function throttledProgress(terminal: Pick<Terminal, 'progress'>, now: () => number = () => performance.now()) {
   let shownAt = -Infinity;
-  return (text) => {
+  return (text: () => string): void => {
     const at = now();
     if (at - shownAt < PROGRESS_EVERY_MS) return;
     shownAt = at;

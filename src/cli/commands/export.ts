@@ -66,7 +66,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
       await output.finish();
       const { counts } = exporter;
       for (const note of output.notes?.() ?? []) terminal.note(note);
-      report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
+      report(context, options, counts);
       // Scripts must see that the export is incomplete.
       return counts.lacking + counts.damaged > 0 || !isWhole ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
@@ -193,6 +193,8 @@ class Exporter {
     lacking: 0,
     /** Items that verified when they were received and cannot be decrypted now. */
     damaged: 0,
+    /** Items that do not verify. */
+    hidden: 0,
   };
   private bytes = 0;
   private total = 0;
@@ -221,6 +223,7 @@ class Exporter {
       if (item === 'damaged') counts.damaged++;
       else if (item !== undefined) await this.item(item);
     }
+    counts.hidden = (await open.device.hidden()).length;
     context.terminal.progress('');
   }
 
@@ -289,11 +292,7 @@ function outOfReach(cause: unknown): unknown {
   return isTransient(cause) ? new CommandError(EXIT.unavailable, message, hint, { cause }) : cause;
 }
 
-function report(
-  { terminal }: Context,
-  { file, plain, to }: ExportOptions,
-  counts: Exporter['counts'] & { readonly hidden: number },
-): void {
+function report({ terminal }: Context, { file, plain, to }: ExportOptions, counts: Exporter['counts']): void {
   const { bins, items, blobs, lacking, damaged, hidden } = counts;
   const described = to === 'bitwarden' ? '.' : ': only its name is.';
   const again = `run \`${PROGRAM_NAME} sync\` and export again.`;

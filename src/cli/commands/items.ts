@@ -141,11 +141,9 @@ async function move(context: Context, typed: string, bin: string): Promise<void>
 /** Numbers of a list older than this need a confirmation, even with `--yes`: the user may mean another list. */
 const LIST_OLD_MS = 10 * 60_000;
 
-async function rm(
-  context: Context,
-  typed: readonly string[],
-  { yes, later = false }: { readonly yes?: boolean; readonly later?: boolean },
-): Promise<void> {
+type RmOptions = CommandOptions<never, 'yes' | 'later'>;
+
+async function rm(context: Context, typed: readonly string[], { yes, later = false }: RmOptions): Promise<void> {
   const { terminal, platform } = context;
   const sync = later ? 'later' : 'catch up';
   await context.withDevice(async (open) => {

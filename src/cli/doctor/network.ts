@@ -388,16 +388,12 @@ async function checkUpgrade(connection: TestConnection): Promise<Finding> {
 }
 
 /** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
-async function checkIdle(
-  doctor: DoctorContext,
-  connection: TestConnection,
-  { headVersion, epoch }: Figures,
-): Promise<Finding> {
+async function checkIdle(doctor: DoctorContext, connection: TestConnection, figures: Figures): Promise<Finding> {
   const { ok, problem } = about('idle');
   const { idleMs, terminal, platform } = doctor;
   const { clock } = platform;
   const caughtUp = connection.next('caught_up');
-  connection.send({ type: 'hello', since: headVersion, epoch, acks: true });
+  connection.send({ type: 'hello', since: figures.headVersion, epoch: figures.epoch, acks: true });
   if ((await caughtUp) !== 'here') {
     const what = 'The server does not answer `hello` on the connection for live changes.';
     return problem(what, 'Check the server log.');
