@@ -46,11 +46,10 @@ interface SiteOptions {
   readonly places: Places;
 }
 
-function compare(one: Source, other: Source): number {
-  const places = [one, other].map(({ name }) => ORDER.indexOf(name)).map((at) => (at < 0 ? ORDER.length : at));
-  const [first = 0, second = 0] = places;
-  return first - second || (one.name < other.name ? -1 : 1);
-}
+const placeOf = ({ name }: Source): number => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
+
+const compare = (one: Source, other: Source): number =>
+  placeOf(one) - placeOf(other) || (one.name < other.name ? -1 : 1);
 
 /**
  * The pages of a folder and the generated ones, in the order of the navigation. A file `alert-x` belongs to the page

@@ -111,7 +111,7 @@ export class Channel {
   }
 
   private line(line: string): string | undefined {
-    // Its end may arrive together with so much of it that the check of what is incomplete never sees it.
+    // A line that arrives together with its end is never an incomplete one, whose length `read` checks.
     const fault = this.tooLong(line);
     if (fault !== undefined) return fault;
     if (this.other === undefined) {

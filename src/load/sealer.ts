@@ -1,6 +1,5 @@
 /** The thread that seals items before they are due: sealing takes longer than sending. */
 import { parentPort, workerData } from 'node:worker_threads';
-import type { ListedDevice } from '../crypto/device.js';
 import { sealItem } from '../crypto/item.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { AEAD_TAG_BYTES } from '../protocol/limits.js';
@@ -9,12 +8,9 @@ import { ulid } from '../sdk/ulid.js';
 import { writeBody } from '../sdk/wire.js';
 import type { FleetTenant } from './fleet.js';
 
-/** A tenant as the sealer needs it. */
-type SealFor = Pick<FleetTenant, 'masterKey' | 'binId'> & { readonly devices: readonly ListedDevice[] };
-
 /** What the thread is started with. */
 export interface SealerData {
-  readonly tenants: readonly SealFor[];
+  readonly tenants: readonly FleetTenant[];
   /** Bytes of ciphertext. */
   readonly size: number;
 }

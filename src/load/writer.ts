@@ -89,7 +89,7 @@ export class Writer {
     switch (kind) {
       case 'replace': {
         const sealed = this.options.pool.replace(place);
-        const entry = sealed === undefined ? undefined : ledger.entryOf(sealed.id);
+        const entry = sealed === undefined ? undefined : ledger.byId.get(sealed.id);
         if (sealed === undefined || entry === undefined) break;
         entry.ts = sealed.ts;
         await this.change(call, entry, { method: 'POST', path: '/api/items', body: sealed.body });

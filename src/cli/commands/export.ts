@@ -158,13 +158,8 @@ function formOf({ to }: ExportOptions, manifest: records.ArchiveManifest): Docum
 async function inventoryOf({ store }: OpenDevice) {
   const binOf = new Map<string, string>();
   for await (const entry of store.entries()) if (entry.state === 'live') binOf.set(entry.id, entry.row.binId);
-  const binIds = new Set(binOf.values());
-  for (const pending of await store.pending()) {
-    if (pending.kind === 'delete') continue;
-    binOf.set(pending.id, pending.row.binId);
-    binIds.add(pending.row.binId);
-  }
-  return { ids: [...binOf.keys()].sort(), binIds };
+  for (const pending of await store.pending()) if (pending.kind !== 'delete') binOf.set(pending.id, pending.row.binId);
+  return { ids: [...binOf.keys()].sort(), binIds: new Set(binOf.values()) };
 }
 
 /** The bins with their names; without the server, the bins of the items. */
