@@ -130,7 +130,7 @@ function summaryLine({ a, b }: Operation): string {
 /** The error codes of a response, with links to their pages. */
 const codesOf = (response: Response): string => response.description.replace(/`([a-z_]+)`/g, '[`$1`](error-$1.md)');
 
-/** The endpoint's own reply with the status of a refusal, of which `refusals` (openapi.ts) makes the first of two. */
+/** The endpoint's own reply where it has the status of a refusal: `refusals` (openapi.ts) puts it before the refusal. */
 const ownReply = (response: Response): unknown => listOf(schemaOf(response)?.['anyOf'])[0];
 
 function replies({ a, b }: Operation): string {

@@ -89,7 +89,7 @@ export class Sheet {
   }
 
   private push(item: ItemOutput, more: number): boolean {
-    // As the text has it, where an invisible character is an escape of six.
+    // The length in the text, in which an invisible character is an escape of six characters.
     const size = jsonLine(item).length + more;
     if (size > this.left && this.items.length > 0) return false;
     this.left -= size;
