@@ -31,11 +31,11 @@ export function meter(
   what: string,
 ) {
   const begun = clock.now();
-  const tell = throttledProgress(terminal, () => clock.now());
+  const show = throttledProgress(terminal, () => clock.now());
   return {
     ended: (): void => terminal.progress(''),
     onProgress: ({ done, total }: BlobProgress): void =>
-      tell(() => {
+      show(() => {
         const seconds = (clock.now() - begun) / 1_000;
         const speed = seconds > 1 ? `  ${sizeText(Math.round(done / seconds))}/s` : '';
         return `${what} ${barOf(done, total)}${speed}`;

@@ -3,7 +3,7 @@
  * code.
  */
 import { stripVTControlCharacters } from 'node:util';
-import { askLine, type Asking } from './ask.js';
+import { askLine, type PromptContext } from './ask.js';
 import { readCapped } from './read-capped.js';
 import type { Failure } from './failure.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
@@ -85,7 +85,7 @@ const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
 const LINE_EVERY_MS = 10_000;
 
-type Options = Pick<Terminal, 'json' | 'env'> & Asking & { readonly output: NodeJS.WriteStream };
+type Options = Pick<Terminal, 'json' | 'env'> & PromptContext & { readonly output: NodeJS.WriteStream };
 
 /** A terminal on a process's streams. */
 export function nodeTerminal(options: Options): Terminal {

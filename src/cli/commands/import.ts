@@ -82,7 +82,7 @@ async function importForeign(context: Context, options: ImportOptions, source: F
 const NOTHING_WRITTEN = 'Nothing was written: this was a dry run.';
 
 /** Reports what an archive or plain export of this service holds, for `--dry-run`. */
-function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
+function showSurvey({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
   const kinds = [...types].map(([type, entries]) => ({ kind: type, becomes: type, entries }));
   const rows = kinds.map(({ kind, entries }) => [String(entries), kind]);
   show(terminal, { file, dryRun: true, entries: items, items, kinds }, () => [
@@ -103,7 +103,7 @@ async function importOwn(context: Context, options: ImportOptions, source: Impor
       seed = await askSeed(sodium, context.terminal, { question, fromInput });
     }
     const survey = await surveyed(context, source, seed);
-    if (options.dryRun === true) return tellOwn(context, options, survey);
+    if (options.dryRun === true) return showSurvey(context, options, survey);
     return await context.withDevice(async (open) => {
       expectOwn(context, options, survey, open);
       const records: Incoming['records'] = (onRead) => source.records(sodium, seed, onRead);
@@ -117,9 +117,9 @@ async function importOwn(context: Context, options: ImportOptions, source: Impor
 }
 
 async function surveyed({ platform, terminal }: Context, source: ImportSource, seed: Uint8Array): Promise<Survey> {
-  const tell = throttledProgress(terminal);
+  const progress = throttledProgress(terminal);
   const records = source.records(platform.sodium, seed, (share) => {
-    tell(() => `Verifying: ${Math.floor(share * 100)} %`);
+    progress(() => `Verifying: ${Math.floor(share * 100)} %`);
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
   });
   const survey = await surveyOf(records);
