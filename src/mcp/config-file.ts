@@ -26,8 +26,6 @@ const MAC_BYTES = 32;
 
 const readFormat = object({ format: string, version: count });
 const readFile = object({
-  format: string,
-  version: count,
   server: nonEmpty,
   deviceId: nonEmpty,
   name: string,
@@ -130,8 +128,7 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
     const { format, version } = readFormat(parsed, '');
     if (format === FORMAT && version > VERSION)
       throw new McpError('config_newer', `${paths.configPath} was written by a newer version`);
-    const file = readFile(parsed, '');
-    if (format === FORMAT && version === VERSION) return file;
+    if (format === FORMAT && version === VERSION) return readFile(parsed, '');
   } catch (error) {
     if (error instanceof McpError) throw error;
     // No cause: the parser's message quotes the file.
