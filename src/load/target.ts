@@ -134,7 +134,6 @@ export class Target {
   /** Sends a request, and resolves with its reply if that is a success. Rejects with `Refused`. */
   send(request: TargetRequest): Promise<TargetReply> {
     const { method, path, host, token, body, bytes } = request;
-    const { hostname, port, protocol } = this.url;
     const payload = typeof body === 'string' ? Buffer.from(body) : body;
     const headers: Record<string, string> = {
       ...(host === undefined ? {} : { host }),
@@ -145,10 +144,10 @@ export class Target {
       ...request.headers,
     };
     const agent = this.agents[this.turn++ % this.agents.length];
-    const open = protocol === 'https:' ? httpsRequest : httpRequest;
+    const open = this.url.protocol === 'https:' ? httpsRequest : httpRequest;
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => reject(new Refused(plainCode(errorCode(error) || 'network'), 0));
-      const outgoing = open({ hostname: hostname.replace(/^\[|\]$/g, ''), port, method, path, headers, agent });
+      const outgoing = open(this.url, { method, path, headers, agent });
       outgoing.setTimeout(TIMEOUT_MS, () => outgoing.destroy(Object.assign(new Error(), { code: 'timeout' })));
       outgoing.on('error', fail);
       outgoing.on('response', (incoming) => {
