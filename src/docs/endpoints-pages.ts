@@ -18,17 +18,15 @@ const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\
 const link = (name: string): string => `[${name}](#${name.toLowerCase()})`;
 
 /** The bounds of a schema's value, length or entries: `, 1 to 64 characters`. */
-function bounds(schema: Json): string {
-  const { minimum, maximum, minLength, maxLength, minItems, maxItems } = schema;
+function bounds({ minimum, maximum, minLength, maxLength, minItems, maxItems }: Json): string {
   const range = (low: unknown, high: unknown, unit: string): string => {
     if (low === undefined && high === undefined) return '';
     if (low === undefined) return `, at most ${textOf(high)}${unit}`;
     if (high === undefined) return `, at least ${textOf(low)}${unit}`;
     return `, ${textOf(low)} to ${textOf(high)}${unit}`;
   };
-  return (
-    range(minimum, maximum, '') + range(minLength, maxLength, ' characters') + range(minItems, maxItems, ' entries')
-  );
+  const ofText = range(minLength, maxLength, ' characters');
+  return range(minimum, maximum, '') + ofText + range(minItems, maxItems, ' entries');
 }
 
 /** A schema in words, with links to the named ones. */

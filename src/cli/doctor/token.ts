@@ -119,9 +119,8 @@ export async function checkDevices(doctor: DoctorContext): Promise<readonly Find
       findings.push(warning('The server lists this device without its certificate.', advice));
     } else if (revoked.has(id)) {
       const what = `The device ${JSON.stringify(name)} (${id}) was revoked, and the server lists it as active: nothing is written while it does.`;
-      findings.push(
-        problem(what, `Revoke it again: \`${PROGRAM_NAME} revoke ${id}\`. If it is yours, pair it anew after that.`),
-      );
+      const advice = `Revoke it again: \`${PROGRAM_NAME} revoke ${id}\`. If it is yours, pair it anew after that.`;
+      findings.push(problem(what, advice));
     } else if (!certified) {
       const fingerprint = fingerprintOfDevice(platform.sodium, device);
       const what = `None of your devices vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
