@@ -121,6 +121,30 @@ t.test('ARCHIVE-06: false bins of a server do not lead to an export that no impo
   }
 });
 
+t.test('ARCHIVE-06: without a server the bins are those of the items, where they were moved to', async (t) => {
+  const at = await place(t);
+  await at.client.device.bins.create('garden', { name: 'The garden' });
+  const { id } = await at.client.device.put({ ...note('beans'), binId: 'garden' });
+  const proxy = await TcpProxy.before(t, at.world.url);
+  const store = new MemoryStore();
+  const identity = { ...at.client.identity(), serverUrl: proxy.through(at.world.url).replace(/\/$/, '') };
+  const client = await at.world.open(identity, { store, tap: wiretap(hurried) });
+  await client.device.pull();
+  await client.device.devices.list();
+  proxy.refuse(true);
+  proxy.cut();
+  const kept = next(client, 'kept');
+  client.device.move(id, 'inbox').catch(() => undefined);
+  await kept;
+  const file = join(at.folder, 'vault.json');
+  const context = await contextFor({ client, store, folder: at.folder }, fakeTerminal());
+  t.equal(await exportVault(context, { file, plain: true }), EXIT.ok);
+  const { bins, items } = JSON.parse(await readFile(file, 'utf8')) as Record<'bins' | 'items', { bin?: string }[]>;
+  t.match(items, [{ id, bin: 'inbox' }]);
+  t.match(bins, [{ id: 'inbox' }]);
+  t.equal(bins.length, 1, 'not the bin that is empty now');
+});
+
 t.test('ARCHIVE-07: an existing file is replaced only with --force, and a failed export leaves nothing', async (t) => {
   const { world: at, folder, context } = await filled(t);
   const file = join(folder, 'vault.archive');
