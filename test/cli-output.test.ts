@@ -52,7 +52,7 @@ t.test('CLI-14: text from others cannot control the terminal', async (t) => {
 });
 
 const terminal = (screen: boolean): Terminal =>
-  ({ outputIsTerminal: screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
+  ({ onScreen: screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
 
 t.test(
   'CLI-13: tables are aligned by the display width of characters, and are cut to a screen, but not in a pipe',
@@ -68,6 +68,8 @@ t.test(
     ];
     t.same(table(terminal(true), columns, rows), ['A     LAST', '日本  short', 'x     a text that is much lon…']);
     t.match(table(terminal(false), columns, rows)[2], /longer than the line$/);
+    const many = Array.from({ length: 130_000 }, () => ['x', 'y']);
+    t.equal(table(terminal(true), columns, many).length, 130_001, 'of any number of rows');
   },
 );
 

@@ -433,10 +433,10 @@ t.test('LOAD-17: the outcome of a superseded order is ignored, and work under wa
     removed = true;
   });
   await overtaken;
-  peer.heard({ news: 'done', phase: 'write' });
+  peer.receive({ news: 'done', phase: 'write' });
   await turn();
   t.notOk(removed);
-  peer.heard({ news: 'done', phase: 'remove' });
+  peer.receive({ news: 'done', phase: 'remove' });
   await removing;
   t.same(sent, [{ phase: 'write' }, { phase: 'remove' }], 'no order is sent twice at once');
   const done: number[] = [];

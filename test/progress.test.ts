@@ -53,7 +53,7 @@ t.test('OPER-26: progress goes to standard error alone, and nothing is printed w
     const terminal = nodeTerminal({
       json,
       env: {},
-      streams: { input: { isTTY } as unknown as NodeJS.ReadStream, output: stream(out), errors: stream(errors) },
+      ...{ input: { isTTY } as unknown as NodeJS.ReadStream, output: stream(out), errors: stream(errors) },
       interrupted: new AbortController().signal,
       interrupt: () => undefined,
     });
@@ -74,7 +74,7 @@ t.test('CLI-16: colours of notes are not written to a file', (t) => {
       ({ isTTY: tty, columns: 100, write: (text: string) => errors.push(text) > 0 }) as unknown as NodeJS.WriteStream;
     const terminal = nodeTerminal({
       ...{ json: false, env: {}, interrupt: () => undefined, interrupted: new AbortController().signal },
-      streams: { input: { isTTY: true } as unknown as NodeJS.ReadStream, output: stream(true), errors: stream(isTTY) },
+      ...{ input: { isTTY: true } as unknown as NodeJS.ReadStream, output: stream(true), errors: stream(isTTY) },
     });
     terminal.note(`${paletteOf(terminal).bad('Error:')} x`);
     t.same(errors, [expected]);

@@ -285,7 +285,7 @@ t.test('REF-21: the index A-Z has each heading, endpoint, error, variable, comma
   t.end();
 });
 
-const pages = new Map(sources.map(({ name, markdown }) => [name, markdown()]));
+const pages = new Map(sources.map(({ name, markdown }) => [name, markdown]));
 const night = sources.filter(({ parent, name }) => parent === 'alerts' || name === 'alerts').map(({ name }) => name);
 
 interface Alert {

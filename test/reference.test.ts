@@ -23,9 +23,9 @@ import { SHAPES } from './support/wire.js';
 const COMMON = { version: '1.2.3', documents: {}, script: '', places: SERVED };
 const made = madePages(ALL_ROWS);
 const sources = await readSources(DOCS_FOLDER, made);
-const site = await makeSite({ ...COMMON, folder: DOCS_FOLDER, made, documents: { 'openapi.json': () => ({ a: 1 }) } });
+const site = await makeSite({ ...COMMON, folder: DOCS_FOLDER, made, documents: { 'openapi.json': { a: 1 } } });
 const pageOf = (name: string): string => String(site.get(name) ?? '');
-const textOf = (name: string): string => sources.find((source) => source.name === name)?.markdown() ?? '';
+const textOf = (name: string): string => sources.find((source) => source.name === name)?.markdown ?? '';
 
 t.test('REF-01: pages generated from the code have their own titles and are linked from their parents', (t) => {
   const codes = Object.keys(CATALOGUE).flatMap((name) => SHAPES.map((shape) => codeOf(name as ErrorName, shape)));
@@ -39,7 +39,7 @@ t.test('REF-01: pages generated from the code have their own titles and are link
     'the endpoints have an overview and a page per subject',
   );
   for (const { name, title, parent = 'index', markdown } of made) {
-    t.equal(titleOf(markdown()), title);
+    t.equal(titleOf(markdown), title);
     t.match(pageOf(name), `<title>${title}</title>`);
     t.match(pageOf(parent), `<a href="/docs/${name}`, `${name} is linked from its parent`);
   }
@@ -69,12 +69,12 @@ function linksOf(markdown: string): string[] {
 }
 
 t.test('REF-03: every link in the Markdown leads to an existing page, heading or file', (t) => {
-  const anchors = new Map(sources.map(({ name, markdown }) => [name, render(markdown()).anchors]));
+  const anchors = new Map(sources.map(({ name, markdown }) => [name, render(markdown).anchors]));
   for (const alias of ENDPOINT_ALIASES) anchors.set(alias, anchors.get('endpoints') ?? new Set());
   anchors.set(INDEX_PAGE.name, new Set());
   const documents = new Set(['openapi-a', 'openapi-b', 'openapi', 'frames-a', 'frames-b']);
   for (const { name, markdown } of sources) {
-    for (const href of linksOf(markdown())) {
+    for (const href of linksOf(markdown)) {
       if (/^https?:/.test(href)) continue;
       const [file = '', anchor] = href.split('#');
       if (file === ARCHIVE) continue;
@@ -124,7 +124,7 @@ t.test('REF-03: every link in the built pages, served or saved, leads to an exis
 });
 
 t.test('REF-13: the start page links every page, and the READMEs name the pages, scripts and commands', (t) => {
-  const index = sources.find(({ name }) => name === 'index')?.markdown() ?? '';
+  const index = sources.find(({ name }) => name === 'index')?.markdown ?? '';
   for (const { name, parent } of sources)
     if (name !== 'index' && parent === undefined) t.match(index, `](${name}.md)`, name);
   const file = (path: string): string => readFileSync(join(PROJECT_ROOT, path), 'utf8');

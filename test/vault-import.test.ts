@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault, report } from '../src/cli/commands/import.js';
-import { openSource } from '../src/cli/import-source.js';
+import { withSource } from '../src/cli/import-source.js';
 import { surveyOf, renewedId } from '../src/sdk/archive/importer.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
@@ -111,15 +111,38 @@ t.test('ARCHIVE-06: false bins of a server do not lead to an export that no impo
   for (const plain of [true, false]) {
     const file = join(folder, `vault.${String(plain)}`);
     t.equal(await exportVault(context(fakeTerminal({ input })), { file, plain, phraseStdin: true }), EXIT.ok);
-    const source = await openSource(file);
-    const seed = await phraseSeed(tap.platform.sodium, at.phrase);
-    const survey = await surveyOf(source.records(tap.platform.sodium, seed, () => undefined));
-    await source.close();
+    const { sodium } = tap.platform;
+    const seed = await phraseSeed(sodium, at.phrase);
+    const survey = await withSource(file, (source) => surveyOf(source.records(sodium, seed, () => undefined)));
     t.equal(survey.items, 2);
     t.equal(survey.manifest.tenantId, client.identity().tenantId, 'the manifest names the vault of the export');
     t.ok(survey.bins.get('garden') && survey.bins.get('inbox'), 'the bins that have items are included');
     t.equal(survey.bins.size, 1_000);
   }
+});
+
+t.test('ARCHIVE-06: without a server the bins are those of the items, where they were moved to', async (t) => {
+  const at = await place(t);
+  await at.client.device.bins.create('garden', { name: 'The garden' });
+  const { id } = await at.client.device.put({ ...note('beans'), binId: 'garden' });
+  const proxy = await TcpProxy.before(t, at.world.url);
+  const store = new MemoryStore();
+  const identity = { ...at.client.identity(), serverUrl: proxy.through(at.world.url).replace(/\/$/, '') };
+  const client = await at.world.open(identity, { store, tap: wiretap(hurried) });
+  await client.device.pull();
+  await client.device.devices.list();
+  proxy.refuse(true);
+  proxy.cut();
+  const kept = next(client, 'kept');
+  client.device.move(id, 'inbox').catch(() => undefined);
+  await kept;
+  const file = join(at.folder, 'vault.json');
+  const context = await contextFor({ client, store, folder: at.folder }, fakeTerminal());
+  t.equal(await exportVault(context, { file, plain: true }), EXIT.ok);
+  const { bins, items } = JSON.parse(await readFile(file, 'utf8')) as Record<'bins' | 'items', { bin?: string }[]>;
+  t.match(items, [{ id, bin: 'inbox' }]);
+  t.match(bins, [{ id: 'inbox' }]);
+  t.equal(bins.length, 1, 'not the bin that is empty now');
 });
 
 t.test('ARCHIVE-07: an existing file is replaced only with --force, and a failed export leaves nothing', async (t) => {
@@ -155,7 +178,7 @@ t.test('ARCHIVE-08: plain JSON is written with a warning, with mode 0600, and no
   t.equal(terminal.asked.length, 0);
   t.match(await refusal(exportVault(context(fakeTerminal()), { file: '-', plain: true })), { message: /screen/ });
   t.match(await refusal(exportVault(context(fakeTerminal()), { file: '-' })), { exitCode: EXIT.usage });
-  const piped = fakeTerminal({ outputIsTerminal: false });
+  const piped = fakeTerminal({ onScreen: false });
   t.equal(await exportVault(context(piped), { file: '-', plain: true }), EXIT.ok);
   const document = JSON.parse(piped.printed.join('\n')) as { items: { id: string }[] };
   t.same(document.items.map(({ id }) => id).sort(), [...ids].sort());

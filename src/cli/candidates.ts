@@ -1,7 +1,7 @@
 /** Completion candidates for items, bins and devices: from local data, without the server, within `WITHIN_MS`. */
 import { join } from 'node:path';
 import { nodeSodium } from '../crypto/sodium-node.js';
-import { systemClock } from '../protocol/clock.js';
+import { systemClock, within } from '../protocol/clock.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import type { Identity } from '../sdk/identity.js';
 import { ItemReader } from '../sdk/item-reader.js';
@@ -83,9 +83,6 @@ const unquoted = (word: string): string => word.replace(/[\\'"]/g, '');
 export async function complete([spec = '', , ...words]: readonly string[], output: Pick<Terminal, 'env' | 'print'>) {
   const { kind, profile: named } = completionAt(spec, words);
   if (kind === undefined) return;
-  const late = new Promise<readonly Candidate[]>((resolve) => {
-    setTimeout(() => resolve([]), WITHIN_MS).unref();
-  });
   try {
     const platform = { sodium: nodeSodium, clock: systemClock };
     const name = named ?? (output.env['SERVICE_PROFILE'] || 'default');
@@ -93,7 +90,7 @@ export async function complete([spec = '', , ...words]: readonly string[], outpu
     const typed = fold(unquoted(words.at(-1) ?? ''));
     // A value that is shown differently from how it is typed is not offered.
     const fits: Fits = (value) => fold(value).startsWith(typed) && sanitizeText(value) === value;
-    const found = await Promise.race([candidates(kind, profile, fits), late]);
+    const found = await within(systemClock, WITHIN_MS, candidates(kind, profile, fits), []);
     for (const [value, title] of found.filter(([value]) => fits(value)).slice(0, CANDIDATES_MAX))
       output.print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
   } catch {

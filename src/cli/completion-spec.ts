@@ -22,13 +22,14 @@ const kindOf = (name: string): Kind | '' => (Object.hasOwn(KINDS, name) ? (KINDS
 /** The kind of an option's value; '' for none. */
 export const optionKind = ({ flags }: Pick<Option, 'flags'>): Kind | '' => kindOf(/[<[](\w+)/.exec(flags)?.[1] ?? '');
 
+/** An option as it is typed: its short and its long form, those that it has. */
+export const flagsOf = ({ short, long }: Option): string[] => [short, long].filter((flag) => flag !== undefined);
+
 /** The spec of a command. `path`: as it is typed; `options`: its own, and those of the program. */
 export function specOf(command: Command, path: string, options: readonly Option[]): string {
   const taken = command.registeredArguments.map((one) => `@${kindOf(one.name())}${one.variadic ? '...' : ''}`);
   const valued = options.filter(({ required, optional }) => required || optional);
-  const flags = valued.flatMap((option) =>
-    [option.short, option.long].filter(Boolean).map((flag) => `${flag}:${optionKind(option)}`),
-  );
+  const flags = valued.flatMap((option) => flagsOf(option).map((flag) => `${flag}:${optionKind(option)}`));
   return [path === '' ? 0 : path.split(' ').length, ...taken, ...flags].join(' ');
 }
 

@@ -3,7 +3,7 @@
  * bins and devices the shell queries the program (`candidates.ts`).
  */
 import { Argument, type Command, type Option } from 'commander';
-import { hasCompletableArgument, COMPLETE, optionKind, specOf } from './completion-spec.js';
+import { COMPLETE, flagsOf, hasCompletableArgument, optionKind, specOf } from './completion-spec.js';
 import type { DeviceCommand } from './context.js';
 import { show } from '../terminal/output.js';
 
@@ -20,8 +20,6 @@ interface CommandNode {
   /** See `completion-spec.ts`. */
   readonly spec: string;
 }
-
-const flagsOf = ({ short, long }: Option): string[] => [short, long].filter((flag) => flag !== undefined);
 
 /** True where the option's values are items, bins or devices, which the program lists (`candidates.ts`). */
 const hasCandidates = (option: Option): boolean => optionKind(option) !== '';

@@ -85,11 +85,9 @@ function run({ clock, onWait, child }: KeychainOptions, request: KeychainRequest
 
 function answerOf(text: string): KeychainAnswer {
   try {
-    const { ok, secret, message } = JSON.parse(text) as Readonly<Record<string, unknown>>;
-    if (ok === true && (secret === null || typeof secret === 'string')) return { ok, secret };
-    if (ok === false && typeof message === 'string') return { ok, message };
+    return JSON.parse(text) as KeychainAnswer;
   } catch {
     // Not JSON: the library does not support this system, or the child was killed.
+    return { ok: false, message: 'no keychain is available here' };
   }
-  return { ok: false, message: 'no keychain is available here' };
 }

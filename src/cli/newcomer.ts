@@ -31,11 +31,8 @@ export function proposeName(
   { id, name }: Pick<DeviceEntry, 'id' | 'name'>,
   all: readonly DeviceEntry[],
 ): void {
-  const others = all.filter((device) => device.id !== id && device.revokedAt === null);
-  const free = freeName(
-    name,
-    others.map((device) => device.name),
-  );
+  const others = all.filter((device) => device.id !== id && device.revokedAt === null).map((device) => device.name);
+  const free = freeName(name, others);
   if (free === name) return;
   const command = `${PROGRAM_NAME} rename ${id} "${sanitizeText(free)}"`;
   terminal.note(`Another of your devices is "${sanitizeText(name)}" too. To give the new one its own name: ${command}`);

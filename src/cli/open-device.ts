@@ -40,13 +40,14 @@ export function noDevice({ name }: Profile): CommandError {
 
 /** Describes the repair of a damaged copy: what the server has is read again, so only queued changes can be lost. */
 export function repairNote({ carried, lost }: Pick<StoreRepair, 'carried' | 'lost'>): string {
-  const said = ['the local copy was damaged; it is read again from the server.'];
+  const sentences = ['the local copy was damaged; it is read again from the server.'];
   const waited = (changes: number): string => `${counted(changes, 'change')} that waited to be sent`;
-  if (carried > 0) said.push(`${waited(carried)} ${carried === 1 ? 'was' : 'were'} kept.`);
-  if (lost === null) said.push('Changes that waited to be sent may be lost.');
-  else if (lost > 0) said.push(`${waited(lost)} ${lost === 1 ? 'is lost: make it' : 'are lost: make them'} again.`);
-  if (carried === 0 && lost === 0) said.push('Nothing was lost.');
-  return said.join(' ');
+  if (carried > 0) sentences.push(`${waited(carried)} ${carried === 1 ? 'was' : 'were'} kept.`);
+  if (lost === null) sentences.push('Changes that waited to be sent may be lost.');
+  else if (lost > 0)
+    sentences.push(`${waited(lost)} ${lost === 1 ? 'is lost: make it' : 'are lost: make them'} again.`);
+  if (carried === 0 && lost === 0) sentences.push('Nothing was lost.');
+  return sentences.join(' ');
 }
 
 async function withDevice<T>(context: Context, work: (open: OpenDevice) => Promise<T>, sync: Sync = 'catch up') {

@@ -2,7 +2,7 @@
 import { masterKeyOfSeed, phraseSeed } from '../crypto/master-key.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { erasing, type Sodium } from '../crypto/sodium.js';
-import { retried } from '../device/newcomer.js';
+import { retryMistyped } from '../device/newcomer.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
 /** Twelve words of eight letters at most, with white space. */
@@ -28,7 +28,7 @@ export async function askSeed(sodium: Sodium, terminal: Terminal, request: Phras
   if (fromInput) return seedOf(sodium, (await terminal.readInput(INPUT_MAX)).toString('utf8'), masterKey);
   const attempt = async (): Promise<Uint8Array> =>
     seedOf(sodium, await terminal.ask(question, { hidden: true }), masterKey);
-  return retried(terminal, attempt, (error) =>
+  return retryMistyped(terminal, attempt, (error) =>
     error instanceof WrongPhrase ? `${error.message} Try again.` : undefined,
   );
 }

@@ -2,7 +2,7 @@
  * The content that `put` writes: texts; files, which are streamed and never held in memory; and payloads, validated
  * against the shapes of the reference (Content types).
  */
-import { createReadStream, type BigIntStats, type Dirent } from 'node:fs';
+import type { BigIntStats, Dirent } from 'node:fs';
 import { open, opendir, type FileHandle } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
 import type { JsonObject } from '../crypto/payload.js';
@@ -122,7 +122,7 @@ class FileSource implements HeldSource {
 
   private constructor(
     private readonly handle: FileHandle,
-    private readonly path: string,
+    path: string,
     stat: BigIntStats,
   ) {
     this.size = Number(stat.size);
@@ -147,7 +147,7 @@ class FileSource implements HeldSource {
 
   open(): AsyncIterable<Uint8Array> {
     if (this.isFile) return portionsOf(this.handle);
-    return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: PORTION_BYTES });
+    return this.handle.createReadStream({ autoClose: false, highWaterMark: PORTION_BYTES });
   }
 
   async isTouched(): Promise<boolean> {

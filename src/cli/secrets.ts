@@ -125,7 +125,7 @@ export class Secrets {
         return { ...header, key: await this.keyOf(header) };
       } catch (error) {
         const now = await this.header();
-        if (round >= ROUNDS_MAX || (now?.keyName === header.keyName && now.place === header.place)) throw error;
+        if (round >= ROUNDS_MAX || now?.keyName === header.keyName) throw error;
       }
     }
   }
@@ -192,7 +192,7 @@ export class Secrets {
   private async replaced(before: StoredKey | undefined, now: StoredKey, next: Next): Promise<boolean | 'again'> {
     const { sodium, folder } = this.options;
     const header = await this.header();
-    if (header?.keyName !== before?.keyName || header?.place !== before?.place) return 'again';
+    if (header?.keyName !== before?.keyName) return 'again';
     const identity = next(header === undefined || before === undefined ? undefined : this.opened(header, before.key));
     if (identity === undefined) return false;
     const { place, keyName, key } = now;
@@ -218,8 +218,7 @@ export class Secrets {
   /** The stored key; a new one where there is none, or where `on` moves it from its file into the keychain. */
   private async keyForWriting(before: StoredKey | undefined): Promise<StoredKey> {
     const { sodium, setting } = this.options;
-    if (before !== undefined && !(before.place === 'file' && setting === 'on'))
-      return { place: before.place, keyName: before.keyName, key: Uint8Array.from(before.key) };
+    if (before !== undefined && !(before.place === 'file' && setting === 'on')) return before;
     const key = sodium.random(KEY_BYTES);
     const keyName = `identity-${Buffer.from(sodium.random(8)).toString('hex')}`;
     if (setting !== 'off' && (await this.intoKeychain(keyName, key))) return { place: 'keychain', keyName, key };

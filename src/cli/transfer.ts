@@ -29,13 +29,13 @@ const BAR = 20;
 export function meter(
   { terminal, platform: { clock } }: Pick<Context, 'terminal'> & { readonly platform: Pick<Platform, 'clock'> },
   what: string,
-): { readonly onProgress: (progress: BlobProgress) => void; readonly ended: () => void } {
+) {
   const begun = clock.now();
-  const tell = throttledProgress(terminal, () => clock.now());
+  const show = throttledProgress(terminal, () => clock.now());
   return {
-    ended: () => terminal.progress(''),
-    onProgress: ({ done, total }) =>
-      tell(() => {
+    ended: (): void => terminal.progress(''),
+    onProgress: ({ done, total }: BlobProgress): void =>
+      show(() => {
         const seconds = (clock.now() - begun) / 1_000;
         const speed = seconds > 1 ? `  ${sizeText(Math.round(done / seconds))}/s` : '';
         return `${what} ${barOf(done, total)}${speed}`;

@@ -85,11 +85,8 @@ export function showItems(
       { title: 'WHAT', of: (item) => `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}` },
     ];
     const shown = around.oneBin ? columns.filter(({ title }) => title !== 'BIN') : columns;
-    return table(
-      terminal,
-      shown,
-      items.map((item, at) => shown.map(({ of }) => of(item, at))),
-    );
+    const rows = items.map((item, at) => shown.map(({ of }) => of(item, at)));
+    return table(terminal, shown, rows);
   });
 }
 

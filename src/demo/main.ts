@@ -24,16 +24,15 @@ const narrator = new Narrator((text) => void process.stdout.write(text), colour)
 const problems: Error[] = [];
 const platform = await nodePlatform();
 
-/** A device with the close codes of its sockets and its current token. */
+/** A device with the close codes of its sockets. */
 interface Actor {
   readonly device: Device;
-  readonly identity: () => Identity;
+  readonly identity: Identity;
   readonly closes: readonly number[];
 }
 
 async function actor(identity: Identity): Promise<Actor> {
   const closes: number[] = [];
-  let current = identity;
   const sockets: SocketPort = {
     open: (url, events) =>
       platform.sockets.open(url, {
@@ -47,10 +46,9 @@ async function actor(identity: Identity): Promise<Actor> {
   const device = await Device.open({
     platform: { ...platform, sockets },
     identity,
-    onIdentity: (next) => (current = next),
     onProblem: (error) => problems.push(error),
   });
-  return { device, identity: () => current, closes };
+  return { device, identity, closes };
 }
 
 /** A request without the client library: the bytes as the server stores and returns them. */
@@ -109,7 +107,7 @@ async function pair(laptop: Actor, url: string): Promise<Actor> {
   const [identity] = await Promise.all([joining, offer.joined]);
   narrator.say(`Both screens show ${colour.accent(shownByPhone)}; the user compared them and said yes.`);
   narrator.check(/^\d{6}$/.test(shownByLaptop) && shownByLaptop === shownByPhone, 'the digits were the same on both');
-  const same = Buffer.from(identity.masterKey).equals(Buffer.from(laptop.identity().masterKey));
+  const same = Buffer.from(identity.masterKey).equals(Buffer.from(laptop.identity.masterKey));
   narrator.check(same, 'the phone has the master key; the server relayed it and could not open it');
   const phone = await actor(identity);
   await phone.device.connect();
@@ -128,7 +126,7 @@ async function push(from: Actor, to: Actor): Promise<string> {
   narrator.say(`The phone reads: ${colour.accent(String(item.payload?.['text']))}`);
   await pushMore(from, to);
   narrator.check(item.id === id && item.payload?.['text'] === SECRET_TEXT, 'the text is the one that was written');
-  const stored = await bare(from.identity(), '/items?since=0');
+  const stored = await bare(from.identity, '/items?since=0');
   const unread = !stored.body.includes('flower') && stored.body.includes(id);
   narrator.check(
     stored.status === 200 && unread,
@@ -221,11 +219,11 @@ async function revoke(laptop: Actor, phone: Actor): Promise<void> {
   await ended;
   narrator.measured('revoked on the laptop, disconnected on the phone', performance.now() - started);
   narrator.check(phone.closes.at(-1) === CLOSE.revoked, `the server closed its socket with ${CLOSE.revoked}`);
-  const refused = await bare(phone.identity(), '/me');
+  const refused = await bare(phone.identity, '/me');
   const code = (JSON.parse(refused.body) as { error?: { code?: unknown } }).error?.code;
   narrator.check(refused.status === 403 && code === 'device_revoked', 'its token is refused: 403 device_revoked');
   const { id } = await laptop.device.put({ binId: INBOX, type: 'text', payload: { text: 'for my eyes only' } });
-  const rows = JSON.parse((await bare(laptop.identity(), '/items?since=0')).body) as {
+  const rows = JSON.parse((await bare(laptop.identity, '/items?since=0')).body) as {
     items: { id: string; payloadEnc: { keys: Record<string, string> } | null }[];
   };
   const sealedFor = Object.keys(rows.items.find((row) => row.id === id)?.payloadEnc?.keys ?? {});

@@ -52,7 +52,7 @@ export function addressOf(typed: string): string {
 }
 
 /** The words as typed; the user is asked again while their checksum is wrong, before anything is sent. */
-export function askedWords(
+export function promptWords(
   { terminal, platform }: { readonly terminal: Prompts; readonly platform: Pick<Platform, 'sodium'> },
   asking: { readonly count: number; readonly question: string; readonly hidden: boolean },
 ): Promise<string> {
@@ -61,7 +61,7 @@ export function askedWords(
     decodeWords(platform.sodium, typed, asking.count);
     return typed;
   };
-  return retried(terminal, attempt, (error) =>
+  return retryMistyped(terminal, attempt, (error) =>
     error instanceof CryptoRefusal ? `${error.message}. Try again.` : undefined,
   );
 }
@@ -108,22 +108,22 @@ export const digitsText = (digits: string): string => `${digits.slice(0, 3)} ${d
 export const COMPARE_DIGITS = 'The other device must show the same ones. Say yes there; if they differ, say no.';
 
 /**
- * Lets the user retry a wrong account password, which uses up neither words nor phrase. One from a file is not retried:
- * the server counts each attempt.
+ * Lets the user retry a wrong account password, which uses up neither words nor phrase. One from a file is tried
+ * once: the server counts each attempt.
  */
-export const forgiving = <T>(
-  { terminal }: { readonly terminal: Prompts },
+export const retryPassword = <T>(
+  terminal: Prompts,
   passwordFile: string | undefined,
   attempt: () => Promise<T>,
   mistyped = 'That is not the account password. Try again.',
 ): Promise<T> =>
-  retried(terminal, attempt, (error) => {
+  retryMistyped(terminal, attempt, (error) => {
     const isWrong = error instanceof ApiError && error.code === 'password_invalid';
     return isWrong && terminal.interactive && passwordFile === undefined ? mistyped : undefined;
   });
 
 /** Retries after failures for which `mistyped` has a message for the user. */
-export async function retried<T>(
+export async function retryMistyped<T>(
   terminal: Pick<Terminal, 'note'>,
   attempt: () => Promise<T>,
   mistyped: (error: unknown) => string | undefined,

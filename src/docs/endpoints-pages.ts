@@ -18,17 +18,15 @@ const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\
 const link = (name: string): string => `[${name}](#${name.toLowerCase()})`;
 
 /** The bounds of a schema's value, length or entries: `, 1 to 64 characters`. */
-function bounds(schema: Json): string {
-  const { minimum, maximum, minLength, maxLength, minItems, maxItems } = schema;
+function bounds({ minimum, maximum, minLength, maxLength, minItems, maxItems }: Json): string {
   const range = (low: unknown, high: unknown, unit: string): string => {
     if (low === undefined && high === undefined) return '';
     if (low === undefined) return `, at most ${textOf(high)}${unit}`;
     if (high === undefined) return `, at least ${textOf(low)}${unit}`;
     return `, ${textOf(low)} to ${textOf(high)}${unit}`;
   };
-  return (
-    range(minimum, maximum, '') + range(minLength, maxLength, ' characters') + range(minItems, maxItems, ' entries')
-  );
+  const ofText = range(minLength, maxLength, ' characters');
+  return range(minimum, maximum, '') + ofText + range(minItems, maxItems, ' entries');
 }
 
 /** A schema in words, with links to the named ones. */
@@ -130,7 +128,7 @@ function summaryLine({ a, b }: Operation): string {
 /** The error codes of a response, with links to their pages. */
 const codesOf = (response: Response): string => response.description.replace(/`([a-z_]+)`/g, '[`$1`](error-$1.md)');
 
-/** The endpoint's own reply with the status of a refusal, of which `refusals` (openapi.ts) makes the first of two. */
+/** The endpoint's own reply where it has the status of a refusal: `refusals` (openapi.ts) puts it before the refusal. */
 const ownReply = (response: Response): unknown => listOf(schemaOf(response)?.['anyOf'])[0];
 
 function replies({ a, b }: Operation): string {
@@ -251,7 +249,7 @@ export function endpointPages(routes: readonly RouteFacts[]): Source[] {
     name: pageName(group),
     title: group,
     parent: 'endpoints',
-    markdown: () => subjectPage(group, operations),
+    markdown: subjectPage(group, operations),
   }));
-  return [{ name: 'endpoints', title: 'Endpoints', markdown: () => overview(groups) }, ...pages];
+  return [{ name: 'endpoints', title: 'Endpoints', markdown: overview(groups) }, ...pages];
 }

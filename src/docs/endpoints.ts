@@ -44,11 +44,10 @@ const IDS: Readonly<Record<string, Endpoint['id']>> = {
   Devices: { schema: 'Ulid', what: "The device's id." },
 };
 
-/** Endpoints of one group, by method and path as in the route table. */
-const inGroup = (
-  group: string,
-  endpoints: Readonly<Record<string, Omit<Endpoint, 'group'>>>,
-): Readonly<Record<string, Endpoint>> =>
+/** By method and path as in the route table. */
+type Endpoints<E = Endpoint> = Readonly<Record<string, E>>;
+
+const inGroup = (group: string, endpoints: Endpoints<Omit<Endpoint, 'group'>>): Endpoints =>
   Object.fromEntries(Object.entries(endpoints).map(([key, endpoint]) => [key, { group, id: IDS[group], ...endpoint }]));
 
 const done = (schema: SchemaName, when = 'Done.'): readonly Reply[] => [{ status: 200, when, schema }];
@@ -70,8 +69,7 @@ const WRITE_ERRORS = [
 const WEB_FILE = [{ status: 200, when: 'The file, in an encoding that the client takes.' }, UNCHANGED];
 const TAGGED = 'With an `ETag`; `If-None-Match` gets 304.';
 
-/** By method and path as in the route table. */
-export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
+export const ENDPOINTS: Endpoints = {
   ...inGroup('Items', {
     'POST /api/items': {
       summary: 'Write an item: a new one, a replacement, or more keys for one that is stored',

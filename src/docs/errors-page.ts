@@ -122,7 +122,7 @@ export function errorPages(): Source[] {
     name: `error-${code}`,
     title: code,
     parent: 'errors',
-    markdown: () => codePage(code),
+    markdown: codePage(code),
   }));
-  return [{ name: 'errors', title: 'Errors', markdown: overview }, ...pages];
+  return [{ name: 'errors', title: 'Errors', markdown: overview() }, ...pages];
 }

@@ -107,7 +107,7 @@ function completed(shape: Shape, name: string, schema: Json): Json {
     return { ...schema, properties: { ...rest, hint }, required: ['code', 'message', 'hint'] };
   }
   if (name === 'BatchBody') {
-    const write = { $ref: `${REF}${shape === 'a' ? 'ItemBodyA' : 'ItemBodyB'}` };
+    const write = refTo(shape === 'a' ? 'ItemBodyA' : 'ItemBodyB');
     const list = { type: 'array', minItems: 1, maxItems: BATCH_WRITES_MAX, items: write };
     return { ...schema, properties: { ...properties, items: list } };
   }

@@ -29,7 +29,7 @@ export interface Source {
   readonly title: string;
   /** The page that it belongs to, which lists it in place of the navigation. */
   readonly parent?: string | undefined;
-  readonly markdown: () => string;
+  readonly markdown: string;
 }
 
 interface SiteOptions {
@@ -40,17 +40,16 @@ interface SiteOptions {
   /** The server's version, which every page shows. */
   readonly version: string;
   /** Documents served as JSON, by their file names. */
-  readonly documents: Readonly<Record<string, () => object>>;
+  readonly documents: Readonly<Record<string, object>>;
   /** The script of the pages (src/docs/page). */
   readonly script: string;
   readonly places: Places;
 }
 
-function compare(one: Source, other: Source): number {
-  const places = [one, other].map(({ name }) => ORDER.indexOf(name)).map((at) => (at < 0 ? ORDER.length : at));
-  const [first = 0, second = 0] = places;
-  return first - second || (one.name < other.name ? -1 : 1);
-}
+const placeOf = ({ name }: Source): number => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
+
+const compare = (one: Source, other: Source): number =>
+  placeOf(one) - placeOf(other) || (one.name < other.name ? -1 : 1);
 
 /**
  * The pages of a folder and the generated ones, in the order of the navigation. A file `alert-x` belongs to the page
@@ -66,7 +65,7 @@ export async function readSources(folder: string, made: readonly Source[]): Prom
       const name = file.slice(0, -'.md'.length);
       const family = `${name.split('-', 1)[0] ?? ''}s`;
       const parent = files.includes(`${family}.md`) ? family : undefined;
-      return { name, title, parent, markdown: () => markdown };
+      return { name, title, parent, markdown };
     }),
   );
   return [...sources, ...made].sort(compare);
@@ -176,14 +175,14 @@ export async function makeSite(options: SiteOptions): Promise<SiteFiles> {
   const { folder, made, documents, places } = options;
   const sources = await readSources(folder, made);
   const bodies = sources.map(({ markdown, ...source }): Body => {
-    const { html, headings } = render(markdown(), places);
+    const { html, headings } = render(markdown, places);
     return { ...source, html, headings };
   });
   const indexed = bodies.map(({ name, title, html }): IndexedPage => ({ name, title, sections: sectionsOf(html) }));
   const all: Body[] = [...bodies, { ...INDEX_PAGE, html: indexPageHtml(indexed, places), headings: [] }];
   const frame = new Frame(all, options);
   const files = new Map<string, string | Buffer>(all.map((body) => [body.name, frame.page(body)]));
-  for (const [name, document] of Object.entries(documents)) files.set(name, `${JSON.stringify(document(), null, 1)}\n`);
+  for (const [name, document] of Object.entries(documents)) files.set(name, `${JSON.stringify(document, null, 1)}\n`);
   files.set('style.css', await readFile(join(folder, 'style.css'), 'utf8'));
   files.set('search.js', options.script);
   files.set('search-index.js', indexScript(indexed));

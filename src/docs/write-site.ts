@@ -89,11 +89,11 @@ export async function writeSite({ script, target, routes, ...options }: WriteOpt
   const { version } = options;
   const documents = {
     // The document with the conventional name is that of the default shape.
-    'openapi.json': () => openApi('a', routes, version),
-    'openapi-a.json': () => openApi('a', routes, version),
-    'openapi-b.json': () => openApi('b', routes, version),
-    'frames-a.json': () => frameSchemas('a'),
-    'frames-b.json': () => frameSchemas('b'),
+    'openapi.json': openApi('a', routes, version),
+    'openapi-a.json': openApi('a', routes, version),
+    'openapi-b.json': openApi('b', routes, version),
+    'frames-a.json': frameSchemas('a'),
+    'frames-b.json': frameSchemas('b'),
   };
   const parts = { ...options, made: madePages(routes), documents, script: await bundled(script) };
   const siteFor = async (places: Places): Promise<SiteFiles> => {

@@ -1,4 +1,4 @@
-/** Where the system has the files of a program that are its user's. */
+/** The folder in which the system keeps the settings of its user's programs. */
 import { userInfo } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { SERVICE_NAME } from '../protocol/limits.js';

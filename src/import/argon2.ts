@@ -1,22 +1,8 @@
 /** Argon2 in WebAssembly, with any number of lanes, which libsodium's has not. Loaded only where a file needs it. */
-import { argon2d, argon2id } from 'hash-wasm';
-
-interface Cost {
-  readonly iterations: number;
-  readonly parallelism: number;
-  /** KiB. */
-  readonly memorySize: number;
-  /** Bytes. */
-  readonly hashLength: number;
-}
+import { argon2d, argon2id, type IArgon2Options } from 'hash-wasm';
 
 /** The hash of a password. Rejects where there is too little memory. */
-export async function argon2(
-  kind: 'd' | 'id',
-  password: string | Uint8Array,
-  salt: Uint8Array,
-  cost: Cost,
-): Promise<Uint8Array<ArrayBuffer>> {
+export async function argon2(kind: 'd' | 'id', options: IArgon2Options): Promise<Uint8Array<ArrayBuffer>> {
   const hash = kind === 'd' ? argon2d : argon2id;
-  return new Uint8Array(await hash({ password, salt, ...cost, outputType: 'binary' }));
+  return new Uint8Array(await hash({ ...options, outputType: 'binary' }));
 }

@@ -50,9 +50,9 @@ async function keyOf(locked: Locked, password: string): Promise<Bytes> {
   expectWithin('memory', memory, MOST.memoryMib);
   expectWithin('lanes', parallelism, MOST.lanes);
   const { argon2 } = await import('./argon2.js');
-  const cost = { iterations, parallelism, memorySize: memory * 1024, hashLength: KEY_BYTES };
   const saltHash = new Uint8Array(await subtle.digest(SHA_256, bytesOf(salt)));
-  return argon2('id', password, saltHash, cost);
+  const cost = { iterations, parallelism, memorySize: memory * 1024, hashLength: KEY_BYTES };
+  return argon2('id', { password, salt: saltHash, ...cost });
 }
 
 function expectWithin(what: string, value: number, most: number): void {

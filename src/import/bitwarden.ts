@@ -85,9 +85,8 @@ const itemFields = object(ITEM);
 type Item = Read<typeof itemFields>;
 
 /** Fields that are read above, and those without content of the user. */
-const KNOWN: ReadonlySet<string> = new Set([
-  ...[...Object.keys(ITEM), 'organizationId', 'archivedDate', 'secureNote', 'key', 'object', 'attachments'],
-]);
+const SILENT = ['organizationId', 'archivedDate', 'secureNote', 'key', 'object', 'attachments'];
+const KNOWN: ReadonlySet<string> = new Set([...Object.keys(ITEM), ...SILENT]);
 const KNOWN_OF_LOGIN = new Set([...Object.keys(LOGIN), 'passwordRevisionDate', 'autofillOnPageLoad']);
 
 function entriesOf(document: JsonObject): readonly foreign.Entry[] {

@@ -2,7 +2,7 @@
 import { ForeignError, matchesOf } from './entries.js';
 
 /** A row, and the line of the text on which it begins. */
-export interface CsvRow {
+interface CsvRow {
   readonly cells: readonly string[];
   readonly line: number;
 }

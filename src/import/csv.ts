@@ -48,9 +48,9 @@ export function readCsv(text: string): foreign.ForeignEntries | undefined {
   const header = rows.next();
   const columns = (header.done === true ? [] : header.value.cells).map((cell) => cell.trim());
   const form = FORMS.find(({ needs }) => needs.every((column) => columns.includes(column)));
-  return (
-    form && { program: form.program, title: form.title, entries: foreign.entriesOf(draftsOf(form, columns, rows)) }
-  );
+  if (form === undefined) return undefined;
+  const { program, title } = form;
+  return { program, title, entries: foreign.entriesOf(draftsOf(form, columns, rows)) };
 }
 
 function* draftsOf(form: Form, columns: readonly string[], rows: ReturnType<typeof rowsOf>): Generator<foreign.Draft> {

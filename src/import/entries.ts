@@ -184,15 +184,11 @@ function titled(name: string, notes: string): string {
 const STEM_MAX = 80;
 
 /** A name as part of a file's name. */
-const fileStem = (name: string): string =>
-  Array.from(
-    name
-      .slice(0, 4 * STEM_MAX)
-      .replace(/[\p{Cc}\p{Cf}\p{Cs}/\\<>:"|?*]/gu, '_')
-      .trim(),
-  )
-    .slice(0, STEM_MAX)
-    .join('') || 'entry';
+function fileStem(name: string): string {
+  const begin = name.slice(0, 4 * STEM_MAX);
+  const safe = begin.replace(/[\p{Cc}\p{Cf}\p{Cs}/\\<>:"|?*]/gu, '_').trim();
+  return Array.from(safe).slice(0, STEM_MAX).join('') || 'entry';
+}
 
 /** A login. */
 type Login = Readonly<Record<'name' | 'url' | 'user' | 'secret', string>>;

@@ -20,11 +20,11 @@ export async function kdbxLibrary(): Promise<Library> {
   const library = (await import('kdbxweb')).default;
   library.CryptoEngine.setArgon2Impl(async (...args) => {
     const [password, salt, memorySize, iterations, hashLength, parallelism, type] = args;
+    const secret = { password: new Uint8Array(password), salt: new Uint8Array(salt) };
     const { argon2 } = await import('./argon2.js');
     const kind = type === library.CryptoEngine.Argon2TypeArgon2d ? 'd' : 'id';
-    const cost = { iterations, parallelism, memorySize, hashLength };
     try {
-      return (await argon2(kind, new Uint8Array(password), new Uint8Array(salt), cost)).buffer;
+      return (await argon2(kind, { ...secret, iterations, parallelism, memorySize, hashLength })).buffer;
     } catch (error) {
       throw new ForeignError('', 'its key cannot be made here: too little memory?', undefined, { cause: error });
     }

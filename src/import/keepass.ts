@@ -30,7 +30,7 @@ export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): 
 
 /** One after the other: each may copy its attachments. */
 function* draftsOf(found: readonly Place[], byUuid: EntryMap): Generator<foreign.Draft | foreign.Entry> {
-  for (const one of found) yield one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid);
+  for (const one of found) yield one.entry === undefined ? ofGroup(one) : ofEntry(one, one.entry, byUuid);
 }
 
 /** Most levels of groups. */
@@ -92,10 +92,7 @@ const STANDARD: ReadonlySet<string> = new Set(['Title', 'UserName', 'Password', 
 /** Fields in which KeePass, its plugins and KeePassXC store the parameters of one-time passwords. */
 const ONE_TIME = /^(?:otp$|TOTP |TimeOtp-|HmacOtp-)/;
 
-function ofEntry(
-  { folder, entry, binned }: Place & { readonly entry: KdbxEntry },
-  byUuid: EntryMap,
-): foreign.Draft | foreign.Entry {
+function ofEntry({ folder, binned }: Place, entry: KdbxEntry, byUuid: EntryMap): foreign.Draft | foreign.Entry {
   const value = (field: string): string => resolved(textOf(entry.fields.get(field)), byUuid);
   const [name, url] = [value('Title'), value('URL')];
   const where = folder === '' ? name : `${folder}/${name}`;

@@ -69,13 +69,9 @@ const ELLIPSIS = '…';
 
 /** A bin with the folder's name, without the characters that a name must not have; of a long one the end is kept. */
 function binOf(id: string, folder: string): ArchivedBin {
-  const fit = Array.from(
-    folder
-      // Bounds the work on a path of any length; some characters are dropped below.
-      .slice(-4 * NAME_MAX)
-      .replace(/\s+/g, ' ')
-      .trim(),
-  ).filter((character) => isDisplayName(`a${character}`));
+  // Bounds the work on a path of any length; some characters are dropped below.
+  const end = folder.slice(-4 * NAME_MAX);
+  const fit = Array.from(end.replace(/\s+/g, ' ').trim()).filter((character) => isDisplayName(`a${character}`));
   const cut = fit.length <= NAME_MAX && folder.length <= 4 * NAME_MAX ? fit : [ELLIPSIS, ...fit.slice(1 - NAME_MAX)];
   const name = cut.join('');
   return binRecord(id, '', { name: isDisplayName(name) ? name : id });

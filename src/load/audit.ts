@@ -130,7 +130,7 @@ export class TenantAudit {
     const { ledger, tenant } = this.parts;
     const row = rowHead(value, '');
     const { id, version } = row;
-    const entry = ledger.entryOf(id);
+    const entry = ledger.byId.get(id);
     if (entry === undefined) {
       if (tenant.slug !== undefined) this.fault(`version ${version} is stored, and nobody wrote ${id}`);
       ledger.foreign.add(version);

@@ -51,7 +51,7 @@ export class Channel {
       socket.destroy();
     };
     // Not a time-out of the socket: what this side sends would renew that, and proves nothing about the other side.
-    const heard = (): void => {
+    const restartTimeout = (): void => {
       this.silence?.cancel();
       this.silence = clock.setTimer(SILENT_MS, () => cut('nothing was received for 20 s'));
     };
@@ -59,7 +59,7 @@ export class Channel {
     socket.on('data', (bytes: Buffer) => {
       const fault = this.read(bytes);
       if (fault !== undefined) cut(fault);
-      else if (this.received > 0) heard();
+      else if (this.received > 0) restartTimeout();
     });
     socket.on('error', (error) => {
       reason = error.message;
@@ -69,7 +69,7 @@ export class Channel {
       ping.cancel();
       options.onEnd(reason);
     });
-    heard();
+    restartTimeout();
     const ping = every(clock, PING_MS, () => this.send(PING));
     socket.write(`${this.nonce}\n`);
   }
@@ -111,7 +111,7 @@ export class Channel {
   }
 
   private line(line: string): string | undefined {
-    // Its end may arrive together with so much of it that the check of what is incomplete never sees it.
+    // A line that arrives together with its end is never an incomplete one, whose length `read` checks.
     const fault = this.tooLong(line);
     if (fault !== undefined) return fault;
     if (this.other === undefined) {

@@ -46,7 +46,7 @@ const ASK_EVERY_MS = 250;
 /** Successive requests that must be answered before a tenant counts as known, since instances share a port. */
 const ASKED_TO_KNOW = 8;
 
-const made = object({ slug: string, url: string, tokens: array(string) });
+const made = object({ url: string, tokens: array(string) });
 
 function freshDevice(sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, 'token'> {
   const { publicKey } = sodium.boxKeyPair();

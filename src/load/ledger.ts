@@ -31,7 +31,8 @@ interface Change {
 /** The records of one tenant. */
 export class Ledger {
   readonly entries: Entry[] = [];
-  private readonly byId = new Map<string, Entry>();
+  /** The same, by id. */
+  readonly byId = new Map<string, Entry>();
   /** Acknowledged changes, by version. */
   readonly changes = new Map<number, Change>();
   /** The last version of each device's changes. */
@@ -56,10 +57,6 @@ export class Ledger {
     this.entries.push(entry);
     this.byId.set(id, entry);
     return entry;
-  }
-
-  entryOf(id: string): Entry | undefined {
-    return this.byId.get(id);
   }
 
   /** Records that the change under way was acknowledged as `version`. */

@@ -92,7 +92,7 @@ export class Peer implements Crew {
     return part === undefined || (part >= this.firstPart && part < this.firstPart + this.processes);
   }
 
-  heard(news: News): void {
+  receive(news: News): void {
     if (news.news !== 'done' && news.news !== 'failed') this.options.onNews(news);
     // The outcome of an overtaken order does not settle the current one.
     else if (news.phase === this.current?.phase)
@@ -121,7 +121,7 @@ function forked(onNews: (news: Progress) => void): Peer {
     send: (order) => child.send(order),
     end: () => child.disconnect(),
   });
-  child.on('message', (news: News) => peer.heard(news));
+  child.on('message', (news: News) => peer.receive(news));
   for (const event of ['error', 'exit']) child.on(event, () => peer.lost('it has died'));
   return peer;
 }

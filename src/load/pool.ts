@@ -37,14 +37,8 @@ export class SealedPool {
     this.full = Math.max(4, Math.ceil(Math.min(HELD_MAX, expected * 1.2) / Math.max(1, tenants.length)));
     this.scarce = expected * 1.2 > HELD_MAX;
     this.stocks = tenants.map(() => ({ inserts: [], replaces: [], coming: 0, replacesComing: 0 }));
-    const data: SealerData = {
-      size: plan.size,
-      tenants: tenants.map(({ masterKey, binId, devices }) => ({
-        ...{ masterKey, binId },
-        devices: devices.map(({ id, publicKey, cert }) => ({ id, publicKey, cert })),
-      })),
-    };
-    this.worker = new Worker(new URL('./sealer.js', import.meta.url), { workerData: data });
+    const workerData: SealerData = { size: plan.size, tenants };
+    this.worker = new Worker(new URL('./sealer.js', import.meta.url), { workerData });
     this.worker.on('message', (sealed: Sealed) => this.arrived(sealed));
     this.worker.on('error', (error: Error) => (this.failure = error));
   }

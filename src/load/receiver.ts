@@ -185,7 +185,7 @@ export class Receiver {
     const { ledger, meter, measured, pushes } = this.options;
     if (typeof id !== 'string' || typeof version !== 'number' || !Number.isSafeInteger(version))
       return this.note('a change without id or version');
-    const entry = ledger.entryOf(id);
+    const entry = ledger.byId.get(id);
     if (version <= this.at) this.note(`version ${version} after ${this.at}`);
     else this.at = version;
     this.versions.push(version);

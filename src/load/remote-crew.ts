@@ -82,7 +82,7 @@ export class AgentListener {
       onMessage: (message) => {
         if (crew !== undefined) {
           if (!isNews(message) || !crew.owns(message)) return 'it sent an invalid progress message';
-          crew.heard(message);
+          crew.receive(message);
           return undefined;
         }
         if (!isJoined(message)) return 'it did not join';

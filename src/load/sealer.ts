@@ -1,6 +1,5 @@
 /** The thread that seals items before they are due: sealing takes longer than sending. */
 import { parentPort, workerData } from 'node:worker_threads';
-import type { ListedDevice } from '../crypto/device.js';
 import { sealItem } from '../crypto/item.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { AEAD_TAG_BYTES } from '../protocol/limits.js';
@@ -9,12 +8,9 @@ import { ulid } from '../sdk/ulid.js';
 import { writeBody } from '../sdk/wire.js';
 import type { FleetTenant } from './fleet.js';
 
-/** A tenant as the sealer needs it. */
-type SealFor = Pick<FleetTenant, 'masterKey' | 'binId'> & { readonly devices: readonly ListedDevice[] };
-
 /** What the thread is started with. */
 export interface SealerData {
-  readonly tenants: readonly SealFor[];
+  readonly tenants: readonly FleetTenant[];
   /** Bytes of ciphertext. */
   readonly size: number;
 }
@@ -46,16 +42,6 @@ function randomText(): string {
   return toBase64Url(sodium.random(length)).slice(0, length);
 }
 
-/** A sealed write of a text item. */
-function sealText(
-  to: SealFor,
-  { id, ts, ifVersion }: Pick<Sealed, 'id' | 'ts'> & { readonly ifVersion: number },
-): string {
-  const head = { id, binId: to.binId, type: 'text', ts } as const;
-  const payload = sealItem(sodium, { ...head, payload: { text: randomText() } }, to);
-  return JSON.stringify(writeBody({ ...head, ...payload, ifVersion }));
-}
-
 function seal(order: Order): void {
   const to = tenants[order.tenant];
   if (to === undefined) return;
@@ -64,7 +50,9 @@ function seal(order: Order): void {
     const now = Date.now();
     const id = replaces ? order.id : ulid(now, (length) => sodium.random(length));
     const ts = replaces ? Math.max(now, order.ts + 1) : now;
-    const body = sealText(to, { id, ts, ifVersion: replaces ? order.ifVersion : 0 });
+    const head = { id, binId: to.binId, type: 'text', ts } as const;
+    const payload = sealItem(sodium, { ...head, payload: { text: randomText() } }, to);
+    const body = JSON.stringify(writeBody({ ...head, ...payload, ifVersion: replaces ? order.ifVersion : 0 }));
     parentPort?.postMessage({ tenant: order.tenant, id, ts, body, replaces } satisfies Sealed);
   }
 }

@@ -24,7 +24,6 @@ export interface TargetRequest {
 
 /** The reply to a request. `body`: its JSON; undefined where it is none, or `bytes` was requested. */
 export interface TargetReply {
-  readonly status: number;
   readonly body: unknown;
   readonly bytes: Buffer;
 }
@@ -92,15 +91,11 @@ export const waitMsOf = (seconds: number | undefined): number | undefined =>
 export const plainCode = (code: unknown): string =>
   typeof code === 'string' && /^[A-Za-z0-9_]{1,40}$/.test(code) ? code : 'unknown';
 
-function refusalOf(reply: TargetReply, retryAfter: string | undefined): Refused {
-  const { body, status } = reply;
+function refusalOf(status: number, body: unknown, retryAfter: string | undefined): Refused {
   const error = isObject(body) ? body['error'] : undefined;
   const named = isObject(error) ? error['code'] : undefined;
-  return new Refused(
-    named === undefined ? `http_${status}` : plainCode(named),
-    status,
-    waitMsOf(retryAfterSeconds(retryAfter)),
-  );
+  const code = named === undefined ? `http_${status}` : plainCode(named);
+  return new Refused(code, status, waitMsOf(retryAfterSeconds(retryAfter)));
 }
 
 /** Requests to one server. */
@@ -139,7 +134,6 @@ export class Target {
   /** Sends a request, and resolves with its reply if that is a success. Rejects with `Refused`. */
   send(request: TargetRequest): Promise<TargetReply> {
     const { method, path, host, token, body, bytes } = request;
-    const { hostname, port, protocol } = this.url;
     const payload = typeof body === 'string' ? Buffer.from(body) : body;
     const headers: Record<string, string> = {
       ...(host === undefined ? {} : { host }),
@@ -150,18 +144,18 @@ export class Target {
       ...request.headers,
     };
     const agent = this.agents[this.turn++ % this.agents.length];
-    const open = protocol === 'https:' ? httpsRequest : httpRequest;
+    const open = this.url.protocol === 'https:' ? httpsRequest : httpRequest;
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => reject(new Refused(plainCode(errorCode(error) || 'network'), 0));
-      const outgoing = open({ hostname: hostname.replace(/^\[|\]$/g, ''), port, method, path, headers, agent });
+      const outgoing = open(this.url, { method, path, headers, agent });
       outgoing.setTimeout(TIMEOUT_MS, () => outgoing.destroy(Object.assign(new Error(), { code: 'timeout' })));
       outgoing.on('error', fail);
       outgoing.on('response', (incoming) => {
         readAll(incoming).then((read) => {
           const status = incoming.statusCode ?? 0;
-          const reply = { status, bytes: read, body: bytes ? undefined : json(read) };
+          const reply = { bytes: read, body: bytes ? undefined : json(read) };
           if (status >= 200 && status <= 299) resolve(reply);
-          else reject(refusalOf(reply, incoming.headers['retry-after']));
+          else reject(refusalOf(status, reply.body, incoming.headers['retry-after']));
         }, fail);
       });
       outgoing.end(payload);

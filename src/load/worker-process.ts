@@ -4,7 +4,7 @@ import type { LocalOrder, News } from './orders.js';
 import { LoadWorker } from './worker.js';
 
 let worker: LoadWorker | undefined;
-const tell = (news: News): void => {
+const report = (news: News): void => {
   if (process.connected) process.send?.(news);
 };
 
@@ -16,7 +16,7 @@ async function perform(order: LocalOrder): Promise<void> {
       if (worker !== undefined) throw new Error('a second run');
       worker = await LoadWorker.open({
         ...{ plan, share, access },
-        onTick: (tick) => tell({ news: 'tick', part: share.part, tick }),
+        onTick: (tick) => report({ news: 'tick', part: share.part, tick }),
       });
       return worker.prepare();
     }
@@ -25,18 +25,18 @@ async function perform(order: LocalOrder): Promise<void> {
     case 'write':
       return worker?.write();
     case 'finish':
-      if (worker !== undefined) tell({ news: 'result', result: await worker.finish() });
+      if (worker !== undefined) report({ news: 'result', result: await worker.finish() });
       return;
     case 'remove':
-      tell({ news: 'left', left: (await worker?.remove()) ?? [] });
+      report({ news: 'left', left: (await worker?.remove()) ?? [] });
   }
 }
 
 process.on('message', (order: LocalOrder) => {
   const { phase } = order;
   perform(order).then(
-    () => tell({ news: 'done', phase }),
-    (error: unknown) => tell({ news: 'failed', phase, text: asError(error).message }),
+    () => report({ news: 'done', phase }),
+    (error: unknown) => report({ news: 'failed', phase, text: asError(error).message }),
   );
 });
 // Ctrl-C reaches the whole process group. Ignored here: the parent then orders this process to remove what it has made.

@@ -17,15 +17,8 @@ import { nowUs, type Entry, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
 import { KINDS, type Kind, type Plan } from './plan.js';
 import type { SealedPool } from './pool.js';
-import {
-  REPLY_MAX,
-  withRetries,
-  Refused,
-  TIMEOUT_MS,
-  type TargetReply,
-  type TargetRequest,
-  type Target,
-} from './target.js';
+import { REPLY_MAX, Refused, TIMEOUT_MS, withRetries } from './target.js';
+import type { Target, TargetReply, TargetRequest } from './target.js';
 
 /** What the writer works with. */
 interface WriterOptions {
@@ -96,7 +89,7 @@ export class Writer {
     switch (kind) {
       case 'replace': {
         const sealed = this.options.pool.replace(place);
-        const entry = sealed === undefined ? undefined : ledger.entryOf(sealed.id);
+        const entry = sealed === undefined ? undefined : ledger.byId.get(sealed.id);
         if (sealed === undefined || entry === undefined) break;
         entry.ts = sealed.ts;
         await this.change(call, entry, { method: 'POST', path: '/api/items', body: sealed.body });
@@ -202,7 +195,7 @@ export class Writer {
     const { blob } = entry;
     if (blob === undefined) return;
     const { url } = download((await this.send(call, { method: 'GET', path: `/api/blobs/${blob.ref}/url` })).body, '');
-    const { bytes } = await this.transfer(this.addressOf(url), { method: 'GET', bytes: true });
+    const bytes = await this.transfer(this.addressOf(url), { method: 'GET', bytes: true });
     const path = `/api/items?since=${entry.version - 1}&limit=1`;
     const page = record((await this.send(call, { method: 'GET', path })).body, '');
     const row: unknown = Array.isArray(page['items']) ? page['items'][0] : undefined;
@@ -226,20 +219,20 @@ export class Writer {
     return blobAddress(url, this.options.target.url.href);
   }
 
-  /** Requests a signed URL: of this server, whose name may not resolve to it here, or of a bucket elsewhere. */
-  private async transfer(url: URL, request: Transfer): Promise<TargetReply> {
+  /** The bytes that a signed URL answers: of this server, whose name may not resolve to it here, or of a bucket elsewhere. */
+  private async transfer(url: URL, request: Transfer): Promise<Buffer> {
     const { target } = this.options;
     const { host, pathname, search, searchParams } = url;
     const path = `${pathname}${search}`;
     // A bucket may be named `blobs`, with its name in the path: its signatures have other parameters.
     if (pathname.startsWith('/blobs/') && searchParams.has('sig') && searchParams.has('exp'))
-      return target.send({ ...request, path, host });
+      return (await target.send({ ...request, path, host })).bytes;
     const { method, headers, body } = request;
     try {
       const signal = AbortSignal.timeout(TIMEOUT_MS);
       const reply = await fetch(url, { method, headers, body, redirect: 'error', signal });
       if (!reply.ok) throw new Refused(`store_${reply.status}`, reply.status);
-      return { status: reply.status, body: undefined, bytes: await cappedBody(reply, REPLY_MAX) };
+      return await cappedBody(reply, REPLY_MAX);
     } catch (error) {
       throw error instanceof Refused ? error : new Refused('store_0', 0);
     }

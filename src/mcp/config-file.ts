@@ -5,7 +5,7 @@
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { identityOf, secretsOf, SECRETS, type Identity } from '../sdk/identity.js';
-import { boolean, bytes, count, nonEmpty, nullable, object, string, type Read } from '../sdk/reader.js';
+import { boolean, bytes, count, matching, nonEmpty, nullable, object, string, type Read } from '../sdk/reader.js';
 import { erasing, type Sodium } from '../crypto/sodium.js';
 import { sealed, unsealed } from '../device/sealed.js';
 import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn } from '../files/private.js';
@@ -26,12 +26,10 @@ const MAC_BYTES = 32;
 
 const readFormat = object({ format: string, version: count });
 const readFile = object({
-  format: string,
-  version: count,
   server: nonEmpty,
   deviceId: nonEmpty,
   name: string,
-  machine: string,
+  machine: matching('must be a source of an identifier', isMachineSource),
   salt: bytes(SALT_BYTES),
   binding: bytes(MAC_BYTES),
   nonce: bytes(NONCE_BYTES),
@@ -130,8 +128,7 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
     const { format, version } = readFormat(parsed, '');
     if (format === FORMAT && version > VERSION)
       throw new McpError('config_newer', `${paths.configPath} was written by a newer version`);
-    const file = readFile(parsed, '');
-    if (format === FORMAT && version === VERSION && isMachineSource(file.machine)) return file;
+    if (format === FORMAT && version === VERSION) return readFile(parsed, '');
   } catch (error) {
     if (error instanceof McpError) throw error;
     // No cause: the parser's message quotes the file.
@@ -139,11 +136,7 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
   throw damaged(paths, 'is not a pairing that this program wrote: it is damaged');
 }
 
-async function write(
-  { paths, platform: { sodium } }: Keeper,
-  { identity, passwords }: Pairing,
-  machine: MachineId,
-): Promise<void> {
+async function write({ paths, platform: { sodium } }: Keeper, { identity, passwords }: Pairing, machine: MachineId) {
   const salt = sodium.random(SALT_BYTES);
   const { serverUrl: server, deviceId, name } = identity;
   const open = { format: FORMAT, version: VERSION, server, deviceId, name, machine: machine.source };
@@ -156,7 +149,7 @@ async function write(
 
 /** This machine's identifier of the file's source. Throws `other_machine` if the file is bound to another machine. */
 async function boundMachine(paths: Paths, { machine: source, salt, binding }: ConfigFile): Promise<MachineId> {
-  const machine = isMachineSource(source) ? await paths.machine.of(source) : undefined;
+  const machine = await paths.machine.of(source);
   if (machine !== undefined && timingSafeEqual(derived(machine, 'binding', salt), binding)) return machine;
   const why = "it was copied here, or this machine's identifier has changed";
   throw new McpError('other_machine', `${paths.configPath} belongs to another machine: ${why}`);

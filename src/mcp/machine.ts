@@ -14,8 +14,8 @@ const MACHINE_SOURCES = ['machine-id', 'platform-uuid', 'machine-guid', 'host-na
 
 export type MachineSource = (typeof MACHINE_SOURCES)[number];
 
-export const isMachineSource = (value: string): value is MachineSource =>
-  (MACHINE_SOURCES as readonly string[]).includes(value);
+export const isMachineSource = (value: unknown): value is MachineSource =>
+  (MACHINE_SOURCES as readonly unknown[]).includes(value);
 
 export interface MachineId {
   readonly source: MachineSource;

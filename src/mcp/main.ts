@@ -16,7 +16,7 @@ process.on('uncaughtException', (error) => {
 });
 
 const { stdin: input, stdout: output, stderr: errors, env } = process;
-const screen = nodeTerminal({ json: false, env, streams: { input, output, errors }, interrupted, interrupt });
+const screen = nodeTerminal({ json: false, env, input, output, errors, interrupted, interrupt });
 const terminal: Terminal = {
   ...screen,
   // Prompts go to standard error: standard output may be redirected to a file.

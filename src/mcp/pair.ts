@@ -7,7 +7,7 @@ import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
 import { isYes } from '../terminal/ask.js';
 import type { CommandOptions } from '../terminal/program.js';
-import { askedWords, COMPARE_DIGITS, digitsText, forgiving } from '../device/newcomer.js';
+import { promptWords, COMPARE_DIGITS, digitsText, retryPassword } from '../device/newcomer.js';
 import { ownName, passwordFrom, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
 import { sanitizeText } from '../protocol/sanitize.js';
@@ -96,7 +96,7 @@ async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> 
 async function wordsFrom(context: CommandContext, given: string | undefined): Promise<string> {
   if (given !== undefined) return decodeWords(context.platform.sodium, given, PAIR_WORDS).text;
   if (context.terminal.interactive)
-    return askedWords(context, { count: PAIR_WORDS, question: QUESTION, hidden: false });
+    return promptWords(context, { count: PAIR_WORDS, question: QUESTION, hidden: false });
   const hint = 'Give them with --code "one two three four five six"; at a terminal you are asked for them.';
   throw new McpError('usage', 'the six words are missing', { hint });
 }
@@ -113,7 +113,7 @@ async function joined(
   const attempt = (): Promise<Identity> => join({ ...request, onDigits, password });
   const mistyped = 'That is not the account password. Try again; the digits will change.';
   try {
-    return await forgiving(context, passwordFile, attempt, mistyped);
+    return await retryPassword(context.terminal, passwordFile, attempt, mistyped);
   } catch (error) {
     const failure = failureOf(error);
     if (failure.code !== 'interrupted') throw error;

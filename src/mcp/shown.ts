@@ -4,7 +4,7 @@
  */
 import type { ItemView } from '../sdk/events.js';
 import { SEARCHED } from '../sdk/query.js';
-import { reasonOf } from '../sdk/reasons.js';
+import { REASONS } from '../sdk/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { jsonLine } from '../terminal/output.js';
 import { binText, type Bins } from './bin-scope.js';
@@ -34,7 +34,6 @@ export const isoOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).to
 
 /** An item that opened when it arrived but no longer does. */
 const DAMAGED = {
-  reason: 'damaged_item',
   meaning: 'The copy in memory can no longer be opened.',
   whatToDo: 'Restart this program: it reads everything again.',
 };
@@ -73,11 +72,9 @@ export class Sheet {
 
   /** Adds an item that does not verify or no longer opens. False: the page is full, and ends before it. */
   addUnreadable(card: Card): boolean {
-    const reason = card.reason === null ? undefined : reasonOf(card.reason);
-    const unreadable =
-      card.reason === null || reason === undefined
-        ? DAMAGED
-        : { reason: card.reason, meaning: reason.meaning, whatToDo: reason.whatToDo };
+    const { reason } = card;
+    const { meaning, whatToDo } = reason === null ? DAMAGED : REASONS[reason];
+    const unreadable = { reason: reason ?? 'damaged_item', meaning, whatToDo };
     return this.push({ ...this.head(card), payload: null, unreadable }, 0);
   }
 
@@ -92,7 +89,7 @@ export class Sheet {
   }
 
   private push(item: ItemOutput, more: number): boolean {
-    // As the text has it, where an invisible character is an escape of six.
+    // The length in the text, in which an invisible character is an escape of six characters.
     const size = jsonLine(item).length + more;
     if (size > this.left && this.items.length > 0) return false;
     this.left -= size;

@@ -4,7 +4,7 @@ import { Writable } from 'node:stream';
 import { Declined, type Terminal, usageError } from './terminal.js';
 
 /** A terminal to ask at: both streams are TTYs. */
-export interface Asking {
+export interface PromptContext {
   readonly input: NodeJS.ReadStream;
   /** Receives question and echo: standard output is for results. */
   readonly errors: NodeJS.WriteStream;
@@ -25,7 +25,11 @@ const ROUNDS_MAX = 20;
  * user has not read (CLI-37). `hidden`: no echo. From the first question on, input between questions is neither echoed
  * nor kept. Rejects when the user interrupts or ends the input (Ctrl-D).
  */
-export async function askLine({ input, errors, interrupted, interrupt }: Asking, question: string, hidden: boolean) {
+export async function askLine(
+  { input, errors, interrupted, interrupt }: PromptContext,
+  question: string,
+  hidden: boolean,
+) {
   await drain(input, interrupt);
   let silent = false;
   const echo = new Writable({

@@ -12,7 +12,7 @@ const taken = (path: string): CommandError =>
   usageError(`${path} already exists.`, 'Give another name, or --force to replace it.');
 
 /** The system's error as a `CommandError`, where the user can do something about it. */
-export function toUserError(path: string, error: unknown): unknown {
+function toUserError(path: string, error: unknown): unknown {
   const code = errorCode(error);
   if (code === 'EEXIST') return taken(path);
   if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);

@@ -61,9 +61,6 @@ export function paletteOf({ colours }: Pick<Terminal, 'colours'>): Palette {
 export const hasColours = (stream: { readonly isTTY?: boolean }, env: Terminal['env']): boolean =>
   stream.isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
 
-/** True where standard output is a screen. */
-export const onScreen = (terminal: Terminal): boolean => terminal.outputIsTerminal ?? terminal.interactive;
-
 const GAP = '  ';
 const LAST_MIN = 12;
 /** Columns with `spare` are left out until the last column has this much room. */
@@ -81,7 +78,7 @@ export interface Column {
 
 /** Sanitized rows under their titles. On a screen they fit its width: see `Column`; the last column gets the rest. */
 export function table(terminal: Terminal, columns: readonly Column[], rows: readonly (readonly string[])[]): string[] {
-  const screen = onScreen(terminal);
+  const screen = terminal.onScreen;
   const cells = rows.map((row) =>
     row.map((cell, at) => {
       const { most } = columns[at] ?? {};
@@ -89,8 +86,9 @@ export function table(terminal: Terminal, columns: readonly Column[], rows: read
     }),
   );
   const last = columns.length - 1;
+  // Not by spreading the widths: a call with as many arguments as a long list has rows overflows the stack.
   const widths = columns.map(({ title }, at) =>
-    Math.max(widthOf(title), ...cells.map((row) => widthOf(row[at] ?? ''))),
+    cells.reduce((most, row) => Math.max(most, widthOf(row[at] ?? '')), widthOf(title)),
   );
   const kept = new Set(columns.keys());
   const room = (): number =>
@@ -169,12 +167,9 @@ const PROGRESS_EVERY_MS = 100;
  * Progress of one piece of work, shown at most ten times a second. The text is computed only when it is shown; the last
  * one may be dropped.
  */
-export function throttledProgress(
-  terminal: Pick<Terminal, 'progress'>,
-  now: () => number = () => performance.now(),
-): (text: () => string) => void {
+export function throttledProgress(terminal: Pick<Terminal, 'progress'>, now: () => number = () => performance.now()) {
   let shownAt = -Infinity;
-  return (text) => {
+  return (text: () => string): void => {
     const at = now();
     if (at - shownAt < PROGRESS_EVERY_MS) return;
     shownAt = at;

@@ -3,7 +3,7 @@
  * code.
  */
 import { stripVTControlCharacters } from 'node:util';
-import { askLine, type Asking } from './ask.js';
+import { askLine, type PromptContext } from './ask.js';
 import { readCapped } from './read-capped.js';
 import type { Failure } from './failure.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
@@ -74,7 +74,7 @@ export async function runProcess(options: {
   const code = await options.run({
     argv: argv.slice(2),
     env,
-    terminal: (json) => nodeTerminal({ json, env, streams: { input, output, errors }, interrupted, interrupt }),
+    terminal: (json) => nodeTerminal({ json, env, input, output, errors, interrupted, interrupt }),
     write: (text) => void output.write(text),
     fail: (value) => void errors.write(`${jsonLine(value)}\n`),
   });
@@ -85,14 +85,11 @@ const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
 const LINE_EVERY_MS = 10_000;
 
-type Options = Pick<Terminal, 'json' | 'env'> &
-  Pick<Asking, 'interrupted' | 'interrupt'> & {
-    readonly streams: Pick<Asking, 'input' | 'errors'> & { readonly output: NodeJS.WriteStream };
-  };
+type Options = Pick<Terminal, 'json' | 'env'> & PromptContext & { readonly output: NodeJS.WriteStream };
 
 /** A terminal on a process's streams. */
-export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Options): Terminal {
-  const { input, output, errors } = streams;
+export function nodeTerminal(options: Options): Terminal {
+  const { json, env, input, output, errors, interrupted } = options;
   const interactive = input.isTTY && output.isTTY;
   const coloured = hasColours(errors, env);
   let shown = false;
@@ -106,7 +103,7 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
     env,
     interrupted,
     interactive,
-    outputIsTerminal: output.isTTY,
+    onScreen: output.isTTY,
     screen: screenOf(errors, 2) ?? screenOf(output, 1),
     colours: !json && hasColours(output, env),
     get width() {
@@ -118,7 +115,7 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
     },
     write: (bytes) =>
       new Promise((resolve, reject) => {
-        output.write(bytes, (error) => (error === undefined || error === null ? resolve() : reject(error)));
+        output.write(bytes, (error) => (error ? reject(error) : resolve()));
       }),
     data: (value) => {
       clear();
@@ -140,7 +137,7 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
       clear();
       if (!input.isTTY || !errors.isTTY)
         throw usageError('this needs a terminal to ask at', 'See `--help` for the options of scripts.');
-      return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch(endInterrupted);
+      return askLine(options, question, hidden).catch(endInterrupted);
     },
     openInput: () => input,
     readInput: async (max) => {

@@ -1,7 +1,7 @@
 /** Command-line programs: commands with examples in their help, and one call from arguments to exit code. */
 import { Command, CommanderError, type OptionValues } from 'commander';
 import { type Failure, HELP } from './failure.js';
-import { onScreen, paletteOf, sanitizeLines } from './output.js';
+import { paletteOf, sanitizeLines } from './output.js';
 import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
 
 /** The implementation of a command. It resolves with the exit code; nothing means `EXIT.ok`. */
@@ -116,7 +116,7 @@ function report(error: unknown, call: ProgramCall, terminal: Terminal, failure: 
   else if (exitCode === EXIT.interrupted) terminal.note('Interrupted.');
   else if (error instanceof Declined) terminal.note(message);
   else {
-    const { bad } = paletteOf({ colours: terminal.colours && onScreen(terminal) });
+    const { bad } = paletteOf({ colours: terminal.colours && terminal.onScreen });
     terminal.note(`${bad('Error:')} ${message}`);
     if (hint !== undefined) terminal.note(hint);
   }

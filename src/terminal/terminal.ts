@@ -72,8 +72,8 @@ export interface Terminal {
   /** Input and output are terminals: the user can be asked. */
   readonly interactive: boolean;
   readonly colours: boolean;
-  /** Standard output is a screen: secrets are masked or refused. Absent: as `interactive`. */
-  readonly outputIsTerminal?: boolean;
+  /** Standard output is a screen: secrets are masked or refused. */
+  readonly onScreen: boolean;
   /** Columns. */
   readonly width: number;
   /** The screen, for control sequences that show nothing; absent where no stream is a terminal. */

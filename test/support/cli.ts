@@ -148,7 +148,7 @@ function started(
     json,
     screen,
     interactive,
-    outputIsTerminal: options.screen ?? interactive,
+    onScreen: options.screen ?? interactive,
     colours: false,
     width: options.width ?? 100,
     env,
@@ -260,7 +260,7 @@ export async function piped(
   const [output, errors] = [pipe('stdout'), pipe('stderr')];
   const streams = { input: Readable.from([Buffer.from(input)]) as unknown as NodeJS.ReadStream, output, errors };
   const terminal: ProgramCall['terminal'] = (json) =>
-    nodeTerminal({ json, env, streams, interrupted: new AbortController().signal, interrupt: () => undefined });
+    nodeTerminal({ json, env, ...streams, interrupted: new AbortController().signal, interrupt: () => undefined });
   const code = await run({
     argv,
     env,

@@ -26,17 +26,17 @@ export interface FakeTerminal extends Terminal {
 
 /** `answers` are given in turn; where none is left, nobody can be asked. */
 export function fakeTerminal(
-  options: Partial<Pick<Terminal, 'json' | 'interactive' | 'outputIsTerminal'>> & {
+  options: Partial<Pick<Terminal, 'json' | 'interactive' | 'onScreen'>> & {
     readonly answers?: string[];
     readonly input?: string;
     readonly interrupted?: AbortSignal;
   } = {},
 ): FakeTerminal {
-  const { answers = [], input = '' } = options;
+  const { answers = [], input = '', interactive = true } = options;
   const terminal: FakeTerminal = {
     json: options.json ?? false,
-    interactive: options.interactive ?? true,
-    outputIsTerminal: options.outputIsTerminal,
+    interactive,
+    onScreen: options.onScreen ?? interactive,
     colours: false,
     width: 100,
     env: {},

@@ -5,6 +5,7 @@ import { EMOJI_MAX } from '../../protocol/limits.js';
 import { expectRemovable } from '../../sdk/bins.js';
 import { ulid } from '../../sdk/ulid.js';
 import { confirmed } from '../../terminal/ask.js';
+import type { CommandOptions } from '../../terminal/program.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../account-cache.js';
@@ -12,6 +13,8 @@ import { counted, sanitizeText, show, table } from '../../terminal/output.js';
 import { type Terminal, usageError } from '../../terminal/terminal.js';
 import { checkedName } from '../newcomer.js';
 import { binName } from '../views.js';
+
+type Options = CommandOptions<'emoji' | 'slug', 'yes'>;
 
 /** `bins`, `bins list`, `bins add`, `bins rename`, `bins rm`. */
 export function registerBins(program: DeviceCommand): void {
@@ -70,11 +73,7 @@ function labelOf(name: string, emoji: string | undefined): BinLabel {
   return { name: checked, emoji };
 }
 
-async function add(
-  { terminal, platform, withDevice }: Context,
-  name: string,
-  { emoji, slug }: { readonly emoji?: string; readonly slug?: string },
-): Promise<void> {
+async function add({ terminal, platform, withDevice }: Context, name: string, { emoji, slug }: Options): Promise<void> {
   const label = labelOf(name, emoji);
   if (slug !== undefined && !BIN_SLUG.test(slug))
     throw usageError('a slug is small letters, digits and hyphens, 63 at most');
@@ -89,19 +88,14 @@ const showChanged = (terminal: Terminal, what: string, bin: BinView): void =>
     `${what}: ${sanitizeText(bin.slug)}  ${sanitizeText(binName([bin], bin.id))}`,
   ]);
 
-async function rename(
-  { terminal, withDevice }: Context,
-  typed: string,
-  name: string,
-  { emoji }: { readonly emoji?: string },
-): Promise<void> {
+async function rename({ terminal, withDevice }: Context, typed: string, name: string, { emoji }: Options) {
   await withDevice(async ({ device }) => {
     const before = findBin(await device.bins.list(), typed);
     showChanged(terminal, 'Renamed', await device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji)));
   });
 }
 
-async function remove({ terminal, withDevice }: Context, typed: string, { yes }: { readonly yes?: boolean }) {
+async function remove({ terminal, withDevice }: Context, typed: string, { yes }: Options) {
   await withDevice(async ({ device }) => {
     const bins = await device.bins.list();
     const { id } = findBin(bins, typed);

@@ -36,8 +36,9 @@ export function registerDoctor(program: DeviceCommand): void {
     .does(runDoctor);
 }
 
+type Found = Finding | readonly Finding[];
 /** One check. */
-type Probe = (doctor: DoctorContext) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
+type Probe = (doctor: DoctorContext) => Found | Promise<Found>;
 
 /** The path to the server. Each step depends on the one before: a problem in the named check skips the rest. */
 const PATH_TO_SERVER: readonly (readonly [check: CheckName, probe: Probe])[] = [
@@ -62,7 +63,7 @@ const OPTIONAL_CHECKS: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk
 export async function runDoctor(context: Context, { idle }: { readonly idle: number }): Promise<ExitCode> {
   const { terminal, platform } = context;
   const checks: Finding[] = [];
-  const add = (found: Finding | readonly Finding[]): void => {
+  const add = (found: Found): void => {
     for (const finding of [found].flat()) {
       checks.push(finding);
       if (!terminal.json) showFinding(context, finding);
@@ -89,11 +90,7 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
 }
 
 /** The checks of a device: the path to its server up to the first problem, then the local copy. */
-async function examine(
-  doctor: DoctorContext,
-  checks: readonly Finding[],
-  add: (found: Finding | readonly Finding[]) => void,
-): Promise<void> {
+async function examine(doctor: DoctorContext, checks: readonly Finding[], add: (found: Found) => void): Promise<void> {
   const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
   // Plain http is a problem, but does not stop the other checks.
   add(network.checkAddress(doctor));

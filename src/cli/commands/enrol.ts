@@ -9,8 +9,8 @@ import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { askedWords, COMPARE_DIGITS, digitsText, forgiving } from '../../device/newcomer.js';
-import { ownName, passwordFrom, retried, secretFrom, serverFrom } from '../../device/newcomer.js';
+import { promptWords, COMPARE_DIGITS, digitsText, retryPassword } from '../../device/newcomer.js';
+import { ownName, passwordFrom, retryMistyped, secretFrom, serverFrom } from '../../device/newcomer.js';
 import { delay } from '../../protocol/clock.js';
 import { PAIR_WORDS, PHRASE_WORDS } from '../../protocol/limits.js';
 import { backoffMs, RECONNECT } from '../../sdk/platform.js';
@@ -160,7 +160,7 @@ async function askBack({ terminal, platform }: Context, words: readonly string[]
       if (typed.trim().toLowerCase() !== words[number - 1]) throw missing;
     };
     const wrong = `That is not word number ${number}. Look at your paper.`;
-    await retried(terminal, attempt, (error) => (error === missing ? wrong : undefined));
+    await retryMistyped(terminal, attempt, (error) => (error === missing ? wrong : undefined));
   }
 }
 
@@ -201,14 +201,14 @@ export async function joinCommand(
       signal: terminal.interrupted,
       onDigits: (digits: string) => showDigits(terminal, digits),
     };
-    const identity = await forgiving(context, options.passwordFile, () => joinBy(request));
+    const identity = await retryPassword(terminal, options.passwordFile, () => joinBy(request));
     await saveIdentity(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
   });
 }
 
 const wordsOf = async (context: Context): Promise<string> =>
   context.terminal.interactive
-    ? askedWords(context, { count: PAIR_WORDS, question: 'The six words: ', hidden: false })
+    ? promptWords(context, { count: PAIR_WORDS, question: 'The six words: ', hidden: false })
     : normalizeWords((await context.terminal.readInput(WORDS_INPUT_MAX)).toString('utf8'));
 
 function showDigits(terminal: Terminal, digits: string): void {
@@ -244,7 +244,7 @@ async function recover(context: Context, url: string | undefined, options: Recov
     const recovery = await prepareRecovery({ ...device, phrase, password });
     try {
       const hint = 'It may have gone through: look at the device list later, and revoke devices that nobody holds.';
-      const register = () => forgiving(context, options.passwordFile, () => recovery.register());
+      const register = () => retryPassword(terminal, options.passwordFile, () => recovery.register());
       const identity = await registerWithRetries(context, register, hint);
       const next = `Check the other devices, and revoke lost ones: ${PROGRAM_NAME} devices`;
       await saveIdentity(context, identity, { event: 'recovered', next });
@@ -267,7 +267,7 @@ async function proposeOwnName(context: Context, identity: Identity): Promise<voi
 
 const phraseOf = (context: Context, file: string | undefined): Promise<string> =>
   file === undefined
-    ? askedWords(context, { count: PHRASE_WORDS, question: 'The twelve words: ', hidden: true })
+    ? promptWords(context, { count: PHRASE_WORDS, question: 'The twelve words: ', hidden: true })
     : secretFrom(context.terminal, file);
 
 /** `forget`. */

@@ -7,7 +7,7 @@ import * as records from '../../sdk/archive/records.js';
 import { isDamaged, isTransient } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
+import { counted, show, throttledProgress } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, usageError } from '../../terminal/terminal.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
@@ -66,7 +66,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
       await output.finish();
       const { counts } = exporter;
       for (const note of output.notes?.() ?? []) terminal.note(note);
-      report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
+      report(context, options, counts);
       // Scripts must see that the export is incomplete.
       return counts.lacking + counts.damaged > 0 || !isWhole ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
@@ -111,7 +111,7 @@ function expectAllowed({ terminal }: Context, options: ExportOptions): void {
     throw usageError('An archive is binary, and is written to a file.', 'Give a file name.');
   const readable = 'A plain export is not written to a screen: everything in the vault would be readable there.';
   const instead = 'Give a file name, or pipe the output into another program.';
-  if (file === '-' && onScreen(terminal)) throw usageError(readable, instead);
+  if (file === '-' && terminal.onScreen) throw usageError(readable, instead);
   if (isReadable(options))
     terminal.note('Warning: a plain export is not encrypted. Anyone with this file can read the whole vault.');
 }
@@ -158,13 +158,8 @@ function formOf({ to }: ExportOptions, manifest: records.ArchiveManifest): Docum
 async function inventoryOf({ store }: OpenDevice) {
   const binOf = new Map<string, string>();
   for await (const entry of store.entries()) if (entry.state === 'live') binOf.set(entry.id, entry.row.binId);
-  const binIds = new Set(binOf.values());
-  for (const pending of await store.pending()) {
-    if (pending.kind === 'delete') continue;
-    binOf.set(pending.id, pending.row.binId);
-    binIds.add(pending.row.binId);
-  }
-  return { ids: [...binOf.keys()].sort(), binIds };
+  for (const pending of await store.pending()) if (pending.kind !== 'delete') binOf.set(pending.id, pending.row.binId);
+  return { ids: [...binOf.keys()].sort(), binIds: new Set(binOf.values()) };
 }
 
 /** The bins with their names; without the server, the bins of the items. */
@@ -193,6 +188,8 @@ class Exporter {
     lacking: 0,
     /** Items that verified when they were received and cannot be decrypted now. */
     damaged: 0,
+    /** Items that do not verify. */
+    hidden: 0,
   };
   private bytes = 0;
   private total = 0;
@@ -221,6 +218,7 @@ class Exporter {
       if (item === 'damaged') counts.damaged++;
       else if (item !== undefined) await this.item(item);
     }
+    counts.hidden = (await open.device.hidden()).length;
     context.terminal.progress('');
   }
 
@@ -289,11 +287,7 @@ function outOfReach(cause: unknown): unknown {
   return isTransient(cause) ? new CommandError(EXIT.unavailable, message, hint, { cause }) : cause;
 }
 
-function report(
-  { terminal }: Context,
-  { file, plain, to }: ExportOptions,
-  counts: Exporter['counts'] & { readonly hidden: number },
-): void {
+function report({ terminal }: Context, { file, plain, to }: ExportOptions, counts: Exporter['counts']): void {
   const { bins, items, blobs, lacking, damaged, hidden } = counts;
   const described = to === 'bitwarden' ? '.' : ': only its name is.';
   const again = `run \`${PROGRAM_NAME} sync\` and export again.`;

@@ -6,7 +6,7 @@ import type { Context, DeviceCommand } from '../context.js';
 import { chosenItem } from '../find.js';
 import { contentText, notHere, saveItem, type Saving, textIn, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
-import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
+import { facts, sanitizeText, sanitizeLines, paletteOf, relative, show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import { sizeText } from '../transfer.js';
@@ -46,11 +46,11 @@ async function get(context: Context, id: string | undefined, options: Options): 
     if (options.local === true && wantsFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
     if (options.output !== undefined)
       return save(context, device, { item, output: options.output, force: options.force === true });
-    const masked = onScreen(terminal) && options.show !== true;
+    const masked = terminal.onScreen && options.show !== true;
     if (options.field !== undefined) return printField(terminal, item, options.field, masked);
     const around = await surroundings(context, open);
     if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
-    else if (onScreen(terminal)) printCard(context, item, around, masked);
+    else if (terminal.onScreen) printCard(context, item, around, masked);
     else if (wantsFile(terminal, item, options)) await saveItem(context, device, { item, output: '-', force: false });
     else await printContent(terminal, item);
   }, sync);
@@ -58,7 +58,7 @@ async function get(context: Context, id: string | undefined, options: Options): 
 
 /** True where the bytes of the item's file are requested: with `--output`, or by a pipe. */
 const wantsFile = (terminal: Terminal, { blob }: ItemView, { output, field }: Options): boolean =>
-  blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !onScreen(terminal)));
+  blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !terminal.onScreen));
 
 /** `get --output`: saves a file, or the text of an item. */
 async function save(context: Context, device: Device, saving: Saving): Promise<void> {
@@ -91,7 +91,7 @@ function printField(terminal: Terminal, item: ItemView, field: string, masked: b
     throw new CommandError(EXIT.notFound, `this ${type} has no such field`, fields, { code: 'no_field' });
   const hidden = masked && isSecretField(type, field);
   if (terminal.json) terminal.data({ id: item.id, field, value: hidden ? null : payload?.[field] });
-  else terminal.print(hidden ? MASK : onScreen(terminal) ? sanitizeLines(value) : value);
+  else terminal.print(hidden ? MASK : terminal.onScreen ? sanitizeLines(value) : value);
   if (hidden) terminal.note('It is masked. Add --show to see it.');
 }
 

@@ -10,7 +10,7 @@ import { type Account, accountOf } from '../../import/account.js';
 import { type Entry, PROGRAMS, type ForeignProgram, type ForeignSource } from '../../import/entries.js';
 import { type Incoming, incomingOf } from '../../import/records.js';
 import { readForeign } from '../foreign/source.js';
-import { type ImportSource, openSource } from '../import-source.js';
+import { type ImportSource, withSource } from '../import-source.js';
 import { askSeed } from '../phrase.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
@@ -24,6 +24,9 @@ interface ImportOptions extends CommandOptions<'passwordFile' | 'keyFile', Flag>
   readonly file: string;
   readonly from?: ForeignProgram;
 }
+
+/** `account`: of a file of another program. */
+type ImportRun = ImportOptions & { readonly account?: Account };
 
 /** `import <file>`. */
 export function registerImport(program: DeviceCommand): void {
@@ -53,7 +56,8 @@ export function registerImport(program: DeviceCommand): void {
 export async function importVault(context: Context, options: ImportOptions): Promise<ExitCode> {
   const { file, from, passwordFile, keyFile } = options;
   const foreign = await readForeign(file, from, { terminal: context.terminal, passwordFile, keyFile });
-  return foreign === undefined ? importOwn(context, options) : importForeign(context, options, foreign);
+  if (foreign !== undefined) return importForeign(context, options, foreign);
+  return withSource(file, (source) => importOwn(context, options, source));
 }
 
 async function importForeign(context: Context, options: ImportOptions, source: ForeignSource): Promise<ExitCode> {
@@ -78,7 +82,7 @@ async function importForeign(context: Context, options: ImportOptions, source: F
 const NOTHING_WRITTEN = 'Nothing was written: this was a dry run.';
 
 /** Reports what an archive or plain export of this service holds, for `--dry-run`. */
-function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
+function showSurvey({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
   const kinds = [...types].map(([type, entries]) => ({ kind: type, becomes: type, entries }));
   const rows = kinds.map(({ kind, entries }) => [String(entries), kind]);
   show(terminal, { file, dryRun: true, entries: items, items, kinds }, () => [
@@ -89,10 +93,8 @@ function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items 
   return EXIT.ok;
 }
 
-async function importOwn(context: Context, options: ImportOptions): Promise<ExitCode> {
-  const { platform } = context;
-  const { sodium } = platform;
-  const source = await openSource(options.file);
+async function importOwn(context: Context, options: ImportOptions, source: ImportSource): Promise<ExitCode> {
+  const { sodium } = context.platform;
   let seed: Uint8Array = new Uint8Array(0);
   try {
     if (source.encrypted) {
@@ -101,24 +103,23 @@ async function importOwn(context: Context, options: ImportOptions): Promise<Exit
       seed = await askSeed(sodium, context.terminal, { question, fromInput });
     }
     const survey = await surveyed(context, source, seed);
-    if (options.dryRun === true) return tellOwn(context, options, survey);
+    if (options.dryRun === true) return showSurvey(context, options, survey);
     return await context.withDevice(async (open) => {
       expectOwn(context, options, survey, open);
-      const records: Incoming['records'] = (onRead) => source.records(platform.sodium, seed, onRead);
+      const records: Incoming['records'] = (onRead) => source.records(sodium, seed, onRead);
       return importRecords(context, options, { ...survey, records }, open);
     });
   } catch (error) {
     throw error instanceof ArchiveError ? refusal(options.file, error) : error;
   } finally {
     sodium.memzero(seed);
-    await source.close();
   }
 }
 
 async function surveyed({ platform, terminal }: Context, source: ImportSource, seed: Uint8Array): Promise<Survey> {
-  const tell = throttledProgress(terminal);
+  const progress = throttledProgress(terminal);
   const records = source.records(platform.sodium, seed, (share) => {
-    tell(() => `Verifying: ${Math.floor(share * 100)} %`);
+    progress(() => `Verifying: ${Math.floor(share * 100)} %`);
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
   });
   const survey = await surveyOf(records);
@@ -137,12 +138,7 @@ function expectOwn({ platform }: Context, { foreign, file }: ImportOptions, surv
 /** Items per report of progress. */
 const PROGRESS_EVERY = 100;
 
-async function importRecords(
-  context: Context,
-  options: ImportOptions & { readonly account?: Account },
-  incoming: Incoming,
-  open: OpenDevice,
-): Promise<ExitCode> {
+async function importRecords(context: Context, options: ImportRun, incoming: Incoming, open: OpenDevice) {
   const { terminal, platform } = context;
   const { device } = open;
   const importer = new Importer(device, {
@@ -194,11 +190,7 @@ async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Pr
 }
 
 /** Prints the counts and returns the exit code. */
-export function report(
-  { terminal }: Context,
-  { file, account }: ImportOptions & { readonly account?: Account },
-  counts: ImportCounts,
-): ExitCode {
+export function report({ terminal }: Context, { file, account }: ImportRun, counts: ImportCounts): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
   show(terminal, { file, ...counts, refused, account }, () => [
     `${file}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`,

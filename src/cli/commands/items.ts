@@ -82,12 +82,9 @@ async function listItems(
       (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
     );
     const shown = fitting.slice(0, options.limit);
+    const ids = shown.map(({ id }) => id);
     // A script's list must not change what the numbers on a person's screen mean.
-    if (!terminal.json)
-      await rememberListed(
-        context,
-        shown.map(({ id }) => id),
-      );
+    if (!terminal.json) await rememberListed(context, ids);
     showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
     if (fitting.length > options.limit) terminal.note(`${fitting.length - options.limit} ${left} (--limit).`);
     await noteHidden(terminal, open);
@@ -144,11 +141,9 @@ async function move(context: Context, typed: string, bin: string): Promise<void>
 /** Numbers of a list older than this need a confirmation, even with `--yes`: the user may mean another list. */
 const LIST_OLD_MS = 10 * 60_000;
 
-async function rm(
-  context: Context,
-  typed: readonly string[],
-  { yes, later = false }: { readonly yes?: boolean; readonly later?: boolean },
-): Promise<void> {
+type RmOptions = CommandOptions<never, 'yes' | 'later'>;
+
+async function rm(context: Context, typed: readonly string[], { yes, later = false }: RmOptions): Promise<void> {
   const { terminal, platform } = context;
   const sync = later ? 'later' : 'catch up';
   await context.withDevice(async (open) => {

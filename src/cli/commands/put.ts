@@ -247,13 +247,9 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   if (json !== undefined) {
     if (type === undefined) throw usageError('--payload needs --type');
     const payload = await jsonPayload(context, json);
-    if (
-      json !== '-' &&
-      Object.keys(payload).some(
-        (field) => shapes.isSecretField(type, field) && shapes.kindOf(type, field) !== undefined,
-      )
-    )
-      throw secretAsArgument(PIPED);
+    const isSecret = (field: string): boolean =>
+      shapes.isSecretField(type, field) && shapes.kindOf(type, field) !== undefined;
+    if (json !== '-' && Object.keys(payload).some(isSecret)) throw secretAsArgument(PIPED);
     return { type, payload };
   }
   if ((type === 'contact' || type === 'location') && sources === 0) return { type, payload: {} };

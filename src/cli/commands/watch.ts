@@ -12,7 +12,7 @@ import type { Device } from '../../sdk/device.js';
 import type { ConnectionState, ItemView } from '../../sdk/events.js';
 import { isRevoked, ClientError } from '../../sdk/errors.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
-import { fitted, jsonLine, onScreen, padding, paletteOf, sanitizeText, show, widthOf } from '../../terminal/output.js';
+import { fitted, jsonLine, padding, paletteOf, sanitizeText, show, widthOf } from '../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import type { Context, DeviceCommand } from '../context.js';
@@ -189,7 +189,7 @@ class Watcher {
   ): void {
     const { terminal } = this.context;
     const { dim, accent } = paletteOf(terminal);
-    const screen = onScreen(terminal);
+    const screen = terminal.onScreen;
     const clock = new Date(time).toTimeString().slice(0, 8);
     const form = this.short.of(id);
     const where = binId === null ? '' : binName(this.around.bins, binId);

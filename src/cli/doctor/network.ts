@@ -257,10 +257,10 @@ export async function checkWebApp({ platform, identity }: DoctorContext): Promis
   if (app.kind === 'other')
     return ok(`The server runs version ${app.version}, this program ${version}: its web app was not compared.`);
   const wrong = app.files.filter(({ found }) => found !== 'same');
-  if (wrong.length === 0) return ok(`The web app that the server serves is version ${version}.`);
   const [first] = wrong;
+  if (first === undefined) return ok(`The web app that the server serves is version ${version}.`);
   return problem(
-    `The web app that the server serves is not version ${version}: ${wrong.length} of ${app.files.length} files (${first?.path ?? ''}).`,
+    `The web app that the server serves is not version ${version}: ${wrong.length} of ${app.files.length} files (${first.path}).`,
     `Do not open it in a browser until you know why: \`${PROGRAM_NAME} verify-web\` lists the files. A proxy that rewrites pages does this too.`,
   );
 }
@@ -388,16 +388,12 @@ async function checkUpgrade(connection: TestConnection): Promise<Finding> {
 }
 
 /** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
-async function checkIdle(
-  doctor: DoctorContext,
-  connection: TestConnection,
-  { headVersion, epoch }: Figures,
-): Promise<Finding> {
+async function checkIdle(doctor: DoctorContext, connection: TestConnection, figures: Figures): Promise<Finding> {
   const { ok, problem } = about('idle');
   const { idleMs, terminal, platform } = doctor;
   const { clock } = platform;
   const caughtUp = connection.next('caught_up');
-  connection.send({ type: 'hello', since: headVersion, epoch, acks: true });
+  connection.send({ type: 'hello', since: figures.headVersion, epoch: figures.epoch, acks: true });
   if ((await caughtUp) !== 'here') {
     const what = 'The server does not answer `hello` on the connection for live changes.';
     return problem(what, 'Check the server log.');
@@ -410,14 +406,14 @@ async function checkIdle(
   if (outcome !== 'enough') return idleCut(outcome, connection, began);
   const alive = await connection.answers();
   const lasted = clock.now() - began;
-  if (!alive) return idleCut({ code: 1006, reason: '', at: clock.now() }, connection, began);
+  if (!alive) return idleCut({ code: 1006, at: clock.now() }, connection, began);
   const longer = lasted < PING_EVERY_MS ? ' (--idle 120 watches longer)' : '';
   return ok(`An idle connection lived for the ${span(lasted)} it was watched${longer}.`);
 }
 
 const OWN_CODES: ReadonlySet<number> = new Set<number>([...Object.values(CLOSE), 1000, 1001, 1012, 1013]);
 
-function idleCut({ code, at }: Closed, { heardAt, pings }: TestConnection, began: number): Finding {
+function idleCut({ code, at }: Omit<Closed, 'reason'>, { heardAt, pings }: TestConnection, began: number): Finding {
   const { warning, problem } = about('idle');
   if (OWN_CODES.has(code)) {
     const what = `The server itself closed the idle connection (${code}).`;

@@ -95,12 +95,8 @@ function refusal(error: unknown): Finding {
 }
 
 /** Every device in the server's list must have a certificate of this vault, and none may be listed as revoked before. */
-export async function checkDevices({
-  platform,
-  profile,
-  identity,
-  session,
-}: DoctorContext): Promise<readonly Finding[]> {
+export async function checkDevices(doctor: DoctorContext): Promise<readonly Finding[]> {
+  const { platform, profile, identity, session } = doctor;
   if (session === undefined) return [];
   const { ok, warning, problem } = about('devices');
   const { masterKey, deviceId, keys } = identity;
@@ -123,9 +119,8 @@ export async function checkDevices({
       findings.push(warning('The server lists this device without its certificate.', advice));
     } else if (revoked.has(id)) {
       const what = `The device ${JSON.stringify(name)} (${id}) was revoked, and the server lists it as active: nothing is written while it does.`;
-      findings.push(
-        problem(what, `Revoke it again: \`${PROGRAM_NAME} revoke ${id}\`. If it is yours, pair it anew after that.`),
-      );
+      const advice = `Revoke it again: \`${PROGRAM_NAME} revoke ${id}\`. If it is yours, pair it anew after that.`;
+      findings.push(problem(what, advice));
     } else if (!certified) {
       const fingerprint = fingerprintOfDevice(platform.sodium, device);
       const what = `None of your devices vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;

@@ -1,7 +1,7 @@
 /** Reads the export of another program from the disk: a file, or a folder of Markdown. */
 import type { Stats } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
-import { retried, secretFrom } from '../../device/newcomer.js';
+import { retryMistyped, secretFrom } from '../../device/newcomer.js';
 import { readBytes, withFile } from '../../files/read.js';
 import { ForeignError, WrongPassword } from '../../import/entries.js';
 import type { ForeignEntries, ForeignProgram, Secrets } from '../../import/entries.js';
@@ -65,7 +65,7 @@ const secretsOf = ({ terminal, passwordFile, keyFile }: SecretSources): Secrets 
     const what = program === 'keepass' ? 'database' : 'Bitwarden export';
     const question = `The password of this ${what}${keyed ? ' (none: only the key file)' : ''}: `;
     const attempt = async () => open(await terminal.ask(question, { hidden: true }));
-    return retried(terminal, attempt, (error) =>
+    return retryMistyped(terminal, attempt, (error) =>
       error instanceof WrongPassword ? `${error.message} Try again.` : undefined,
     );
   },

@@ -3,17 +3,8 @@ import { EXIT, type ExitCode, type Terminal, usageError } from '../../terminal/t
 import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { Coordinator, processesOf } from '../coordinator.js';
-import {
-  accessOf,
-  confirmedUrl,
-  endOf,
-  mixOf,
-  nameOf,
-  numberOf,
-  sharedSecret,
-  sourcesOf,
-  stormOf,
-} from '../options.js';
+import { accessOf, confirmedUrl, endOf, nameOf, numberOf, sharedSecret } from '../options.js';
+import { mixOf, sourcesOf, stormOf } from '../options.js';
 import { LocalCrew, type Crew, type Phase, type Progress } from '../orders.js';
 import { byName, PLAN_BOUNDS, sum, type Plan, type Storm } from '../plan.js';
 import type { CommandOptions } from '../../terminal/program.js';
