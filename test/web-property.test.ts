@@ -31,6 +31,19 @@ t.test('WEB-82: a refused change is kept where its tab dies right after the refu
   ]),
 );
 
+t.test('WEB-82: one that is kept does not lose the change below it, without which it could not be sent', (t) =>
+  ends(t, [
+    { what: 'put' },
+    { what: 'put', b: 1 },
+    { what: 'finish' },
+    { what: 'put', a: 1, b: 1 },
+    { what: 'save', b: 1 },
+    { what: 'flow', a: 1, b: 1 },
+    { what: 'storage', b: 2 },
+    { what: 'finish' },
+  ]),
+);
+
 t.test('WEB-56: a file is written once where its tab dies before it has forgotten it', (t) =>
   ends(t, [{ what: 'upload', c: 1 }, { what: 'kill', b: 7 }, { what: 'flow' }]),
 );

@@ -30,6 +30,8 @@ const LOOKS_MAX = 100;
 
 /** How long an `ack` waits for the reply that names its version. Normally the reply came before it. */
 const REPLY_WAIT_MS = 5_000;
+/** Wait before the store is asked again to remove what it kept. */
+const REMOVE_AGAIN_MS = 1_000;
 
 /** The pending changes, in memory and in the store. */
 export class Outbox {
@@ -158,6 +160,16 @@ export class Outbox {
         this.doubt(own.seq);
       }
       throw error;
+    }
+  }
+
+  /** Removes from the store what `replace` has kept there, repeatedly where the store fails, until `isOver`. */
+  async removeKept(kept: readonly Pending[], isOver: () => boolean): Promise<void> {
+    if (isOver()) return;
+    try {
+      await this.store.apply({ done: kept.map(({ seq }) => seq) });
+    } catch {
+      this.clock.setTimer(REMOVE_AGAIN_MS, () => void this.removeKept(kept, isOver));
     }
   }
 

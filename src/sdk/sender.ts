@@ -413,27 +413,28 @@ export class Sender {
    * next one is told again. Nothing else waits for that.
    */
   private drop(gone: readonly Pending[], error: Error, changed: readonly Pending[] = []): Promise<void> {
-    const { emit, outbox, store } = this.options;
-    const isKept = (change: Pending): boolean => {
-      const done = this.tell(change, error);
-      done
-        ?.then(() => (this.closed === undefined ? store.apply({ done: [change.seq] }) : undefined))
+    const { emit, outbox } = this.options;
+    const kept = (): readonly Pending[] => {
+      const told = gone.flatMap((change) => this.tell(change, error)).filter((result) => result instanceof Promise);
+      if (told.length === 0) return [];
+      Promise.all(told)
+        .then(() => outbox.removeKept(gone, () => this.closed !== undefined))
         .catch((cause: unknown) => emit('problem', { error: asError(cause) }));
-      return done !== undefined;
+      // All of them: one without the change below it could be neither sent nor refused again.
+      return gone;
     };
-    return outbox.replace(changed, gone, { kept: () => gone.filter(isKept) });
+    return outbox.replace(changed, gone, { kept });
   }
 
-  /** Resolves when what the caller of a dropped change, or the listeners, do about it is done; undefined: nothing. */
-  private tell(change: Pending, error: Error): Promise<unknown> | undefined {
+  /** Tells the caller of a dropped change, or the listeners; returns what these return. */
+  private tell(change: Pending, error: Error): readonly unknown[] {
     const { id, kind } = change;
     const waiter = this.forget(change.seq);
     waiter?.reject(error);
-    const event = { id, error, row: kind === 'delete' ? null : change.row };
-    const isReported = waiter === undefined && !isRewrap(change);
-    const results = isReported ? this.options.emit('rejected', event) : [waiter?.onRefused?.(error)];
-    const promises = results.filter((result) => result instanceof Promise);
-    return promises.length === 0 ? undefined : Promise.all(promises);
+    if (waiter !== undefined) return [waiter.onRefused?.(error)];
+    return isRewrap(change)
+      ? []
+      : this.options.emit('rejected', { id, error, row: kind === 'delete' ? null : change.row });
   }
 
   /**

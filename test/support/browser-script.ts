@@ -81,7 +81,8 @@ const HAPPENINGS = {
   },
   undo: (world: ClientWorld, { b }: Numbers) => {
     const of = browserOf(world);
-    const planned = [...(of?.removals.keys() ?? [])].filter((id) => of?.session?.removals.at(id) !== null);
+    // Only what is shown can be undone.
+    const planned = (of?.program?.shown ?? []).flatMap(({ id }) => (of?.session?.removals.at(id) === null ? [] : id));
     const id = pick(planned, b);
     if (id === undefined) return;
     of?.call(

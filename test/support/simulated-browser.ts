@@ -189,7 +189,7 @@ export class SimulatedBrowser extends SimulatedDevice {
         !takenBack
       )
         faults.push(`${id} was not removed`);
-      if (removal === 'undone' && this.kept.has(`delete ${id}`) && !others)
+      if (removal === 'undone' && item?.deletedAt !== null && this.kept.has(`delete ${id}`) && !others)
         faults.push(`${id} was removed, though undone`);
     }
     return faults;
