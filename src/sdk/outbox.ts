@@ -71,15 +71,21 @@ export class Outbox {
     for (const [id, changes] of left) yield { id, entry: undefined, own: onTop(changes, undefined) };
   }
 
+  /** Entry and newest pending change of an item, as of one moment. */
+  look(id: string): Promise<Seen> {
+    return this.basedOn(id, (seen) => seen);
+  }
+
   /**
-   * Entry and newest pending change, read consistently: an acknowledgement during the read would otherwise give a
-   * combination that never existed. A caller that adds must not await anything in between.
+   * Calls `change` with the entry and the newest pending change, read consistently: an acknowledgement during the read
+   * would otherwise give a combination that never existed. What `change` adds, it adds before it returns or awaits: in the
+   * next microtask the change below may have been refused and dropped.
    */
-  async look(id: string): Promise<Seen> {
+  async basedOn<T>(id: string, change: (seen: Seen) => T | Promise<T>): Promise<T> {
     for (let looks = 0; looks < LOOKS_MAX; looks++) {
       const before = this.byId.get(id);
       const entry = await this.store.get(id);
-      if (this.byId.get(id) === before) return { entry, own: onTop(before, entry) };
+      if (this.byId.get(id) === before) return change({ entry, own: onTop(before, entry) });
     }
     throw new Error(`the changes of ${id} do not come to rest`);
   }

@@ -27,6 +27,7 @@ import {
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import { stateMet, type StateMet } from './refusals.js';
+import type { Seen } from './outbox.js';
 import type { OnRefused, Sender, Submitted } from './sender.js';
 import type { Entry } from './store/store.js';
 import { ulid } from './ulid.js';
@@ -171,7 +172,7 @@ export class Writer {
   private async attach(source: BlobSource, { id, request, over, attached: before }: Put): Promise<Attached> {
     // Checks before the upload, so that errors that prevent the write are found first.
     await this.options.deviceList.sealFor();
-    const latest = await this.preparing.run(() => this.writable(id));
+    const latest = await this.preparing.run(() => this.writable(id, (found) => found));
     this.expectFields(request, latest);
     const seen = latest.row?.ts ?? 0;
     const last = Math.max(seen, over?.ts ?? 0);
@@ -189,11 +190,12 @@ export class Writer {
   /** Deletes an item, with the tag that distinguishes this from a delete by the server. Throws as `put`. */
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
-    return this.changing(async () => {
-      const { base } = await this.latest(id);
-      if (base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
-      return this.options.sender.submit({ kind: 'delete', id, sig, base });
-    });
+    return this.changing(() =>
+      this.latest(id, ({ base }) => {
+        if (base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
+        return this.options.sender.submit({ kind: 'delete', id, sig, base });
+      }),
+    );
   }
 
   /**
@@ -207,14 +209,15 @@ export class Writer {
 
   /** Moves an item to another bin, under a new tag. Throws as `put`, and `ClientError` `unknown_item` for a hidden one. */
   async move(id: string, binId: string): Promise<Stored> {
-    return this.changing(async () => {
-      const { sodium, reader, sender } = this.options;
-      const { row, base, hidden } = await this.writable(id);
-      // The server would move another state than the one whose tag this makes.
-      if (row === null || hidden === true) throw new ClientError('unknown_item', `there is no item ${id}`);
-      const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
-      return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
-    });
+    const { sodium, reader, sender } = this.options;
+    return this.changing(() =>
+      this.writable(id, ({ row, base, hidden }) => {
+        // The server would move another state than the one whose tag this makes.
+        if (row === null || hidden === true) throw new ClientError('unknown_item', `there is no item ${id}`);
+        const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
+        return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
+      }),
+    );
   }
 
   /** Writes an item that the server's new history does not have again, with keys for the current devices. */
@@ -222,12 +225,13 @@ export class Writer {
     return this.changing(async () => {
       const { sodium, reader, deviceList, sender, identity } = this.options;
       const devices = await deviceList.recipients();
-      const { row, base } = await this.writable(id);
-      if (row === null || base !== 0)
-        throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
-      const payload = rewrapItem(sodium, row, { ...reader, devices });
-      const again = { ...row, ...payload, senderDevice: identity.deviceId, version: 0 };
-      return sender.submit({ kind: 'write', id, base, row: again, rewrap: false });
+      return this.writable(id, ({ row, base }) => {
+        if (row === null || base !== 0)
+          throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
+        const payload = rewrapItem(sodium, row, { ...reader, devices });
+        const again = { ...row, ...payload, senderDevice: identity.deviceId, version: 0 };
+        return sender.submit({ kind: 'write', id, base, row: again, rewrap: false });
+      });
     });
   }
 
@@ -281,55 +285,45 @@ export class Writer {
     return outcomes.length - refused.length;
   }
 
-  private async rewrapOne(id: string, devices: readonly ListedDevice[]): Promise<Submitted | undefined> {
+  private rewrapOne(id: string, devices: readonly ListedDevice[]): Promise<Submitted | undefined> {
     const { outbox, sodium, reader, sender } = this.options;
-    const { entry, own } = await outbox.look(id);
-    if (entry?.state !== 'live' || own !== undefined || !lacksSomething(entry, devices)) return undefined;
-    const payload = orRefusal(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
-    if (payload instanceof CryptoRefusal && payload.reason === 'uncertified_device') throw payload;
-    // Any other refusal: this device cannot verify the item's key; a device that can will re-wrap the item.
-    if (payload === null || payload instanceof CryptoRefusal) return undefined;
-    const row = { ...entry.row, ...payload };
-    return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
+    return outbox.basedOn(id, ({ entry, own }) => {
+      if (entry?.state !== 'live' || own !== undefined || !lacksSomething(entry, devices)) return undefined;
+      const payload = orRefusal(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
+      if (payload instanceof CryptoRefusal && payload.reason === 'uncertified_device') throw payload;
+      // Any other refusal: this device cannot verify the item's key; a device that can will re-wrap the item.
+      if (payload === null || payload instanceof CryptoRefusal) return undefined;
+      const row = { ...entry.row, ...payload };
+      return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
+    });
   }
 
-  /**
-   * The current state of an item, pending changes included. The caller must not await anything between this and
-   * `submit`.
-   */
-  private async latest(id: string): Promise<Latest> {
-    const { entry, own } = await this.options.outbox.look(id);
-    if (own !== undefined) {
-      const deleted = own.kind === 'delete';
-      return { base: own.version, deleted, row: deleted ? null : own.row };
-    }
-    const deleted = entry?.state === 'deleted';
-    const { version = 0 } = entry ?? {};
-    const hidden = entry?.state === 'quarantined';
-    const row = entry === undefined || deleted ? null : hidden ? entry.kept : entry.row;
-    return { base: version, deleted: deleted && version > 0, row, hidden };
+  /** Calls `use` with the current state of an item, pending changes included; see `Outbox.basedOn`. */
+  private latest<T>(id: string, use: (latest: Latest) => T | Promise<T>): Promise<T> {
+    return this.options.outbox.basedOn(id, (seen) => use(latestOf(seen)));
   }
 
   private async prepare({ id, request, over, attached }: Put, onRefused: OnRefused | undefined): Promise<Submitted> {
     const { sodium, reader, deviceList, sender, identity } = this.options;
     const devices = await deviceList.sealFor();
-    const latest = await this.writable(id);
-    this.expectFields(request, latest);
-    const base = over?.version ?? latest.base;
-    const { binId, type, payload } = request;
-    const to = { masterKey: reader.masterKey, devices };
-    const ts = attached?.draft.ts ?? this.laterThan(request, latest, over);
-    let sealed: ReturnType<typeof sealItem>;
-    if (attached === null) sealed = sealItem(sodium, { id, binId, type, ts, payload }, to);
-    else {
-      expectUnchanged(id, latest, attached);
-      const { draft, ref } = attached;
-      const metadata = holdsFile(type) ? payload : cutPayload(payload);
-      sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
-    }
-    const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
-    const how = { uploaded: attached !== null, overwrites: request.onConflict === 'overwrite', onRefused };
-    return sender.submit({ kind: 'write', id, base, row, rewrap: false }, how);
+    return this.writable(id, (latest) => {
+      this.expectFields(request, latest);
+      const base = over?.version ?? latest.base;
+      const { binId, type, payload } = request;
+      const to = { masterKey: reader.masterKey, devices };
+      const ts = attached?.draft.ts ?? this.laterThan(request, latest, over);
+      let sealed: ReturnType<typeof sealItem>;
+      if (attached === null) sealed = sealItem(sodium, { id, binId, type, ts, payload }, to);
+      else {
+        expectUnchanged(id, latest, attached);
+        const { draft, ref } = attached;
+        const metadata = holdsFile(type) ? payload : cutPayload(payload);
+        sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
+      }
+      const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
+      const how = { uploaded: attached !== null, overwrites: request.onConflict === 'overwrite', onRefused };
+      return sender.submit({ kind: 'write', id, base, row, rewrap: false }, how);
+    });
   }
 
   /**
@@ -342,10 +336,11 @@ export class Writer {
   }
 
   /** As `latest`. Throws `ClientError` `deleted_item`. */
-  private async writable(id: string): Promise<Latest> {
-    const latest = await this.latest(id);
-    if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
-    return latest;
+  private writable<T>(id: string, use: (latest: Latest) => T | Promise<T>): Promise<T> {
+    return this.latest(id, (latest) => {
+      if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
+      return use(latest);
+    });
   }
 
   /** Prepares a change after those before it are in the outbox; resolves with its outcome. */
@@ -353,6 +348,18 @@ export class Writer {
     const { outcome } = await this.preparing.run(prepare);
     return outcome;
   }
+}
+
+function latestOf({ entry, own }: Seen): Latest {
+  if (own !== undefined) {
+    const deleted = own.kind === 'delete';
+    return { base: own.version, deleted, row: deleted ? null : own.row };
+  }
+  const deleted = entry?.state === 'deleted';
+  const { version = 0 } = entry ?? {};
+  const hidden = entry?.state === 'quarantined';
+  const row = entry === undefined || deleted ? null : hidden ? entry.kept : entry.row;
+  return { base: version, deleted: deleted && version > 0, row, hidden };
 }
 
 /** Throws `CryptoRefusal` for bytes that are no JSON. */
