@@ -175,6 +175,23 @@ t.test('CLIENT-41: the stored entry and the own change are read as one consisten
   t.match(await looking, { entry: { version: 5 }, own: undefined }, 'not version 3 without an own change');
 });
 
+t.test('CLIENT-65: a change made while the one below it is refused is based on what is left', async (t) => {
+  // The refusal is handled in some of these microtasks before or after the state is read.
+  for (let hops = 0; hops < 60; hops++) {
+    const world = await parts(new SlowStore());
+    const id = newId();
+    const first = world.writer.put({ ...note('one'), id });
+    first.catch(() => undefined);
+    await settle();
+    world.sent[0]?.refuse(refused('conflict', 409));
+    for (let left = hops; left > 0; left--) await Promise.resolve();
+    const second = world.writer.put({ ...note('two'), id });
+    second.catch(() => undefined);
+    await settle();
+    t.same(world.outbox.baseless(), [], `${hops} microtasks after the refusal`);
+  }
+});
+
 t.test('a change is shown at once, and sent only when it is stored durably', async (t) => {
   const store = new SlowStore();
   const world = await parts(store);
