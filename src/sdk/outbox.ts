@@ -148,11 +148,11 @@ export class Outbox {
   ): Promise<void> {
     const pending = changes.filter((change) => this.has(change));
     if (pending.length + gone.length === 0) return;
-    const own = [...pending, ...gone].flatMap(({ id, seq }) => this.ofItem(id).find((own) => own.seq === seq) ?? []);
+    const known = [...pending, ...gone].flatMap(({ id, seq }) => this.ofItem(id).find((own) => own.seq === seq) ?? []);
     this.forget(gone);
     for (const change of pending) this.remember(change);
     const left = new Set(kept().map(({ seq }) => seq));
-    const before = own.filter(({ seq }) => !left.has(seq));
+    const before = known.filter(({ seq }) => !left.has(seq));
     const done = gone.map(({ seq }) => seq).filter((seq) => !left.has(seq));
     if (pending.length + done.length === 0) return;
     try {

@@ -100,7 +100,7 @@ export class Uploads {
       // An item that does not open must not keep the device from opening.
       const view = await this.ports.device.get(waiting.id).catch(() => undefined);
       // An earlier run has sent it, and ended before it could forget it: sent again, it would replace what came after it.
-      if (view?.pending === false) await this.drop(waiting.id);
+      if (view?.pending === false) this.drop(waiting.id).catch(this.ports.onProblem);
       else this.take(waiting, view === undefined ? 'waiting' : 'queued');
     }
     // From the local store: the server may be unreachable.
