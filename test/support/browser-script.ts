@@ -20,6 +20,10 @@ import { ClientWorld } from './simulated-device.js';
 
 /** Items of files: each has its own. */
 const FILES = 100;
+const OWN = 20;
+
+/** Items that only this browser writes, and those of all devices. */
+const savedOf = (n: number): string => (n % 2 === 0 ? idOf(n >> 1) : itemId(OWN + ((n >> 1) % 3)));
 
 const browserOf = (world: ClientWorld): SimulatedBrowser | undefined =>
   world.devices.find((device) => device instanceof SimulatedBrowser);
@@ -33,11 +37,11 @@ const HAPPENINGS = {
     const text = world.nextText();
     of?.texts.add(text);
     of?.call(`save ${text}`, (session) =>
-      session.put({ id: idOf(b), binId: binOf(c), type: 'text', payload: { text } }),
+      session.put({ id: savedOf(b), binId: binOf(c), type: 'text', payload: { text } }),
     );
   },
   shift: (world: ClientWorld, { b, c }: Numbers) => {
-    browserOf(world)?.call('move', (session) => session.move(idOf(b), binOf(c)));
+    browserOf(world)?.call('move', (session) => session.move(savedOf(b), binOf(c)));
   },
   upload: (world: ClientWorld, { c }: Numbers) => {
     const of = browserOf(world);
@@ -133,11 +137,12 @@ export async function play(seed: number, script: readonly Happening<keyof typeof
   await world.join();
   await played(world, HAPPENINGS, script, async () => {
     await retried(world, browser);
+    world.findings.push(...browser.faults());
     // What it keeps is also found by the next run.
     browser.kill();
     await browser.start();
     await retried(world, browser);
-    world.findings.push(...browser.faults());
+    world.findings.push(...browser.faults(), ...browser.remnants().map((key) => `keeps ${key}`));
   });
   return world;
 }

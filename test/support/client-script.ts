@@ -213,6 +213,10 @@ const OFTEN: Readonly<Record<string, number>> = {
   pass: 3,
   start: 2,
   online: 2,
+  // Of a browser (browser-script.ts).
+  save: 6,
+  upload: 6,
+  remove: 6,
 };
 export const NAMES = Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[];
 

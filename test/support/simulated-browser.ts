@@ -153,6 +153,16 @@ export class SimulatedBrowser extends SimulatedDevice {
     });
   }
 
+  /** Records of which nothing is left to do. One that could not be removed is removed at the next start. */
+  remnants(): readonly string[] {
+    const { items } = this.world.server.database;
+    const shown = new Set(this.session?.uploads.list.value.map(({ id }) => id));
+    return [...this.records.keys()].filter((key) => {
+      const [kind, id = ''] = key.split(':');
+      return kind === 'removal' || (kind === 'upload' && !shown.has(id) && !items.has(id));
+    });
+  }
+
   /** What is wrong in the end. */
   faults(): readonly string[] {
     const { database } = this.world.server;
@@ -172,11 +182,6 @@ export class SimulatedBrowser extends SimulatedDevice {
       const isGone = cancelled || this.removals.get(id) === 'planned';
       if (upload === undefined && accepted && !isGone && item === undefined) faults.push(`lost the file ${name}`);
     }
-    // A record that could not be removed when its file was written is removed at the next start.
-    const isKnown = (id: string): boolean => shown.has(id) || database.items.has(id);
-    for (const key of this.records.keys())
-      if (key.startsWith('removal:') || (key.startsWith('upload:') && !isKnown(key.slice('upload:'.length))))
-        faults.push(`keeps ${key}`);
     for (const [id, removal] of this.removals) {
       const item = database.items.get(id)?.row.item;
       const takenBack = this.rejected.has(`delete ${id}`);
