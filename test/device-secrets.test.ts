@@ -125,6 +125,16 @@ t.test('SECRET-03: a keychain that hangs is given up after a minute', async (t) 
   t.equal(await placeIn(secretsIn(folder)), 'file');
 });
 
+t.test('SECRET-03: what is not an answer of the keychain means that there is none', async (t) => {
+  const folder = await temporaryFolder(t);
+  for (const [at, answer] of ['', 'null', '{}', '{"ok":true,"secret":7}', '{"ok":false}', '{"ok":"yes"}'].entries()) {
+    const child = join(folder, `${at}.js`);
+    await writeFile(child, `process.stdout.write(${JSON.stringify(answer)})`);
+    const keychain = systemKeychain({ clock: systemClock, onWait: () => undefined, child });
+    t.match(await refusal(keychain.get('any')), { code: 'absent', message: /no keychain/ }, answer);
+  }
+});
+
 t.test('SECRET-03: without a keychain the error says that there is none', async (t) => {
   const missing = systemKeychain({ clock: systemClock, onWait: () => undefined, child: '/nowhere/at-all.js' });
   t.match(await refusal(missing.set('any', 'secret-of-the-test')), { code: 'absent', message: /no keychain/ });

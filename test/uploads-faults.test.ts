@@ -144,23 +144,31 @@ t.test('BLOB-57: a part that arrives while its upload is given up leaves no file
       return super.openPart(name, from);
     }
   }
+  const rows = new BlobStore(poolOf(t, server.databaseUrl));
+  const faults: unknown[] = [];
   const transfers = new Transfers({
-    files: new LateStore(folder, 'unused'),
-    rows: new BlobStore(poolOf(t, server.databaseUrl)),
-    clock: stage.clock,
-    secret: 'unused',
-    onFault: (error) => t.fail(String(error)),
+    ...{ rows, files: new LateStore(folder, 'unused'), clock: stage.clock, secret: 'unused' },
+    onFault: (error) => faults.push(error),
   });
-  for (const isWhole of [true, false]) {
+  const late = async (isWhole: boolean): Promise<void> => {
     const { blobRef: ref } = await begun(wire, first, 2 * PART);
     const chunks = [randomBytes(PART)];
     const next = (): Promise<Buffer | undefined> =>
       isWhole || chunks.length > 0 ? Promise.resolve(chunks.shift()) : Promise.reject(new Error('cut off'));
-    const part = { tenantId, ref, size: PART, from: 0 };
-    await t.rejects(transfers.upload(part, { next, cut: () => undefined }));
-    t.strictSame(await readdir(join(folder, 'uploads')), [], isWhole ? 'whole' : 'cut off');
-  }
+    await transfers.upload({ tenantId, ref, size: PART, from: 0 }, { next, cut: () => undefined });
+  };
+  const left = (): Promise<string[]> => readdir(join(folder, 'uploads'));
+  await t.rejects(late(true), { message: /used, or its reservation/ });
+  t.strictSame(await left(), [], 'whole');
+  await t.rejects(late(false), { message: 'cut off' });
+  t.strictSame(await left(), [], 'cut off');
+  t.strictSame(faults, []);
   await stage.sound();
+
+  const failing = new Error('the database failed');
+  rows.find = () => Promise.reject(failing);
+  await t.rejects(late(false), { message: 'cut off' }, 'not the failure of what looks for the remnant');
+  t.strictSame(faults, [failing]);
 });
 
 t.test('BLOB-62: an upload continues when a full disk has room again', async (t) => {

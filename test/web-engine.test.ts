@@ -10,12 +10,14 @@ import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { Device } from '../src/sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../src/sdk/pairing.js';
 import type { PutRequest } from '../src/sdk/writer.js';
+import { Cell } from '../src/web/engine/cell.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { Offers } from '../src/web/engine/enrolment.js';
 import { Notices } from '../src/web/engine/notices.js';
 import { readRemembered, writeRemembered } from '../src/web/engine/remembered.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
 import { rowOf, safeHref } from '../src/web/engine/rows.js';
+import { SharedInbox } from '../src/web/engine/shared-inbox.js';
 import { typeOfFile, Uploads } from '../src/web/engine/uploads.js';
 import { Vault } from '../src/web/engine/vault.js';
 import type { PutParams } from '../src/web/link/messages.js';
@@ -555,4 +557,31 @@ t.test('WEB-71: an answer about other digits than those shown now admits nobody'
   t.match(shown(), { step: 'compare', digits: '000001' }, 'from a tab that still shows the former digits');
   offers.answer({ same: true, digits: '000001' });
   t.equal(await decisions[1], true);
+});
+
+t.test('WEB-74: a share whose tab ended before it was removed is not put over what was made of it since', async (t) => {
+  const ids = ['01M82XM7NJJEYS048S5KHZXEF2', '01M82XM7NJJEYS048S5KHZXEF3', '01M82XM7NJJEYS048S5KHZXEF4'] as const;
+  const files = ids.slice(1).map((id) => ({ id, file: new File(['x'], id) }));
+  const share = { id: ids[0], title: '', text: 'as shared', url: '', files };
+  const records = new Records();
+  records.kept.set(share.id, share);
+  const items = new Map<string, unknown>();
+  const session = {
+    device: { get: async (id: string) => items.get(id) },
+    put: async ({ id, payload }: PutParams) => items.set(id, payload),
+    uploads: { add: async (chosen: typeof files) => chosen.forEach(({ id }) => items.set(id, 'uploaded')) },
+  };
+  let dies = true;
+  const shared = {
+    list: async () => [...records.kept.values()],
+    remove: async (id: string) => (dies ? Promise.reject(new Error('the tab ended')) : records.remove(id)),
+  };
+  const inbox = new SharedInbox({ session: new Cell(null), current: session } as never, shared as never);
+  await t.rejects(inbox.take([share.id], 'put'), { message: 'the tab ended' });
+  t.same([...items.values()], [{ text: 'as shared' }, 'uploaded', 'uploaded']);
+  items.set(ids[0], 'edited').set(ids[1], 'renamed').delete(ids[2]);
+  dies = false;
+  await inbox.take([share.id], 'put');
+  t.same(Object.fromEntries(items), { [ids[0]]: 'edited', [ids[1]]: 'renamed', [ids[2]]: 'uploaded' });
+  t.equal(records.kept.size, 0);
 });

@@ -7,6 +7,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../protocol/clock.js';
 import { CodedError } from '../sdk/errors.js';
+import { boolean, nullable, object, string } from '../sdk/reader.js';
 
 /** A call to the keychain failed. `absent`: there is none. `silent`: it did not answer in time. */
 export class KeychainError extends CodedError<'absent' | 'silent'> {
@@ -83,11 +84,17 @@ function run({ clock, onWait, child }: KeychainOptions, request: KeychainRequest
   });
 }
 
+const outcome = object({ ok: boolean });
+const success = object({ secret: nullable(string) });
+const failure = object({ message: string });
+
 function answerOf(text: string): KeychainAnswer {
   try {
-    return JSON.parse(text) as KeychainAnswer;
+    const answer: unknown = JSON.parse(text);
+    const isOk = outcome(answer, 'answer').ok;
+    return isOk ? { ok: true, ...success(answer, 'answer') } : { ok: false, ...failure(answer, 'answer') };
   } catch {
-    // Not JSON: the library does not support this system, or the child was killed.
+    // Not an answer: the library does not support this system, or the child was killed.
     return { ok: false, message: 'no keychain is available here' };
   }
 }

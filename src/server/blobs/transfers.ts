@@ -259,7 +259,8 @@ export class Transfers {
         }
       } finally {
         await file.close();
-        if (!kept) await this.removeRemnant(name);
+        // Its failure must not replace the one that ended the part.
+        if (!kept) await this.removeRemnant(name).catch(this.options.onFault);
       }
     }
     if (!kept) throw await this.refusalOf(name);

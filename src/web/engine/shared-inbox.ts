@@ -46,7 +46,7 @@ export class SharedInbox {
       for (const share of await this.shared.list()) {
         if (!ids.includes(share.id)) continue;
         if (how === 'put') await put(session, share);
-        // Removed only after the put: a repeated put has the same ids, and makes no duplicate.
+        // Removed only after the put, which can be repeated.
         await this.shared.remove(share.id);
       }
     });
@@ -65,15 +65,21 @@ export class SharedInbox {
   }
 }
 
-/** Resolves when the share is stored on this device, as an item, uploads or both. */
+/**
+ * Resolves when the share is stored on this device, as an item, uploads or both. What is stored already, by a tab that
+ * ended before the share was removed, is left as it is: it may have been changed since.
+ */
 async function put(session: Session, { id, title, text, url, files }: Share): Promise<void> {
+  const isNew = async (item: string): Promise<boolean> => (await session.device.get(item)) === undefined;
   // Apps put the address into `url` or `text`, with or without other text around it.
   const address = detectText(url === '' ? text : url);
   const words = [title, text, url].filter((part, at, all) => part !== '' && all.indexOf(part) === at).join('\n');
   const binId = DEFAULT_BIN;
-  if (address.type === 'link') {
-    const payload = { ...address.payload, title, desc: url === '' || text === url ? '' : text };
-    await session.put({ id, binId, type: 'link', payload });
-  } else if (words !== '') await session.put({ id, binId, type: 'text', payload: { text: words } });
-  await session.uploads.add(files.map(({ id: item, file }) => ({ id: item, binId, file })));
+  const link = { ...address.payload, title, desc: url === '' || text === url ? '' : text };
+  const content =
+    address.type === 'link' ? { type: address.type, payload: link } : { type: 'text' as const, payload: { text: words } };
+  if (words !== '' && (await isNew(id))) await session.put({ id, binId, ...content });
+  const waiting = [];
+  for (const { id: item, file } of files) if (await isNew(item)) waiting.push({ id: item, binId, file });
+  await session.uploads.add(waiting);
 }

@@ -113,8 +113,12 @@ export class Uploads {
     this.run();
   }
 
-  /** Stores the files, then sends them. Rejects if there is no room, or the device is closed meanwhile: none is stored. */
-  async add(files: readonly Waiting[]): Promise<void> {
+  /**
+   * Stores the files, then sends them; those that wait already are not added again. Rejects if there is no room, or the
+   * device is closed meanwhile: none is stored.
+   */
+  async add(chosen: readonly Waiting[]): Promise<void> {
+    const files = chosen.filter(({ id }) => !this.all.has(id));
     if (this.all.size + files.length > UPLOADS_MAX) throw new RangeError(`more than ${UPLOADS_MAX} files at once`);
     const kept: Waiting[] = [];
     try {
