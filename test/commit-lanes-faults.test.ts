@@ -126,7 +126,8 @@ function lanesOn(database: LyingDatabase): PostgresCommitLanes {
   return new PostgresCommitLanes({
     connect: () => Promise.resolve(database.client),
     prepares: true,
-    lanes: 1,
+    lanes: 2,
+    besideAfterMs: 0,
     storageCap: 0,
     // Each reading of the clock is a minute after the last: no change is refused because of an earlier outage.
     clock: { now: () => (now += 60_000) },

@@ -168,7 +168,7 @@ t.test('ITEM-32: a purge for which there was no room is requested again by a lat
 
 t.test('a change that the lane does not accept is refused, and the actor is idle afterwards', async (t) => {
   const lanes: CommitLanes = {
-    arenaOf: () => arena,
+    arena,
     submit: () => {
       throw unavailable();
     },
@@ -187,7 +187,7 @@ t.test('FAIR-44: a tenant with its share of unanswered writes is refused more, a
   );
   const answers: (() => void)[] = [];
   const lanes: CommitLanes = {
-    arenaOf: () => arena,
+    arena,
     submit: (change, sink) => {
       answers.push(() => {
         sink.failed([change], unavailable());
@@ -225,7 +225,7 @@ t.test(
     let breaks = true;
     const log = new MemoryLog();
     const lanes: CommitLanes = {
-      arenaOf: () => arena,
+      arena,
       submit: (change, sink) => {
         if (!breaks) return log.submit(change, sink);
         const standing = undefined as unknown as { summary: Summary; generation: number };
@@ -255,7 +255,7 @@ t.test(
 
 t.test('INST-55: a commit whose answer was lost is discovered, and announced to sockets and instances', async (t) => {
   const lanes: CommitLanes = {
-    arenaOf: () => arena,
+    arena,
     submit: (change, sink) => {
       setting.log.apply([change]);
       sink.failed([change], unavailable());
@@ -464,7 +464,7 @@ t.test('INST-02: the unnoticed loss of a notification is repaired within five mi
 t.test('an unused actor is dropped after five minutes, one with a socket or a change under way is not', async (t) => {
   const held: (() => void)[] = [];
   const lanes: CommitLanes = {
-    arenaOf: () => arena,
+    arena,
     submit: (change, sink) =>
       void held.push(() => {
         sink.failed([change], new Error('late'));
@@ -523,7 +523,7 @@ t.test(
   async (t) => {
     const done: (() => void)[] = [];
     const lanes: CommitLanes = {
-      arenaOf: () => arena,
+      arena,
       submit: (change, sink) =>
         void done.push(() => {
           const { changes, ...standing } = setting.log.apply([change]);

@@ -4,7 +4,7 @@
  */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
-import { type Arena, type Change, type CommitSink, type Verdict } from '../../src/server/tenant/change.js';
+import { type Change, type CommitSink, type Verdict } from '../../src/server/tenant/change.js';
 import { HASH_BYTES, type ItemRow } from '../../src/server/tenant/codec.js';
 import type { CommitLanes, ItemLog, LogPage, PageRequest } from '../../src/server/tenant/ports.js';
 import { arena } from './changes.js';
@@ -125,6 +125,7 @@ function rewrapped(item: LiveItem, write: ItemWrite, version: number): LiveItem 
 }
 
 export class MemoryLog implements CommitLanes, ItemLog {
+  readonly arena = arena;
   private readonly tenants = new Map<string, MemoryTenant>();
   private waiting: { readonly change: Change; readonly sink: CommitSink }[] = [];
 
@@ -146,10 +147,6 @@ export class MemoryLog implements CommitLanes, ItemLog {
   summary(tenantId: string): Summary {
     const { head, itemCount, versionSum } = this.tenant(tenantId);
     return { version: head, itemCount, versionSum };
-  }
-
-  arenaOf(): Arena {
-    return arena;
   }
 
   submit(change: Change, sink: CommitSink): void {

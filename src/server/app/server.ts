@@ -260,10 +260,10 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
 }
 
 /**
- * Commit lanes. One has larger batches, which is faster where server and database share two cores; with four cores two
- * lanes commit 1.6 times as much as one, and a third adds nothing (bench S1).
+ * Commit lanes. With four cores two commit 1.6 times as much as one, and a third adds nothing (bench S1). Where server
+ * and database share two cores, a second batch is worth its cost only if the first waits for a slow disk (bench S4).
  */
-const LANES = availableParallelism() < 4 ? 1 : 2;
+const LANES = { lanes: 2, besideAfterMs: availableParallelism() < 4 ? 0.8 : 0 };
 
 /** Callbacks that are set by parts constructed later. */
 interface Hooks {
@@ -288,7 +288,7 @@ function composeTenants(parts: Parts) {
   const lanes = new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
     prepares: !pooled,
-    lanes: LANES,
+    ...LANES,
     storageCap: config.storageCapBytes,
     wait: (ms) => sleep(ms),
     ...{ clock, onFault, meter },

@@ -44,7 +44,7 @@ const REPLAY_BYTES = 256 * 1024;
  */
 const MORE_ROWS = 1.1;
 /**
- * A tenant's unanswered changes, and their bytes: a quarter of what a commit lane holds (storage/commit/lanes.ts). More
+ * A tenant's unanswered changes, and their bytes: a quarter of what the commit queue holds (storage/commit/lanes.ts). More
  * are refused, for this tenant alone.
  */
 export const PENDING_MAX = 5_000;
@@ -120,7 +120,7 @@ export class Actor implements CommitSink {
     private readonly ports: ActorPorts,
   ) {
     this.tenant = initialState(snapshot, epoch, ports.ring);
-    this.arena = ports.lanes.arenaOf(snapshot.tenantId);
+    this.arena = ports.lanes.arena;
     this.usedAt = ports.clock.now();
     this.comparedAt = this.usedAt;
   }

@@ -164,9 +164,9 @@ export class Change extends ItemRow {
   /** How often it was checked again because the tenant had changed meanwhile. */
   rechecks = 0;
 
-  // Set by its lane (storage/commit/lanes).
+  // Set by the commit queue (storage/commit/lanes).
   sink: CommitSink | null = null;
-  /** Increases from change to change within a lane. */
+  /** Increases from change to change. */
   order = 0;
   /** Decided without others of its tenant, because together they would exceed the storage cap. */
   alone = false;

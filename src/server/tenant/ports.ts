@@ -124,8 +124,8 @@ export interface ItemLog {
 
 /** Group commit, and the memory that holds the bytes of queued changes. */
 export interface CommitLanes {
-  /** The arena for the bytes of the tenant's changes. */
-  arenaOf(tenantId: string): Arena;
+  /** For the bytes of changes that are not answered yet. */
+  readonly arena: Arena;
   /** Queues a change. Throws `unavailable` when the queue is full or the database is known to be down. */
   submit(change: Change, sink: CommitSink): void;
 }

@@ -77,7 +77,9 @@ async function put(session: Session, { id, title, text, url, files }: Share): Pr
   const binId = DEFAULT_BIN;
   const link = { ...address.payload, title, desc: url === '' || text === url ? '' : text };
   const content =
-    address.type === 'link' ? { type: address.type, payload: link } : { type: 'text' as const, payload: { text: words } };
+    address.type === 'link'
+      ? { type: address.type, payload: link }
+      : { type: 'text' as const, payload: { text: words } };
   if (words !== '' && (await isNew(id))) await session.put({ id, binId, ...content });
   const waiting = [];
   for (const { id: item, file } of files) if (await isNew(item)) waiting.push({ id: item, binId, file });

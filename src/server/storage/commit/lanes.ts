@@ -1,8 +1,8 @@
 /**
  * Group commit: the changes of many tenants in one call (sql/0002_commit.sql).
- * Each lane has one connection and a queue; the next batch is what was queued while the last one was under way, so
- * batches grow with load and no timer delays a single write. A tenant always goes through the same lane: two batches
- * that touch one tenant would only wait for each other's locks.
+ * The next batch is what was queued while the last one was under way, so batches grow with load and no timer delays a
+ * single write. A second lane executes a batch while that of the first waits for a slow disk or network. A tenant is in
+ * one lane at a time: two batches that touch one tenant would only wait for each other's locks.
  */
 import type pg from 'pg';
 import type { Clock } from '../../../protocol/clock.js';
@@ -43,7 +43,7 @@ const BATCH_BYTES = 8 * 1024 * 1024;
 const LONG_QUEUE = 2 * BATCH_CHANGES;
 const TURN_CHANGES = BATCH_CHANGES / 4;
 /**
- * Changes that may wait in a lane, and bytes of unanswered changes; beyond that the server sheds load. A tenant holds at
+ * Changes that may wait, and bytes of unanswered changes; beyond that the server sheds load. A tenant holds at
  * most a quarter of each (tenant/actor.ts).
  */
 export const QUEUE_CHANGES = 20_000;
@@ -51,6 +51,11 @@ export const ARENA_BYTES = 128 * 1024 * 1024;
 /** Total calls of one batch if the connection breaks or a deadlock is found; every call may be repeated safely. */
 const ATTEMPTS = 3;
 const RETRY_MS = 200;
+/**
+ * Another lane begins a batch beside the one under way if it has at least as many changes, and these. Smaller ones would
+ * cost both sides more than they save.
+ */
+const BESIDE_LEAST = 8;
 /** After a batch failed because the database was unreachable, new writes are refused at once for this time, ms. */
 const DOWN_MS = 1_000;
 
@@ -60,6 +65,8 @@ export interface LanesOptions {
   /** Whether statements stay prepared on a connection (see `ConnectionSettings.pooled`). */
   readonly prepares: boolean;
   readonly lanes: number;
+  /** A batch may begin beside one that has been under way for so long, ms. */
+  readonly besideAfterMs: number;
   /** STORAGE_CAP_BYTES; 0 is unlimited. */
   readonly storageCap: number;
   readonly clock: Pick<Clock, 'now'>;
@@ -67,40 +74,6 @@ export interface LanesOptions {
   readonly onFault: (error: unknown) => void;
   /** Measures every batch. */
   readonly meter?: Meter;
-}
-
-export class PostgresCommitLanes implements CommitLanes {
-  private readonly lanes: readonly Lane[];
-
-  constructor(options: LanesOptions) {
-    this.lanes = Array.from({ length: options.lanes }, () => new Lane(options));
-  }
-
-  arenaOf(tenantId: string): Arena {
-    return this.laneOf(tenantId).arena;
-  }
-
-  submit(change: Change, sink: CommitSink): void {
-    this.laneOf(change.tenantId).push(change, sink);
-  }
-
-  /** Accepted changes that wait for their batch. */
-  get waiting(): number {
-    return this.lanes.reduce((sum, lane) => sum + lane.waiting, 0);
-  }
-
-  private laneOf(tenantId: string): Lane {
-    let hash = 0;
-    for (let i = 0; i < tenantId.length; i++) hash = (hash * 31 + tenantId.charCodeAt(i)) | 0;
-    const lane = this.lanes[Math.abs(hash) % this.lanes.length];
-    if (lane === undefined) throw new Error('no commit lane');
-    return lane;
-  }
-
-  /** Resolves when everything queued is answered; then the connections are closed. */
-  async close(): Promise<void> {
-    await Promise.all(this.lanes.map((lane) => lane.close()));
-  }
 }
 
 const inOrder = (one: Change, other: Change): number => one.order - other.order;
@@ -124,17 +97,21 @@ interface Settled {
   readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
 }
 
+const NO_TENANTS: ReadonlySet<string> = new Set();
+
+/** Executes one batch at a time, on a connection that is opened when it is first needed, and again when it was lost. */
 class Lane {
-  readonly arena = new Arena(ARENA_BYTES);
-  private readonly parameters: Parameters;
-  private queue: Change[] = [];
-  private orders = 0;
+  readonly parameters: Parameters;
+  /** A loop takes batches for this lane. */
+  working = false;
+  /** Changes of the batch under way. */
+  size = 0;
+  /** When it began, ms of `performance.now()`; Infinity: none is under way. */
+  begun = Infinity;
+  /** Its tenants, and those of the one before until that is reported. */
+  private tenants = NO_TENANTS;
+  private unreported = NO_TENANTS;
   private client: pg.Client | undefined;
-  private working = false;
-  private whenIdle: (() => void)[] = [];
-  private closed = false;
-  /** When the database was last found unreachable. */
-  private downSince = -Infinity;
   private calls = 0;
   private planAt = 0;
 
@@ -142,174 +119,25 @@ class Lane {
     this.parameters = new Parameters(options.prepares);
   }
 
-  get waiting(): number {
-    return this.queue.length;
+  begin(batch: readonly Change[], at: number): void {
+    this.unreported = this.tenants;
+    this.tenants = batch.length === 0 ? NO_TENANTS : new Set(batch.map(({ tenantId }) => tenantId));
+    this.size = batch.length;
+    this.begun = batch.length === 0 ? Infinity : at;
   }
 
-  push(change: Change, sink: CommitSink): void {
-    if (this.closed) throw unavailable('the server is stopping');
-    if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
-    // Not longer where the clock was set back.
-    if (Math.abs(this.options.clock.now() - this.downSince) < DOWN_MS)
-      throw unavailable('the database is out of reach');
-    change.sink = sink;
-    change.order = this.orders++;
-    this.queue.push(change);
-    if (this.working) return;
-    this.working = true;
-    // Changes of the same turn of the event loop share a batch.
-    setImmediate(() => void this.work());
+  /** The batch before the one under way was reported. */
+  reported(): void {
+    this.unreported = NO_TENANTS;
+  }
+
+  /** Whether an unreported batch has changes of this tenant. */
+  holds(tenantId: string): boolean {
+    return this.tenants.has(tenantId) || this.unreported.has(tenantId);
   }
 
   async close(): Promise<void> {
-    while (this.working) await new Promise<void>((resolve) => void this.whenIdle.push(resolve));
-    this.closed = true;
     await this.client?.end();
-  }
-
-  /**
-   * Commits batch after batch. The next one is sent to PostgreSQL before the last one's pushes and replies are written,
-   * so that both work at once. Its result arrives in a later turn of the event loop, so messages are written to the
-   * sockets in the order of the batches.
-   */
-  private async work(): Promise<void> {
-    let last: Settled | undefined;
-    let unreported = 0;
-    while (this.queue.length > 0 || last !== undefined) {
-      const begun = performance.now();
-      const half = Math.ceil((this.queue.length + unreported) / 2);
-      const batch = this.take(Math.min(BATCH_CHANGES, Math.max(BATCH_WHOLE, half)));
-      unreported = batch.length;
-      const call = batch.length === 0 ? undefined : this.commit(batch);
-      if (last !== undefined) this.report(last);
-      last = await call;
-      if (batch.length > 0) this.guarded(() => this.measure(batch, begun));
-    }
-    // Set in the same turn in which the queue was found empty, so that the next change starts the loop again.
-    this.working = false;
-    for (const wake of this.whenIdle.splice(0)) wake();
-  }
-
-  private measure(batch: readonly Change[], begun: number): void {
-    const ended = performance.now();
-    this.options.meter?.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
-  }
-
-  /**
-   * The next batch, of up to `most` changes in order of arrival, or by turns if many wait: at most one per item and one
-   * per blob. The rest waits for the next batch, since `commit_changes` judges each change by what was stored before its
-   * batch.
-   */
-  private take(most: number): Change[] {
-    const batch: Change[] = [];
-    const left: Change[] = [];
-    const taken = new Set<string>();
-    if (this.queue.length > LONG_QUEUE) this.queue = tenantsInTurn(this.queue);
-    // Only if some change has to be its tenant's only one in the batch; otherwise the map is not needed.
-    const tenants = this.queue.some(({ alone }) => alone) ? new Map<string, boolean>() : undefined;
-    let bytes = 0;
-    let at = 0;
-    for (; at < this.queue.length && batch.length < most; at++) {
-      const change = this.queue[at];
-      if (change === undefined) break;
-      const size = change.end - change.at;
-      if (batch.length > 0 && bytes + size > BATCH_BYTES) break;
-      const { tenantId, id, blobRef } = change;
-      const shares = tenants?.get(tenantId);
-      const apart = shares === false || (change.alone && shares !== undefined);
-      const item = tenantId + id;
-      const blob = blobRef === null ? undefined : tenantId + blobRef;
-      const waits = apart || taken.has(item) || (blob !== undefined && taken.has(blob));
-      // Also for a change that waits: a later change of the same item must not overtake it.
-      taken.add(item);
-      if (blob !== undefined) taken.add(blob);
-      if (waits) {
-        left.push(change);
-        continue;
-      }
-      tenants?.set(tenantId, !change.alone);
-      bytes += size;
-      batch.push(change);
-    }
-    this.queue = left.length === 0 ? this.queue.slice(at) : [...left, ...this.queue.slice(at)];
-    return batch;
-  }
-
-  /**
-   * Inserts plain new items, and calls `commit_changes` for the rest (sql/0002_commit.sql). Never rejects, and omits no
-   * change: on any failure, changes not known to be decided count as failed, and their clients retry (guarantee 2).
-   */
-  private async commit(batch: readonly Change[]): Promise<Settled> {
-    const settled: Settled = { committed: [], failed: [] };
-    try {
-      const { tenants, others } = byTenant(batch);
-      const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
-      // If the database is unreachable, the others would wait for the same time limit again.
-      const away = settled.failed.length > 0;
-      if (away && others.length > 0) settled.failed.push({ changes: others, error: outOfReach() });
-      else if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
-    } catch (error) {
-      this.options.onFault(error);
-    }
-    this.failTheRest(batch, settled);
-    return settled;
-  }
-
-  private failTheRest(batch: readonly Change[], settled: Settled): void {
-    const known = settled.committed.reduce((sum, { changes }) => sum + changes.length, 0);
-    // `failed` may include changes that were queued behind the batch, so its size proves nothing.
-    if (settled.failed.length === 0 && known >= batch.length) return;
-    const settledOnes = new Set([...settled.committed, ...settled.failed].flatMap(({ changes }) => changes));
-    const queued = new Set(this.queue);
-    const changes = batch.filter((change) => !settledOnes.has(change) && !queued.has(change));
-    if (changes.length === 0) return;
-    settled.failed.push({ changes, error: unknownOutcome() });
-  }
-
-  /** Inserts the changes of tenants that have only new items. Resolves with the changes that were not inserted. */
-  private async insert(tenants: readonly TenantChanges[], settled: Settled): Promise<readonly Change[]> {
-    let inserted: (Summary | null)[];
-    try {
-      const put = (): void => putInsert(this.parameters, tenants, this.options.storageCap);
-      inserted = await this.call(INSERT.text, put, (rows) => readInserted(rows, tenants.length));
-    } catch (error) {
-      const changes = tenants.flatMap((tenant) => tenant.changes);
-      // Another instance may have stored one of the items meanwhile: `commit_changes` decides each change.
-      return this.outage(changes, error, settled) ? [] : changes;
-    }
-    return this.inserted(tenants, inserted, settled);
-  }
-
-  /**
-   * Calls `commit_changes`; a batch that fails because of its content is split until the bad change is alone (INST-15).
-   */
-  private async decide(batch: readonly Change[], settled: Settled): Promise<void> {
-    let decided: Decided[];
-    try {
-      const settings = { now: this.options.clock.now(), cap: this.options.storageCap };
-      const put = (): void => putCommit(this.parameters, batch, settings);
-      decided = await this.call(COMMIT.text, put, (rows) => readDecided(rows, batch.length));
-    } catch (error) {
-      if (this.outage(batch, error, settled)) return;
-      if (batch.length === 1) return void settled.failed.push({ changes: batch, error: asError(error) });
-      const half = batch.length >> 1;
-      await this.decide(batch.slice(0, half), settled);
-      return this.decide(batch.slice(half), settled);
-    }
-    this.decided(batch, decided, settled);
-  }
-
-  /**
-   * Whether the database is unreachable: then these changes fail. If the connection is gone, the queued changes fail now
-   * too: they would otherwise fail after another time limit.
-   */
-  private outage(batch: readonly Change[], error: unknown, { failed }: Settled): boolean {
-    if (!isUnavailable(error) && !isRetryable(error)) return false;
-    this.downSince = isUnavailable(error) ? this.options.clock.now() : -Infinity;
-    const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
-    failed.push({ changes: [...batch, ...waiting], error: outOfReach() });
-    this.options.onFault(error);
-    return true;
   }
 
   /**
@@ -317,7 +145,7 @@ class Lane {
    * open connection it is sent before this returns. `read` throws if the result does not fit the call; then the outcome
    * is unknown, and the connection is not used again.
    */
-  private call<T>(statement: string, put: () => void, read: (rows: unknown) => T): Promise<T> {
+  call<T>(statement: string, put: () => void, read: (rows: unknown) => T): Promise<T> {
     return this.query(statement, put, 1).then((rows) => {
       try {
         return read(rows);
@@ -380,6 +208,219 @@ class Lane {
     const { client } = this;
     this.client = undefined;
     if (client !== undefined) void cutOff(client).catch(this.options.onFault);
+  }
+}
+
+/** The queue of all changes, and the lanes that commit them. */
+export class PostgresCommitLanes implements CommitLanes {
+  readonly arena = new Arena(ARENA_BYTES);
+  private readonly lanes: readonly Lane[];
+  private queue: Change[] = [];
+  private orders = 0;
+  private whenIdle: (() => void)[] = [];
+  private closed = false;
+  /** When the database was last found unreachable. */
+  private downSince = -Infinity;
+
+  constructor(private readonly options: LanesOptions) {
+    this.lanes = Array.from({ length: options.lanes }, () => new Lane(options));
+  }
+
+  /** Accepted changes that wait for their batch. */
+  get waiting(): number {
+    return this.queue.length;
+  }
+
+  submit(change: Change, sink: CommitSink): void {
+    if (this.closed) throw unavailable('the server is stopping');
+    if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
+    // Not longer where the clock was set back.
+    if (Math.abs(this.options.clock.now() - this.downSince) < DOWN_MS)
+      throw unavailable('the database is out of reach');
+    change.sink = sink;
+    change.order = this.orders++;
+    this.queue.push(change);
+    const lane = this.lanes.find(({ working }) => !working);
+    if (lane === undefined) return;
+    const others = this.others(lane);
+    if (!this.isDue(others) || holds(others, change.tenantId)) return;
+    lane.working = true;
+    // Changes of the same turn of the event loop share a batch.
+    setImmediate(() => void this.work(lane));
+  }
+
+  /** Resolves when everything queued is answered; then the connections are closed. */
+  async close(): Promise<void> {
+    while (this.lanes.some(({ working }) => working))
+      await new Promise<void>((resolve) => void this.whenIdle.push(resolve));
+    this.closed = true;
+    await Promise.all(this.lanes.map((lane) => lane.close()));
+  }
+
+  /**
+   * Commits batch after batch on a lane. The next one is sent to PostgreSQL before the last one's pushes and replies are
+   * written, so that both work at once. Its result arrives in a later turn of the event loop, and no other lane takes
+   * changes of its tenants before it is reported, so messages are written to the sockets in the order of the batches.
+   */
+  private async work(lane: Lane): Promise<void> {
+    let last: Settled | undefined;
+    do {
+      const begun = performance.now();
+      const others = this.others(lane);
+      const batch = this.isDue(others) ? this.take(lane, others) : [];
+      lane.begin(batch, begun);
+      const call = batch.length === 0 ? undefined : this.commit(batch, lane);
+      if (last !== undefined) this.report(last);
+      lane.reported();
+      last = await call;
+      if (last !== undefined) this.guarded(() => this.measure(batch, begun));
+      // What is left in the queue is taken by the lane that ends last.
+    } while (last !== undefined || (this.queue.length > 0 && this.others(lane).length === 0));
+    lane.working = false;
+    for (const wake of this.whenIdle.splice(0)) wake();
+  }
+
+  /** The other lanes that are working. */
+  private others(lane: Lane): readonly Lane[] {
+    return this.lanes.filter((other) => other !== lane && other.working);
+  }
+
+  /**
+   * Whether a lane may begin a batch beside those of the others: if they have been under way for long, and enough changes
+   * for another are queued.
+   */
+  private isDue(others: readonly Lane[]): boolean {
+    return others.every(
+      ({ size, begun }) =>
+        this.queue.length >= Math.max(BESIDE_LEAST, size) && performance.now() - begun >= this.options.besideAfterMs,
+    );
+  }
+
+  private measure(batch: readonly Change[], begun: number): void {
+    const ended = performance.now();
+    this.options.meter?.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
+  }
+
+  /**
+   * The next batch of a lane, in order of arrival, or by turns if many changes wait: at most one change per item and one
+   * per blob. The rest waits for the next batch, since `commit_changes` judges each change by what was stored before its
+   * batch.
+   */
+  private take(lane: Lane, others: readonly Lane[]): Change[] {
+    const most = Math.min(BATCH_CHANGES, Math.max(BATCH_WHOLE, Math.ceil((this.queue.length + lane.size) / 2)));
+    const batch: Change[] = [];
+    const left: Change[] = [];
+    const taken = new Set<string>();
+    if (this.queue.length > LONG_QUEUE) this.queue = tenantsInTurn(this.queue);
+    // Only if some change has to be its tenant's only one in the batch; otherwise the map is not needed.
+    const tenants = this.queue.some(({ alone }) => alone) ? new Map<string, boolean>() : undefined;
+    let bytes = 0;
+    let at = 0;
+    for (; at < this.queue.length && batch.length < most; at++) {
+      const change = this.queue[at];
+      if (change === undefined) break;
+      const size = change.end - change.at;
+      if (batch.length > 0 && bytes + size > BATCH_BYTES) break;
+      const { tenantId, id, blobRef } = change;
+      if (holds(others, tenantId)) {
+        left.push(change);
+        continue;
+      }
+      const shares = tenants?.get(tenantId);
+      const apart = shares === false || (change.alone && shares !== undefined);
+      const item = tenantId + id;
+      const blob = blobRef === null ? undefined : tenantId + blobRef;
+      const waits = apart || taken.has(item) || (blob !== undefined && taken.has(blob));
+      // Also for a change that waits: a later change of the same item must not overtake it.
+      taken.add(item);
+      if (blob !== undefined) taken.add(blob);
+      if (waits) {
+        left.push(change);
+        continue;
+      }
+      tenants?.set(tenantId, !change.alone);
+      bytes += size;
+      batch.push(change);
+    }
+    this.queue = left.length === 0 ? this.queue.slice(at) : [...left, ...this.queue.slice(at)];
+    return batch;
+  }
+
+  /**
+   * Inserts plain new items, and calls `commit_changes` for the rest (sql/0002_commit.sql). Never rejects, and omits no
+   * change: on any failure, changes not known to be decided count as failed, and their clients retry (guarantee 2).
+   */
+  private async commit(batch: readonly Change[], lane: Lane): Promise<Settled> {
+    const settled: Settled = { committed: [], failed: [] };
+    try {
+      const { tenants, others } = byTenant(batch);
+      const left = tenants.length === 0 ? [] : await this.insert(tenants, settled, lane);
+      // If the database is unreachable, the others would wait for the same time limit again.
+      const away = settled.failed.length > 0;
+      if (away && others.length > 0) settled.failed.push({ changes: others, error: outOfReach() });
+      else if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled, lane);
+    } catch (error) {
+      this.options.onFault(error);
+    }
+    this.failTheRest(batch, settled);
+    return settled;
+  }
+
+  private failTheRest(batch: readonly Change[], settled: Settled): void {
+    const known = settled.committed.reduce((sum, { changes }) => sum + changes.length, 0);
+    // `failed` may include changes that were queued behind the batch, so its size proves nothing.
+    if (settled.failed.length === 0 && known >= batch.length) return;
+    const settledOnes = new Set([...settled.committed, ...settled.failed].flatMap(({ changes }) => changes));
+    const queued = new Set(this.queue);
+    const changes = batch.filter((change) => !settledOnes.has(change) && !queued.has(change));
+    if (changes.length === 0) return;
+    settled.failed.push({ changes, error: unknownOutcome() });
+  }
+
+  /** Inserts the changes of tenants that have only new items. Resolves with the changes that were not inserted. */
+  private async insert(tenants: readonly TenantChanges[], settled: Settled, lane: Lane): Promise<readonly Change[]> {
+    let inserted: (Summary | null)[];
+    try {
+      const put = (): void => putInsert(lane.parameters, tenants, this.options.storageCap);
+      inserted = await lane.call(INSERT.text, put, (rows) => readInserted(rows, tenants.length));
+    } catch (error) {
+      const changes = tenants.flatMap((tenant) => tenant.changes);
+      // Another instance may have stored one of the items meanwhile: `commit_changes` decides each change.
+      return this.outage(changes, error, settled) ? [] : changes;
+    }
+    return this.inserted(tenants, inserted, settled);
+  }
+
+  /**
+   * Calls `commit_changes`; a batch that fails because of its content is split until the bad change is alone (INST-15).
+   */
+  private async decide(batch: readonly Change[], settled: Settled, lane: Lane): Promise<void> {
+    let decided: Decided[];
+    try {
+      const settings = { now: this.options.clock.now(), cap: this.options.storageCap };
+      const put = (): void => putCommit(lane.parameters, batch, settings);
+      decided = await lane.call(COMMIT.text, put, (rows) => readDecided(rows, batch.length));
+    } catch (error) {
+      if (this.outage(batch, error, settled)) return;
+      if (batch.length === 1) return void settled.failed.push({ changes: batch, error: asError(error) });
+      const half = batch.length >> 1;
+      await this.decide(batch.slice(0, half), settled, lane);
+      return this.decide(batch.slice(half), settled, lane);
+    }
+    this.decided(batch, decided, settled);
+  }
+
+  /**
+   * Whether the database is unreachable: then these changes fail. If the connection is gone, the queued changes fail now
+   * too: they would otherwise fail after another time limit.
+   */
+  private outage(batch: readonly Change[], error: unknown, { failed }: Settled): boolean {
+    if (!isUnavailable(error) && !isRetryable(error)) return false;
+    this.downSince = isUnavailable(error) ? this.options.clock.now() : -Infinity;
+    const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
+    failed.push({ changes: [...batch, ...waiting], error: outOfReach() });
+    this.options.onFault(error);
+    return true;
   }
 
   /** Versions are derived from the head: a tenant's changes are its last versions, in order. */
@@ -478,7 +519,10 @@ class Lane {
   }
 }
 
+const holds = (lanes: readonly Lane[], tenantId: string): boolean => lanes.some((lane) => lane.holds(tenantId));
+
 const outOfReach = (): ServiceError => unavailable('the database is out of reach');
+
 const unknownOutcome = (): ServiceError => unavailable('whether it is stored is not known');
 
 /** Changes grouped by the sink that submitted them. */
