@@ -127,7 +127,7 @@ function lanesOn(database: LyingDatabase): PostgresCommitLanes {
     connect: () => Promise.resolve(database.client),
     prepares: true,
     lanes: 2,
-    besideAfterMs: 0,
+    spareCores: true,
     storageCap: 0,
     // Each reading of the clock is a minute after the last: no change is refused because of an earlier outage.
     clock: { now: () => (now += 60_000) },

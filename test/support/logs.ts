@@ -111,7 +111,7 @@ export async function postgresLogs(t: WithTeardown, cap = 0): Promise<PostgresLo
       connect: async (onLost) => openLane(url, onLost),
       prepares: true,
       lanes: 2,
-      besideAfterMs: 0,
+      spareCores: true,
       storageCap: cap,
       clock: systemClock,
       wait: async (ms) => sleep(ms),

@@ -259,11 +259,8 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
   return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, room });
 }
 
-/**
- * Commit lanes. With four cores two commit 1.6 times as much as one, and a third adds nothing (bench S1). Where server
- * and database share two cores, a second batch is worth its cost only if the first waits for a slow disk (bench S4).
- */
-const LANES = { lanes: 2, besideAfterMs: availableParallelism() < 4 ? 0.8 : 0 };
+/** With four cores two commit lanes commit 1.6 times as much as one, and a third adds nothing (bench S1). */
+const LANES = { lanes: 2, spareCores: availableParallelism() >= 4 };
 
 /** Callbacks that are set by parts constructed later. */
 interface Hooks {
