@@ -80,6 +80,37 @@ t.test('CLIENT-65: a change made while the one below it is refused is based on w
   }
 });
 
+t.test('CLIENT-65: a refused change that the store still keeps takes no later change with it', async (t) => {
+  const store = new MemoryStore();
+  const before = await parts(store);
+  const id = newId();
+  // The program never ends what it does about the refusal.
+  const first = before.writer.put({ ...note('one'), id, onRefused: () => new Promise(() => undefined) });
+  await settle();
+  before.sent[0]?.refuse(refused('conflict', 409));
+  await t.rejects(first, { code: 'conflict' });
+  const row = sealedRow(before.me, { id, version: 6 });
+  await store.apply({ entries: [{ id, version: 6, state: 'live', row }] });
+  before.writer.put({ ...note('two'), id, ts: row.ts + 1 }).catch(() => undefined);
+  await settle();
+  t.match(before.sent[1]?.writes, [{ id, ifVersion: 6 }]);
+  before.sender.close(new Error('the program ends'));
+
+  const world = await parts(store, before.me);
+  world.sender.kick();
+  await settle();
+  t.match(world.sent[0]?.writes, [{ id, ifVersion: 0 }], 'what was not kept is told again');
+  world.sent[0]?.refuse(refused('conflict', 409));
+  await settle();
+  t.match(world.rejected, [{ id, error: { code: 'conflict' } }]);
+  t.equal(world.rejected.length, 1);
+  t.match(world.sent[1]?.writes, before.sent[1]?.writes, 'the later one is sent as it was');
+  world.sent[1]?.answer({ id, version: 7 });
+  await settle();
+  t.match(await store.pending(), [{ id, base: 6, version: 7 }]);
+  t.equal((await store.pending()).length, 1);
+});
+
 t.test('a change is shown at once, and sent only when it is stored durably', async (t) => {
   const store = new SlowStore();
   const world = await parts(store);

@@ -118,9 +118,14 @@ export class Outbox {
     return this.heads().filter((pending) => pending.base === null);
   }
 
-  /** Later changes of the same item. */
+  /**
+   * The later changes of the same item that are based on this one. One with a base of its own is not: it was made after
+   * this one was refused, which the store has kept (`replace`).
+   */
   after(pending: Pending): readonly Pending[] {
-    return this.ofItem(pending.id).filter((other) => other.seq > pending.seq);
+    const later = this.ofItem(pending.id).filter((other) => other.seq > pending.seq);
+    const end = later.findIndex(({ base }) => base !== null);
+    return end < 0 ? later : later.slice(0, end);
   }
 
   /**
@@ -203,7 +208,7 @@ export class Outbox {
   async acknowledged(pending: Pending, version: number): Promise<void> {
     if (!this.has(pending)) return;
     const [next] = this.after(pending);
-    const changed = [{ ...pending, version }, ...(next?.base === null ? [{ ...next, base: version }] : [])];
+    const changed = [{ ...pending, version }, ...(next === undefined ? [] : [{ ...next, base: version }])];
     await this.replace(changed);
     await this.dropCovered([pending.id], false);
   }
