@@ -319,6 +319,30 @@ t.test('CLIENT-45: a listing may start over once, as after a restore of the serv
   t.same(await world.store.cursor(), { since: 3, epoch: 'new' });
 });
 
+t.test('CLIENT-45: a connection whose frames wait is read on after a listing shows another history', async (t) => {
+  const store = new MemoryStore();
+  await store.apply({ cursor: { since: 1, epoch: 'old' } });
+  let pages = 0;
+  let arrive = (): void => undefined;
+  const world = await sync(() => {
+    pages++;
+    arrive();
+    const body = { items: [tombstone(pages)], nextSince: pages, hasMore: pages < 2, epoch: 'new', reset: pages === 1 };
+    return Promise.resolve({ status: 200, body });
+  }, store);
+  const flows: unknown[] = [];
+  world.flows.listen = (reading) => flows.push(reading);
+  arrive = () => {
+    const change = { kind: 'ack', id: newId(), version: 2 } as const;
+    for (let frames = 0; pages === 1 && frames < 2_000; frames++) world.sync.receive({ kind: 'change', change });
+  };
+  await world.sync.pull();
+  t.same(world.reconnects, ['a listing showed another history']);
+  await world.sync.begin();
+  t.equal(flows[0], false, 'reading was paused');
+  t.equal(flows.at(-1), true, 'the next connection is not');
+});
+
 t.test(
   'CLIENT-31: the next run of a program ends the replay of a reset that the end of this one cut off',
   async (t) => {

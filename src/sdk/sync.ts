@@ -95,9 +95,11 @@ export class Sync {
     return this.queue.length >= times * QUEUE_MAX || this.queuedSize >= times * QUEUE_SIZE_MAX;
   }
 
+  /** Discards the queued frames. Nothing is left whose processing would resume reading. */
   private letGo(): void {
     this.queue = [];
     this.queuedSize = 0;
+    this.options.socket.flow(true);
   }
 
   /** Called when the device was closed: only work in progress is completed. */
@@ -234,7 +236,6 @@ export class Sync {
       if (this.closed) return;
       this.broken = true;
       this.letGo();
-      this.options.socket.flow(true);
       this.options.emit('problem', { error: asError(error) });
       if (stopsReading(error)) this.options.halt(error);
       else this.options.socket.restart('frames could not be applied');
