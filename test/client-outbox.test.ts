@@ -4,7 +4,7 @@ import { ApiError, isTransient, NetworkError } from '../src/sdk/errors.js';
 import type { Identity } from '../src/sdk/identity.js';
 import { ItemReader } from '../src/sdk/item-reader.js';
 import { Device } from '../src/sdk/device.js';
-import { MemoryStore, type Entry, type Pending } from '../src/sdk/store/store.js';
+import { MemoryStore, type Batch, type Entry, type Pending } from '../src/sdk/store/store.js';
 import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { LiveItem } from '../src/protocol/item.js';
@@ -109,6 +109,44 @@ t.test('CLIENT-65: a refused change that the store still keeps takes no later ch
   await settle();
   t.match(await store.pending(), [{ id, base: 6, version: 7 }]);
   t.equal((await store.pending()).length, 1);
+});
+
+t.test('CLIENT-69: nor does a store that fails as the refused change below is told leave one waiting', async (t) => {
+  let fails = false;
+  class Failing extends MemoryStore {
+    override apply(batch: Batch): Promise<void> {
+      if (!fails) return super.apply(batch);
+      fails = false;
+      return Promise.reject(new Error('no room'));
+    }
+  }
+  const store = new Failing();
+  const world = await parts(store);
+  const id = newId();
+  let keep = (): void => undefined;
+  const onRefused = (): Promise<void> => new Promise((resolve) => (keep = resolve));
+  const first = world.writer.put({ ...note('one'), id, onRefused });
+  first.catch(() => undefined);
+  await settle();
+  const second = world.writer.put({ ...note('two'), id, onConflict: 'overwrite' });
+  second.catch(() => undefined);
+  await settle();
+  const details = { version: 6, ts: 5 };
+  fails = true;
+  world.sent[0]?.refuse(new ApiError({ code: 'conflict', status: 409, message: 'no', details }));
+  await settle();
+  t.same(world.outbox.baseless(), []);
+  keep();
+  await settle();
+  t.same(await store.pending(), world.outbox.ofItem(id), 'memory and store are one');
+  world.clock.advance(2_000);
+  await settle();
+  world.sent[1]?.refuse(new ApiError({ code: 'conflict', status: 409, message: 'no', details }));
+  await settle();
+  t.match(world.rejected, [{ id }], 'the refused one is told again');
+  t.match(world.sent[2]?.writes, [{ id, ifVersion: 6 }]);
+  world.sent[2]?.answer({ id, version: 7 });
+  t.match(await second, { version: 7 });
 });
 
 t.test('a change is shown at once, and sent only when it is stored durably', async (t) => {

@@ -157,13 +157,12 @@ export class Outbox {
     this.forget(gone);
     for (const change of pending) this.remember(change);
     const left = new Set(kept().map(({ seq }) => seq));
-    const before = known.filter(({ seq }) => !left.has(seq));
     const done = gone.map(({ seq }) => seq).filter((seq) => !left.has(seq));
     if (pending.length + done.length === 0) return;
     try {
       await this.store.apply({ entries, pending, done });
     } catch (error) {
-      for (const own of before) {
+      for (const own of known) {
         const changed = pending.find(({ seq }) => seq === own.seq);
         // Meanwhile another batch, or the stream, has changed it.
         if (changed !== undefined && !this.ofItem(own.id).includes(changed)) continue;
@@ -174,11 +173,14 @@ export class Outbox {
     }
   }
 
-  /** Removes from the store what `replace` has kept there, repeatedly where the store fails, until `isOver`. */
+  /**
+   * Removes from the store what `replace` has kept there, repeatedly where the store fails, until `isOver`. A change that
+   * is in memory again, because `replace` failed, stays.
+   */
   async removeKept(kept: readonly Pending[], isOver: () => boolean): Promise<void> {
     if (isOver()) return;
     try {
-      await this.store.apply({ done: kept.map(({ seq }) => seq) });
+      await this.store.apply({ done: kept.filter((own) => !this.has(own)).map(({ seq }) => seq) });
     } catch {
       this.clock.setTimer(REMOVE_AGAIN_MS, () => void this.removeKept(kept, isOver));
     }
