@@ -6,7 +6,9 @@ import t from 'tap';
 import { bytesSource, type BlobSource } from '../src/sdk/blobs/source.js';
 import type { Device } from '../src/sdk/device.js';
 import { wholePayload } from '../src/sdk/payloads/shapes.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
 import { BLOB_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
+import { settle } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type World } from './support/client-world.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
@@ -204,4 +206,24 @@ t.test('CBLOB-18: limits are reported before anything is read or sent, and count
   await shows(second, id);
   const { storageUsedBytes } = (await first.device.me()).server;
   t.ok(storageUsedBytes > CONTENT.length && storageUsedBytes < CONTENT.length + 20_000, `${storageUsedBytes} bytes`);
+});
+
+t.test('CLIENT-65: a file that overwrites is kept after a refusal until the caller has kept it', async (t) => {
+  const all = await world(t);
+  const store = new MemoryStore();
+  const { device } = await all.open((await all.pair()).identity(), { store });
+  const told: Error[] = [];
+  let keep = (): void => undefined;
+  const onRefused = (error: Error): Promise<void> => {
+    told.push(error);
+    return new Promise((resolve) => (keep = resolve));
+  };
+  const putting = device.put({ ...file(), binId: 'missing', onConflict: 'overwrite', onRefused });
+  t.match(await refusal(putting), { code: 'bin_not_found' });
+  await settle();
+  t.match(told, [{ code: 'bin_not_found' }]);
+  t.equal((await store.pending()).length, 1, 'a program that ends now is told again');
+  keep();
+  await settle();
+  t.same(await store.pending(), []);
 });

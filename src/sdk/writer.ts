@@ -128,25 +128,28 @@ export class Writer {
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
     const put: Put = { id, request, over: null, attached: null };
-    // The store keeps what was refused until it is queued again, or the caller is told.
-    let release = (): void => undefined;
+    // The store keeps what was refused until it is queued again, or the caller has kept it.
+    const refused: { readonly why: Error; readonly release: (kept?: Promise<void>) => void }[] = [];
     const isRepeated = source !== null && request.onConflict === 'overwrite';
-    const onRefused = isRepeated ? () => new Promise<void>((resolve) => (release = resolve)) : request.onRefused;
+    const untilReleased: OnRefused = (why) => new Promise((release) => refused.push({ why, release }));
+    const onRefused = isRepeated ? untilReleased : request.onRefused;
     try {
       for (let attempt = 0; ; attempt++) {
         if (source !== null) put.attached = await this.attach(source, put);
         try {
           return await this.changing(async () => {
             const submitted = await this.prepare(put, onRefused);
-            release();
+            for (const { release } of refused.splice(0)) release();
             return submitted;
           });
         } catch (error) {
           put.over = this.obstacle(request, attempt, error);
         }
       }
+    } catch (error) {
+      for (const { why, release } of refused) release(request.onRefused?.(why));
+      throw error;
     } finally {
-      release();
       if (put.attached !== null) this.options.sodium.memzero(put.attached.draft.key);
     }
   }
