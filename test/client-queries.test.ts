@@ -46,14 +46,15 @@ async function shelf(store = new MemoryStore()) {
       return nodeSodium.aeadDecrypt(input);
     },
   };
-  const outbox = await Outbox.load(store, new TestClock());
+  const clock = new TestClock();
+  const outbox = await Outbox.load(store, clock);
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const problems: Error[] = [];
   const onProblem = (error: Error): void => void problems.push(error);
   const { emit } = new Emitter(onProblem);
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium: nodeSodium, reader, emit, fetchNext });
-  const made = new LiveQueryIndex({ outbox, store, sodium, reader, onProblem });
+  const made = new LiveQueryIndex({ outbox, store, sodium, reader, clock, random: () => 0, onProblem });
   const library = new ItemReader({ store, outbox, sodium: nodeSodium, reader, onProblem });
   let version = 0;
   const row = (fields: Partial<Parameters<typeof sealedRow>[1]> = {}): LiveItem =>
@@ -63,7 +64,8 @@ async function shelf(store = new MemoryStore()) {
     await stored;
     return pending;
   };
-  return { me, counts, store, outbox, replica, library, problems, shelf: made, row, own, version: () => ++version };
+  const parts = { me, counts, clock, store, outbox, replica, library, problems };
+  return { ...parts, shelf: made, row, own, version: () => ++version };
 }
 
 const arrives = (item: LiveItem): Change => ({ kind: 'item', id: item.id, version: item.version, item });
@@ -391,6 +393,25 @@ t.test('SDK-06: a listener that throws disturbs no other, and a store that fails
   await world.replica.apply([arrives(world.row())]);
   await settle();
   t.equal(query.current.length, 3, 'the items that were missed meanwhile are there too');
+});
+
+t.test('SDK-06: a store that failed is read again without another change, ever later while it fails', async (t) => {
+  const world = await shelf();
+  const query = await world.shelf.query({}, () => undefined);
+  const row = world.row();
+  await world.store.apply({ entries: [{ id: row.id, version: 1, state: 'live', row }] });
+  const get = world.store.get.bind(world.store);
+  world.store.get = () => Promise.reject(new Error('disk failed'));
+  world.outbox.dirty.mark([row.id]);
+  for (const found of [0, 0, 1]) {
+    await settle();
+    world.clock.advance(500);
+    await settle();
+    t.equal(query.current.length, found);
+    if (world.problems.length === 2) world.store.get = get;
+  }
+  query.close();
+  t.equal(world.clock.waiting, 0);
 });
 
 t.test('SDK-07: a search ignores case, accents and width, requires each word somewhere, and skips secrets', (t) => {

@@ -10,6 +10,7 @@
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
 import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
+import type { Timer } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
@@ -17,7 +18,7 @@ import { notify, type ItemView } from './events.js';
 import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
 import type { SeenItem } from './outbox.js';
-import { yieldToEventLoop } from './platform.js';
+import { backoffMs, RECONNECT, yieldToEventLoop } from './platform.js';
 import { changesBetween, found, Matches, planOf, sameHead, sameTag, searchedText, windowOf } from './query.js';
 import type { QueryFilter, QueryUpdate, QueryWindow } from './query.js';
 import { viewOf } from './merge-rules.js';
@@ -87,9 +88,14 @@ export class LiveQueryIndex {
   private generation = 0;
   /** A round failed at an unknown point: the next one rebuilds the index and all queries. */
   private stale = false;
+  /** Begins a round after failed ones: no change may come that would. */
+  private retry: Timer | undefined;
+  private failures = 0;
   private unlisten: (() => void) | undefined;
 
-  constructor(private readonly options: Pick<Core, 'outbox' | 'store' | 'sodium' | 'reader' | 'onProblem'>) {}
+  constructor(
+    private readonly options: Pick<Core, 'outbox' | 'store' | 'sodium' | 'reader' | 'clock' | 'random' | 'onProblem'>,
+  ) {}
 
   /**
    * Opens a query. The first result is delivered before this resolves; then each one that differs. Throws `RangeError`
@@ -161,6 +167,8 @@ export class LiveQueryIndex {
     if (this.queries.size + this.counters.size > 0) return;
     this.unlisten?.();
     this.unlisten = undefined;
+    this.retry?.cancel();
+    this.retry = undefined;
     this.heads = undefined;
     this.generation++;
     this.opened.clear();
@@ -174,10 +182,21 @@ export class LiveQueryIndex {
     this.due = true;
     this.work
       .run(() => this.round())
+      .then(() => (this.failures = 0))
       .catch((error: unknown) => {
         this.stale = true;
         this.options.onProblem(asError(error));
+        this.wakeLater();
       });
+  }
+
+  private wakeLater(): void {
+    if (this.unlisten === undefined) return;
+    const { clock, random } = this.options;
+    this.retry ??= clock.setTimer(backoffMs(this.failures++, RECONNECT, random), () => {
+      this.retry = undefined;
+      this.wake();
+    });
   }
 
   private async begin(live: Live): Promise<void> {
