@@ -476,6 +476,19 @@ t.test('SDK-14: an interrupted run is resumed, and nothing is written twice', as
   t.same(world.problems, [], 'a requested end is not reported as a problem');
 });
 
+t.test('SDK-14: a run that is requested while a stopped one ends is another one', async (t) => {
+  const world = await crowd(300);
+  const stop = new AbortController();
+  const run = refusal(world.rewrapper.run(stop.signal));
+  await world.until(() => world.at.written.length >= 100);
+  stop.abort();
+  const others = [world.rewrapper.run(), world.rewrapper.run()];
+  t.equal((await run).code, 'cancelled');
+  await world.until(() => world.rewrapped.length > 0);
+  t.equal(new Set(world.at.written).size, 300);
+  t.same(await Promise.all(others), [world.rewrapped[0], world.rewrapped[0]]);
+});
+
 t.test('SDK-14: a run that a lost connection ended resumes at once when the connection is back', async (t) => {
   const world = await crowd(300);
   world.at.refuse = () => (world.at.written.length >= 100 ? new NetworkError('network', 'unreachable') : undefined);

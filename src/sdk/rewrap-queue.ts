@@ -35,10 +35,12 @@ export class RewrapQueue {
   ) {}
 
   /**
-   * Adds missing keys now; a call during a run shares it. Resolves with the number of items that got keys; rejects
+   * Adds missing keys now; a call during a run that was not stopped shares it. Resolves with the number of items that got keys; rejects
    * with `ClientError` `cancelled` where a caller's signal ended it. Finished batches stay done.
    */
   async run(signal?: AbortSignal): Promise<number> {
+    // One that was stopped ends after its batch.
+    if (this.stopping.signal.aborted) await this.running.idle();
     if (!this.running.busy) this.stopping = new AbortController();
     const release = abortOnAny(this.stopping, [signal], cancelled);
     try {
