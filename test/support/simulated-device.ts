@@ -8,7 +8,7 @@ import { openItem } from '../../src/crypto/item.js';
 import { CryptoRefusal, orRefusal } from '../../src/crypto/refusal.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { KeyPair, Sodium } from '../../src/crypto/sodium.js';
-import type { Clock, Timer } from '../../src/protocol/clock.js';
+import { delay, type Clock, type Timer } from '../../src/protocol/clock.js';
 import { asError, errorCode } from '../../src/protocol/error-code.js';
 import { rateLimited, ServiceError, unavailable } from '../../src/protocol/errors.js';
 import type { JsonObject } from '../../src/crypto/payload.js';
@@ -304,7 +304,12 @@ export class SimulatedDevice {
   private listen(device: Device, program: Program): void {
     const { world } = this;
     device.on('devices', ({ devices }) => (this.listed = devices));
-    device.on('rejected', ({ id, row }) => this.rejected.add(row === null ? `delete ${id}` : world.nameOf(row)));
+    // Some programs take a while to keep what was refused: they are told again where they end before that.
+    device.on('rejected', ({ id, row }) => {
+      const name = row === null ? `delete ${id}` : world.nameOf(row);
+      if (name.length % 2 === 0) return void this.rejected.add(name);
+      return delay(this.clockOf(program), 20_000).then(() => void this.rejected.add(name));
+    });
     device.on('revoked', () => (this.revoked = true));
     device.on('quarantined', (event) => {
       world.accuse(this, 'quarantined', event, event.reason === 'rolled_back');
