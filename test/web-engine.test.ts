@@ -209,6 +209,16 @@ t.test('WEB-52: a deletion is carried out even where the tab was closed meanwhil
   t.same(later.removed, ['three'], 'a clock that was set back delays a deletion by no more than the eight seconds');
 });
 
+t.test('WEB-52: a deletion that two tabs request at once can be undone', async (t) => {
+  const records = new Records();
+  const clock = new TestClock();
+  const { made, removed } = removals(records, clock);
+  await Promise.all([made.add('one'), made.add('one')]);
+  await made.cancel('one');
+  clock.advance(UNDO_MS);
+  t.same([removed, records.kept.size], [[], 0]);
+});
+
 t.test('WEB-52 WEB-58: what is closed while it plans deletions stores no more of them', async (t) => {
   const records = new Records();
   const clock = new TestClock();

@@ -79,6 +79,8 @@ export class Removals {
       const removed = this.ports.remove(id).then(() => this.forget(id));
       removed.then(this.ports.changed, this.ports.changed);
     });
+    // Two tabs, or a key that is held, may request the same deletion while neither is stored yet.
+    this.pending.get(id)?.timer.cancel();
     this.pending.set(id, { at, timer });
   }
 
