@@ -114,8 +114,15 @@ export class Link {
     const id = ++this.last;
     let arrived: (message: ToClient) => void = () => undefined;
     let broken: (error: LinkError) => void = () => undefined;
+    // Kept for a reader that pauses: it learns of the failure when it takes the next chunk.
+    let failure: LinkError | undefined;
+    const fail = (error: LinkError): void => {
+      failure = error;
+      broken(error);
+    };
     const next = (): Promise<ToClient> =>
       new Promise((resolve, reject) => {
+        if (failure !== undefined) throw failure;
         arrived = resolve;
         broken = reject;
       });
@@ -124,14 +131,14 @@ export class Link {
       message: { kind: 'read', id, stream, params },
       again: false,
       receive: (message) => arrived(message),
-      fail: (error) => broken(error),
+      fail,
     });
     const end = (): void => {
       if (this.open.delete(id)) this.post({ kind: 'end', id });
     };
     const stop = (): void => {
       end();
-      broken(new LinkError({ name: 'LinkError', code: 'cancelled', message: 'the stream was stopped' }));
+      fail(new LinkError({ name: 'LinkError', code: 'cancelled', message: 'the stream was stopped' }));
     };
     signal?.addEventListener('abort', stop, { once: true });
     try {
