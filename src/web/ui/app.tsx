@@ -72,11 +72,25 @@ const SCREENS = {
   open: Open,
 } as const satisfies Readonly<Record<Phase['phase'], unknown>>;
 
+/**
+ * Once locked or signed out, the page keeps nothing of what was shown or typed. It does while another tab takes over:
+ * the device is open again at once.
+ */
+function forgetShown(): void {
+  forgetTyped();
+  toEdit.value = null;
+  query.value = '';
+  filters.value = [];
+  searching.value = false;
+  drafts.clear();
+}
+
 function Screens() {
   const now = phase.value?.phase ?? 'starting';
-  useEffect(() => {
-    if (isOut.value) forgetTyped();
-  }, [isOut.value]);
+  const out = isOut.value;
+  useLayoutEffect(() => {
+    if (out) forgetShown();
+  }, [out]);
   // Closed before the next screen is there, to which a dialog would not leave the focus.
   useMemo(closeDialogs, [now]);
   const Shown = SCREENS[now];
@@ -125,17 +139,6 @@ function Open() {
   useTouch();
   useReconnect();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
-  // Once locked or signed out, the page keeps nothing of what was shown or typed.
-  useEffect(
-    () => () => {
-      toEdit.value = null;
-      query.value = '';
-      filters.value = [];
-      searching.value = false;
-      drafts.clear();
-    },
-    [],
-  );
   // So that the pages open at once, also without a network.
   useEffect(() => {
     const timer = setTimeout(Page.ahead, PAGES_AFTER_MS);
