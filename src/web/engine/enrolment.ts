@@ -80,8 +80,12 @@ export class Enrolment {
 
   recover(name: string, phrase: string): void {
     this.method = 'recover';
-    this.begin(async ({ password }) => {
+    this.begin(async ({ password, signal }) => {
       const recovery = await prepareRecovery({ ...this.device(name), phrase, password });
+      if (signal.aborted) {
+        recovery.forget();
+        return undefined;
+      }
       this.forget();
       this.forget = () => recovery.forget();
       this.register = () => recovery.register();
