@@ -93,7 +93,12 @@ export class Vault {
       throw wrong();
     }
     await this.take(raw);
-    return SavableIdentity.parse(await this.unsealed((await this.records.get(IDENTITY)) as Sealed));
+    try {
+      return SavableIdentity.parse(await this.unsealed((await this.records.get(IDENTITY)) as Sealed));
+    } catch (error) {
+      this.close();
+      throw error;
+    }
   }
 
   /** Forgets the data key. */
