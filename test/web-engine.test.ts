@@ -5,7 +5,6 @@ import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { ApiError, NetworkError, QueuedError } from '../src/sdk/errors.js';
-import { SavableIdentity } from '../src/sdk/identity.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { Device } from '../src/sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../src/sdk/pairing.js';
@@ -23,41 +22,7 @@ import { Vault } from '../src/web/engine/vault.js';
 import type { PutParams } from '../src/web/link/messages.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-
-/** The records of a browser: structured clones, as IndexedDB keeps them. */
-class Records {
-  readonly kept = new Map<string, unknown>();
-
-  get(key: string): Promise<unknown> {
-    return Promise.resolve(this.kept.get(key));
-  }
-
-  all(prefix: string): Promise<(readonly [string, unknown])[]> {
-    return Promise.resolve([...this.kept].filter(([key]) => key.startsWith(prefix)).sort());
-  }
-
-  put(key: string, value: unknown): Promise<void> {
-    // Node's `File` cannot be cloned; a browser keeps it as it is.
-    this.kept.set(key, key.startsWith('upload:') ? value : structuredClone(value));
-    return Promise.resolve();
-  }
-
-  remove(key: string): Promise<void> {
-    this.kept.delete(key);
-    return Promise.resolve();
-  }
-}
-
-const identity = SavableIdentity.of({
-  serverUrl: 'https://sync.example.org',
-  tenantId: '01M82XKTMM8ZRB262RR1ZKK7GF',
-  deviceId: '01M82XM7NJJEYS048S5KHZXEF1',
-  name: 'Browser',
-  glyph: 'globe',
-  keys: nodeSodium.boxKeyPair(),
-  masterKey: nodeSodium.random(32),
-  token: { text: 'token-of-the-browser', expiresAt: null },
-});
+import { identity, Records } from './support/web-records.js';
 
 /** Every byte and text of a value. */
 function dumped(value: unknown): string {

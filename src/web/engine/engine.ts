@@ -129,6 +129,8 @@ export class Engine {
   setLock(lock: NewLock): Promise<void> {
     return this.serial.run(async () => {
       await this.vault.setLock(lock);
+      // Changing it counts as activity; without a lock none is recorded once the time limit has passed.
+      this.touchedAt = this.now();
       await this.publishLock();
     });
   }
@@ -136,7 +138,6 @@ export class Engine {
   setLockAfter(minutes: number | null): Promise<void> {
     return this.serial.run(async () => {
       await this.vault.setLockAfter(minutes);
-      // Changing the setting counts as activity.
       this.touchedAt = this.now();
       this.lockAfterMinutes = minutes;
       await this.publishLock();
@@ -181,10 +182,13 @@ export class Engine {
     return this.serial.run(async () => {
       // A store that cannot be closed is removed nevertheless.
       await this.close().catch(() => undefined);
-      await this.records.clear();
-      for (const { name } of await indexedDB.databases())
-        if (name?.startsWith('service-device-') === true) await removeIndexed(name);
-      await this.begin();
+      try {
+        await this.records.clear();
+        for (const { name } of await indexedDB.databases())
+          if (name?.startsWith('service-device-') === true) await removeIndexed(name);
+      } finally {
+        await this.begin();
+      }
     });
   }
 

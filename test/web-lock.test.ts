@@ -1,0 +1,82 @@
+/** The web app's engine without a browser: what it opens, locks and forgets, and how it becomes a device. */
+import { setImmediate } from 'node:timers/promises';
+import t from 'tap';
+import { drawPhrase } from '../src/crypto/master-key.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { Engine } from '../src/web/engine/engine.js';
+import { Enrolment } from '../src/web/engine/enrolment.js';
+import { Vault } from '../src/web/engine/vault.js';
+import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
+import { identity, Records } from './support/web-records.js';
+
+const SERVER = 'https://sync.example.org';
+const MINUTE_MS = 60_000;
+const lock = { kind: 'passphrase', passphrase: 'correct horse' } as const;
+
+/** An engine whose device is open. */
+async function opened(records: Records) {
+  const clock = new TestClock();
+  const platform = { clock, sodium: nodeSodium };
+  const engine = new Engine(platform as never, records as never, SERVER);
+  const { vault } = engine as unknown as { readonly vault: Vault };
+  await vault.create(identity);
+  engine.session.set({ close: () => Promise.resolve(), relock: () => undefined } as never);
+  engine.phase.set({ phase: 'open' });
+  return { engine, clock, vault };
+}
+
+t.test('WEB-67: a lock that is set again does not lock at once, whatever its timeout was', async (t) => {
+  const { engine, clock } = await opened(new Records());
+  await engine.setLock(lock);
+  await engine.setLockAfter(5);
+  await engine.setLock({ kind: 'none' });
+  clock.advance(10 * MINUTE_MS);
+  await engine.touched();
+  await engine.setLock(lock);
+  clock.advance(5_000);
+  for (let turns = 0; turns < 10; turns++) await setImmediate();
+  t.match(engine.phase.value, { phase: 'open' });
+  for (let seconds = 0; seconds < 300; seconds += 5) clock.advance(5_000);
+  await until('locked', () => engine.phase.value.phase === 'locked');
+});
+
+t.test('WEB-58: where the browser cannot be forgotten its state is shown as it is', async (t) => {
+  const records = new Records();
+  const { engine } = await opened(records);
+  await engine.setLock(lock);
+  const clear = () => Promise.reject(new DOMException('the connection is closing', 'InvalidStateError'));
+  Object.assign(records, { clear });
+  await t.rejects(engine.forget(), { name: 'InvalidStateError' });
+  t.equal(engine.session.value, null);
+  t.match(engine.phase.value, { phase: 'locked' });
+});
+
+t.test('WEB-51: a vault whose identity does not open keeps no key', async (t) => {
+  const records = new Records();
+  await new Vault(records, nodeSodium).create(identity);
+  await records.put('identity', { iv: new Uint8Array(12), ct: new Uint8Array(40) });
+  const vault = new Vault(records, nodeSodium);
+  await t.rejects(vault.open());
+  await t.rejects(vault.remember([]), { code: 'bad_identity' });
+});
+
+t.test('WEB-84: a recovery that is cancelled before the server has answered registers nothing', async (t) => {
+  const asked: string[] = [];
+  let answer: (status: Response) => void = () => undefined;
+  const fetch = (url: string): Promise<Response> => {
+    asked.push(new URL(url).pathname);
+    return asked.length > 1 ? new Promise(() => undefined) : new Promise((resolve) => (answer = resolve));
+  };
+  const platform = { clock: new TestClock(), fetch, sodium: nodeSodium, random: () => 0 };
+  const enrolment = new Enrolment(platform as never, SERVER, () => Promise.resolve());
+  enrolment.recover('Browser', drawPhrase(nodeSodium));
+  await until('asked', () => asked.length === 1);
+  enrolment.cancel();
+  const status = { version: '1', mode: 'single', claimed: true, tenantId: identity.tenantId, epoch: null };
+  answer(Response.json({ ...status, database: 'ok' }));
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  t.equal(asked.length, 1, asked.join());
+  enrolment.retry();
+  t.match(enrolment.step.value, { step: 'idle' });
+});
