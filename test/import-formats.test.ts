@@ -477,6 +477,20 @@ t.test('IMPORT-10: database XML is refused for entities, comments, large attachm
   t.end();
 });
 
+t.test('IMPORT-02 IMPORT-08: what a program wrote loosely into a vCard is neither dropped nor another text', (t) => {
+  const lines = [
+    'FN;ENCODING=QUOTED-PRINTABLE:\u0141ukasz =C5=81',
+    'ORG:Contoso;C:\\',
+    'ORG:Fabrikam',
+    'TITLE:One',
+    'TITLE:Two',
+  ];
+  const [entry] = readVcards(`BEGIN:VCARD\n${lines.join('\n')}\nEND:VCARD\n`);
+  t.match(entry?.made[0], { payload: { name: '\u0141ukasz \u0141', role: 'One, Contoso, C:\\' } });
+  t.same(entry?.unplaced, ['1 further title', '1 further organisation']);
+  t.end();
+});
+
 t.test('IMPORT-10: a file of very many short lines is refused before they fill the memory', async (t) => {
   const small = process.memoryUsage().heapUsed + 2 ** 30;
   const rows = `name,url,username,password\n${',,,\n'.repeat(4_000_000)}`;

@@ -101,7 +101,11 @@ function colonOf(line: string): number {
 }
 
 function unquoted(raw: string, charset: string, where: string): string {
-  const characters = raw.replace(/=([0-9A-F]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  // What a program left as it is, is UTF-8, like the file.
+  const encoded = raw.replace(/[^\x00-\x7f]+/g, (left) => encodeURIComponent(left).replaceAll('%', '='));
+  const characters = encoded.replace(/=([0-9A-F]{2})/gi, (_, hex: string) =>
+    String.fromCharCode(Number.parseInt(hex, 16)),
+  );
   const bytes = Uint8Array.from(characters, (character) => character.charCodeAt(0));
   try {
     return new TextDecoder(charset, { fatal: true }).decode(bytes);
@@ -118,7 +122,7 @@ function parts(value: string): string[] {
   const found: string[] = [];
   let begin = 0;
   for (let at = 0; at <= value.length; at++) {
-    if (value[at] === '\\') at++;
+    if (value[at] === '\\' && at + 1 < value.length) at++;
     else if (at === value.length || value[at] === ';') {
       found.push(unescaped(value.slice(begin, at)));
       begin = at + 1;
@@ -183,6 +187,9 @@ function restOf(properties: readonly Property[], all: (name: string) => readonly
   return [
     ...foreign.some(all('TEL').length - 1, 'further phone number'),
     ...foreign.some(all('EMAIL').length - 1, 'further mail address', 'further mail addresses'),
+    ...foreign.some(all('TITLE').length - 1, 'further title'),
+    ...foreign.some(all('ROLE').length - 1, 'further role'),
+    ...foreign.some(all('ORG').length - 1, 'further organisation'),
     ...[...others].map(([name, count]) => {
       const word = WORDS[name] ?? name.slice(0, 40);
       return count === 1 ? `the ${word}` : `${count} × ${word}`;
