@@ -61,6 +61,14 @@ t.test('WEB-51: a vault whose identity does not open keeps no key', async (t) =>
   await t.rejects(vault.remember([]), { code: 'bad_identity' });
 });
 
+t.test('WEB-57: of two values that a vault is given at once it keeps the later one', async (t) => {
+  const vault = new Vault(new Records(), nodeSodium);
+  await vault.create(identity);
+  // The encryption of the longer one takes longer.
+  await Promise.all([vault.remember('x'.repeat(20_000_000)), vault.remember('the later one')]);
+  t.equal(await vault.remembered(), 'the later one');
+});
+
 t.test('WEB-84: a recovery that is cancelled before the server has answered registers nothing', async (t) => {
   const asked: string[] = [];
   let answer: (status: Response) => void = () => undefined;

@@ -61,6 +61,7 @@ const wrong = (): ClientError => new ClientError('bad_identity', 'that does not 
 export class Vault {
   private raw: Uint8Array | undefined;
   private key: CryptoKey | undefined;
+  private written: Promise<unknown> = Promise.resolve();
 
   constructor(
     private readonly records: Pick<KeyValue, 'get' | 'put'>,
@@ -110,12 +111,12 @@ export class Vault {
 
   /** Stores the identity, e.g. with a renewed token. */
   async save(identity: SavableIdentity): Promise<void> {
-    await this.records.put(IDENTITY, await this.sealed(identity));
+    await this.write(IDENTITY, identity);
   }
 
   /** Keeps what a start without a server needs in addition to the store: JSON. */
   async remember(value: unknown): Promise<void> {
-    await this.records.put(REMEMBERED, await this.sealed(value));
+    await this.write(REMEMBERED, value);
   }
 
   /** What `remember` kept. Rejects if there is nothing. */
@@ -148,6 +149,17 @@ export class Vault {
   async setLockAfter(minutes: number | null): Promise<void> {
     if (this.raw === undefined) throw wrong();
     await this.records.put(LOCK_AFTER, minutes);
+  }
+
+  /** In the order of the calls: encryptions run side by side, and one that began later may be done first. */
+  private write(name: string, value: unknown): Promise<void> {
+    const before = this.written;
+    const written = this.sealed(value).then(async (sealed) => {
+      await before;
+      await this.records.put(name, sealed);
+    });
+    this.written = written.catch(() => undefined);
+    return written;
   }
 
   private async lock(): Promise<Lock | undefined> {
