@@ -3,6 +3,7 @@ import { setImmediate } from 'node:timers/promises';
 import t from 'tap';
 import { drawPhrase } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { ApiError, NetworkError } from '../src/sdk/errors.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { Enrolment } from '../src/web/engine/enrolment.js';
 import { Vault } from '../src/web/engine/vault.js';
@@ -87,4 +88,17 @@ t.test('WEB-84: a recovery that is cancelled before the server has answered regi
   t.equal(asked.length, 1, asked.join());
   enrolment.retry();
   t.match(enrolment.step.value, { step: 'idle' });
+});
+
+t.test('WEB-84: an attempt that goes on after a wrong password can be continued as before', async (t) => {
+  const enrolment = new Enrolment({ sodium: nodeSodium } as never, SERVER, () => Promise.resolve());
+  const outcomes = [
+    new ApiError({ code: 'password_invalid', status: 403, message: 'wrong' }),
+    new NetworkError('network', 'no server'),
+  ];
+  const register = () => Promise.reject(outcomes.shift() ?? new Error('one attempt too many'));
+  Object.assign(enrolment, { register });
+  enrolment.retry();
+  await until('failed', () => enrolment.step.value.step === 'failed');
+  t.match(enrolment.step.value, { problem: { code: 'network' }, undecided: true });
 });

@@ -148,8 +148,12 @@ export class Enrolment {
     run().catch((error: unknown) => {
       if (signal.aborted || error instanceof Ended) return;
       // A mistyped password must not use up the words or the phrase.
-      if (error instanceof ApiError && error.code === 'password_invalid' && prompts < PASSWORDS_MAX)
-        return this.begin(work, prompts);
+      if (error instanceof ApiError && error.code === 'password_invalid' && prompts < PASSWORDS_MAX) {
+        const { register } = this;
+        this.begin(work, prompts);
+        this.register = register;
+        return;
+      }
       const undecided = this.register !== undefined && (isRegistered || isUndecided(error));
       this.step.set({ step: 'failed', problem: failureOf(error), undecided });
     });
