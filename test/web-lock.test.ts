@@ -1,9 +1,12 @@
 /** The web app's engine without a browser: what it opens, locks and forgets, and how it becomes a device. */
 import { setImmediate } from 'node:timers/promises';
 import t from 'tap';
-import { drawPhrase } from '../src/crypto/master-key.js';
+import { drawPhrase, keysOfPhrase } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { KEY_BYTES } from '../src/protocol/limits.js';
+import { bytesSource } from '../src/sdk/blobs/source.js';
 import { ApiError, NetworkError } from '../src/sdk/errors.js';
+import { archiveOf } from '../src/web/engine/archive.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { Enrolment } from '../src/web/engine/enrolment.js';
 import { Vault } from '../src/web/engine/vault.js';
@@ -101,4 +104,24 @@ t.test('WEB-84: an attempt that goes on after a wrong password can be continued 
   enrolment.retry();
   await until('failed', () => enrolment.step.value.step === 'failed');
   t.match(enrolment.step.value, { problem: { code: 'network' }, undecided: true });
+});
+
+t.test('WEB-83: an export that is stopped between an item and its file leaves no key of that file', async (t) => {
+  const drawn: Uint8Array[] = [];
+  const random = (length: number): Uint8Array => {
+    const bytes = nodeSodium.random(length);
+    drawn.push(bytes);
+    return bytes;
+  };
+  const phrase = drawPhrase(nodeSodium);
+  const { masterKey } = await keysOfPhrase(nodeSodium, phrase);
+  const item = { id: 'photo', binId: 'inbox', type: 'file', ts: 1, payload: { name: 'photo' }, blob: {} };
+  const device = { list: () => Promise.resolve([item]), blob: () => bytesSource(new Uint8Array(10)).open() };
+  const session = { device, identity: { ...identity, masterKey }, labelledBins: [] };
+  const signal = new AbortController().signal;
+  const archive = archiveOf({ ...nodeSodium, random }, session as never, { phrase, signal });
+  t.match(await archive.next(), { done: false });
+  await archive.return();
+  const erased = drawn.filter((bytes) => bytes.length === KEY_BYTES && bytes.every((byte) => byte === 0));
+  t.equal(erased.length, 1);
 });

@@ -51,16 +51,16 @@ export async function* archiveOf(
     if (signal.aborted) return;
     const item = { record: 'item', id, bin: binId, type, ts, payload, blob: blob !== null, content: null } as const;
     const content = blob === null ? undefined : await contentOf(sodium, device.blob(id, { signal }));
-    await writer.add({ ...item, content: content?.size ?? null });
-    yield* ready.splice(0);
-    if (content === undefined) continue;
     try {
+      await writer.add({ ...item, content: content?.size ?? null });
+      yield* ready.splice(0);
+      if (content === undefined) continue;
       for await (const part of partsOf(content)) {
         await writer.add(part);
         yield* ready.splice(0);
       }
     } finally {
-      await content.close();
+      await content?.close();
     }
   }
   await writer.finish();
