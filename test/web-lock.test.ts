@@ -5,10 +5,11 @@ import { drawPhrase, keysOfPhrase } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { KEY_BYTES } from '../src/protocol/limits.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
-import { ApiError, NetworkError } from '../src/sdk/errors.js';
+import { ApiError, ClientError, NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { archiveOf } from '../src/web/engine/archive.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { Enrolment } from '../src/web/engine/enrolment.js';
+import { Session } from '../src/web/engine/session.js';
 import { Vault } from '../src/web/engine/vault.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
@@ -125,3 +126,41 @@ t.test('WEB-83: an export that is stopped between an item and its file leaves no
   const erased = drawn.filter((bytes) => bytes.length === KEY_BYTES && bytes.every((byte) => byte === 0));
   t.equal(erased.length, 1);
 });
+
+t.test(
+  'WEB-73: one item that a restored server refuses does not keep the others from being written again',
+  async (t) => {
+    const written: string[] = [];
+    const notices: unknown[] = [];
+    const heard = new Set<(event: { id: string }) => void>();
+    const outcomes: Readonly<Record<string, (() => Error) | undefined>> = {
+      refused: () => new ApiError({ code: 'bin_not_found', status: 404, message: 'no such bin' }),
+      queued: () => new QueuedError('queued', new Error('no server')),
+    };
+    const session = Object.create(Session.prototype) as Session;
+    Object.assign(session, {
+      ...{ ended: true, state: { orphaned: 0 }, count: () => Promise.resolve() },
+      notices: { add: (_: string, error: unknown) => notices.push(error) },
+      device: {
+        orphaned: () => Promise.resolve(['refused', 'written', 'elsewhere', 'queued', 'last']),
+        on: (_: string, listener: (event: { id: string }) => void) => {
+          heard.add(listener);
+          return () => heard.delete(listener);
+        },
+        republish: async (id: string) => {
+          await setImmediate();
+          if (id === 'elsewhere') throw new ClientError('unknown_item', 'another device has written it again');
+          for (const listener of heard) listener({ id });
+          await setImmediate();
+          const outcome = outcomes[id]?.();
+          if (outcome !== undefined) throw outcome;
+          written.push(id);
+        },
+      },
+    });
+    await session.orphans('republish');
+    await until('written', () => written.includes('last'));
+    t.same(written, ['written', 'last']);
+    t.match(notices, [{ code: 'bin_not_found' }]);
+  },
+);

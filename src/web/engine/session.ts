@@ -405,7 +405,15 @@ export class Session {
 
   /** Writes the items that a server restored to an older state has lost again, or drops them here. */
   async orphans(how: 'republish' | 'discard'): Promise<void> {
-    for (const id of await this.device.orphaned()) await this.device[how](id);
+    for (const id of await this.device.orphaned())
+      try {
+        // One that is refused, as where its bin is lost too, does not keep the others from being written.
+        if (how === 'republish') await this.kept(id, () => this.device.republish(id));
+        else await this.device.discard(id);
+      } catch (error) {
+        // Another device has written it again meanwhile.
+        if (!(error instanceof ClientError && error.code === 'unknown_item')) throw error;
+      }
     // The stream gives an item its new version after the reply.
     for (let counts = 0; counts < ORPHAN_COUNTS; counts++) {
       await this.count();
