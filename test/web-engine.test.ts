@@ -395,6 +395,23 @@ t.test(
   },
 );
 
+t.test('WEB-82: refused changes of earlier runs are listed as before, the newest first', async (t) => {
+  const records = new Records();
+  const vault = new Vault(records, nodeSodium);
+  await vault.create(identity);
+  const clock = new TestClock();
+  const ports = { records, vault, clock, write: () => Promise.resolve() };
+  const made = new Notices(ports);
+  for (const title of ['one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight']) {
+    clock.advance(1_000);
+    const item = { id: title, binId: 'inbox', type: 'text', payload: { text: title } } as const;
+    await made.refused(item, { title, error: new Error('conflict'), isNew: false });
+  }
+  const next = new Notices(ports);
+  await next.load();
+  t.same(next.list.value, made.list.value);
+});
+
 t.test('WEB-82: refused changes are kept encrypted, each separately, until written or dismissed', async (t) => {
   const records = new Records();
   const vault = new Vault(records, nodeSodium);

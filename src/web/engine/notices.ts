@@ -39,16 +39,18 @@ export class Notices {
   /** Loads the refused changes of earlier runs. */
   async load(): Promise<void> {
     const { records, vault } = this.ports;
+    const found: Notice[] = [];
     for (const [, value] of await records.all(PREFIX)) {
       try {
         const { notice, item } = (await vault.unsealed(value as Sealed)) as Kept;
         this.refusals.set(notice.id, item);
-        this.show(notice);
+        found.push(notice);
       } catch (error) {
         // The record stays: a damaged one must not prevent the others from loading or the device from opening.
         this.add('problem', error);
       }
     }
+    for (const notice of found.sort((one, other) => one.at - other.at)) this.show(notice);
   }
 
   /** Adds a notice; it replaces one of the same kind and code that has no content. */
