@@ -1,8 +1,8 @@
 /**
  * Group commit: the changes of many tenants in one call (sql/0002_commit.sql).
  * The next batch is what was queued while the last one was under way, so batches grow with load and no timer delays a
- * single write. A second lane executes a batch while that of the first waits for a slow disk or network. A tenant is in
- * one lane at a time: two batches that touch one tenant would only wait for each other's locks.
+ * single write. Lanes are connections; a second one commits what others have queued while the batch of the first is stuck.
+ * A tenant is in one lane at a time: two batches that touch one tenant would only wait for each other's locks.
  */
 import type pg from 'pg';
 import type { Clock } from '../../../protocol/clock.js';
@@ -52,11 +52,11 @@ export const ARENA_BYTES = 128 * 1024 * 1024;
 const ATTEMPTS = 3;
 const RETRY_MS = 200;
 /**
- * Without spare cores another lane begins a batch beside the one under way if that has taken longer than it does on a
- * fast disk, ms, and if the new one has as many changes, at least these: else it costs more than it saves (bench S1, S4).
+ * A batch that has been under way for so long, ms, is stuck: it waits for another transaction's lock on one of its
+ * tenants, or for a slow disk or network. Then another lane begins a batch beside it; without spare cores not earlier,
+ * since smaller batches cost more than is saved (bench, Tried and left).
  */
-const BESIDE_AFTER_MS = 0.8;
-const BESIDE_LEAST = 8;
+const STUCK_MS = 10;
 /** After a batch failed because the database was unreachable, new writes are refused at once for this time, ms. */
 const DOWN_MS = 1_000;
 
@@ -66,7 +66,7 @@ export interface LanesOptions {
   /** Whether statements stay prepared on a connection (see `ConnectionSettings.pooled`). */
   readonly prepares: boolean;
   readonly lanes: number;
-  /** Whether the database has cores of its own: then no lane waits for another. */
+  /** Whether the database has cores of its own: then no lane waits until another is stuck. */
   readonly spareCores: boolean;
   /** STORAGE_CAP_BYTES; 0 is unlimited. */
   readonly storageCap: number;
@@ -220,6 +220,7 @@ export class PostgresCommitLanes implements CommitLanes {
   private orders = 0;
   private whenIdle: (() => void)[] = [];
   private closed = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
   /** When the database was last found unreachable. */
   private downSince = -Infinity;
 
@@ -241,10 +242,22 @@ export class PostgresCommitLanes implements CommitLanes {
     change.sink = sink;
     change.order = this.orders++;
     this.queue.push(change);
+    this.wake(change.tenantId);
+  }
+
+  /** Lets an idle lane work, now or as soon as the others are stuck. `tenantId`: of the only change that is new. */
+  private wake(tenantId?: string): void {
     const lane = this.lanes.find(({ working }) => !working);
     if (lane === undefined) return;
     const others = this.others(lane);
-    if (!this.isDue(others) || holds(others, change.tenantId)) return;
+    if (tenantId !== undefined && holds(others, tenantId)) return;
+    if (!this.isDue(others)) {
+      this.timer ??= setTimeout(() => {
+        this.timer = undefined;
+        if (this.queue.length > 0) this.wake();
+      }, STUCK_MS);
+      return;
+    }
     lane.working = true;
     // Changes of the same turn of the event loop share a batch.
     setImmediate(() => void this.work(lane));
@@ -255,6 +268,7 @@ export class PostgresCommitLanes implements CommitLanes {
     while (this.lanes.some(({ working }) => working))
       await new Promise<void>((resolve) => void this.whenIdle.push(resolve));
     this.closed = true;
+    clearTimeout(this.timer);
     await Promise.all(this.lanes.map((lane) => lane.close()));
   }
 
@@ -288,13 +302,7 @@ export class PostgresCommitLanes implements CommitLanes {
 
   /** Whether a lane may begin a batch beside those of the others. */
   private isDue(others: readonly Lane[]): boolean {
-    return (
-      this.options.spareCores ||
-      others.every(
-        ({ size, begun }) =>
-          this.queue.length >= Math.max(BESIDE_LEAST, size) && performance.now() - begun >= BESIDE_AFTER_MS,
-      )
-    );
+    return this.options.spareCores || others.every(({ begun }) => performance.now() - begun >= STUCK_MS);
   }
 
   private measure(batch: readonly Change[], begun: number): void {
