@@ -10,7 +10,7 @@ import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { signRecovery } from '../src/crypto/recovery.js';
 import { ShiftedClock } from './support/clock.js';
 import { claim, newCode, newId, newItem, npkBody, write, wrapBody, type TestDevice } from './support/devices.js';
-import { soon, until } from './support/events.js';
+import { soon, until, untilIs } from './support/events.js';
 import { inLongRun } from './support/long.js';
 import { runServer, type Running } from './support/server.js';
 import { UpgradeRefused, type Ask, type Json, type Reply, type Socket, type Wire } from './support/wire.js';
@@ -308,8 +308,10 @@ class Mixture {
         if (this.members.get(String(id))?.names.has(String(name)) !== true)
           this.wrong.push(`${String(name)} is listed`);
       for (const { device, revoked, token } of this.members.values()) {
-        const { outcome } = await wire.get('/me', { token, shape: 'a' });
-        if (outcome !== (revoked ? '403 device_revoked' : '200')) this.wrong.push(`${device.name}: ${outcome}`);
+        const me = async (): Promise<string> => (await wire.get('/me', { token, shape: 'a' })).outcome;
+        // The other instance hears of a revocation within seconds.
+        if (revoked) await untilIs(me, '403 device_revoked');
+        else if ((await me()) !== '200') this.wrong.push(`${device.name} is not served`);
       }
       const { outcome } = await write(wire, this.member, newItem(ids));
       if (outcome !== '200') this.wrong.push(`a write for all devices: ${outcome}`);
