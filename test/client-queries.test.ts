@@ -395,6 +395,20 @@ t.test('SDK-06: a listener that throws disturbs no other, and a store that fails
   t.equal(query.current.length, 3, 'the items that were missed meanwhile are there too');
 });
 
+t.test('SDK-06: a listener of counts that throws the first time is called again', async (t) => {
+  const world = await shelf();
+  let calls = 0;
+  const counting = await world.shelf.counts(() => {
+    calls++;
+    throw new Error('a listener of the program');
+  });
+  await world.replica.apply([arrives(world.row())]);
+  await settle();
+  t.equal(calls, 2);
+  t.match(world.problems, [{ message: 'a listener of the program' }, { message: 'a listener of the program' }]);
+  counting.close();
+});
+
 t.test('SDK-06: a store that failed is read again without another change, ever later while it fails', async (t) => {
   const world = await shelf();
   const query = await world.shelf.query({}, () => undefined);

@@ -125,7 +125,7 @@ export class LiveQueryIndex {
     const counter = (counts: BinCounts): void => listener(counts);
     const close = await this.added(this.counters, counter, 'counts', async () => {
       if (this.heads === undefined) await this.reload();
-      if (this.counters.has(counter)) counter(this.counted());
+      if (this.counters.has(counter)) notify(this.options.onProblem, () => counter(this.counted()));
     });
     return { close };
   }
