@@ -86,6 +86,24 @@ t.test('ARCHIVE-02: any records are read back as they were written, over any num
   t.pass('all came back');
 });
 
+t.test('ARCHIVE-02: an archive whose header cannot be written leaves no key', async (t) => {
+  const keys: Uint8Array[] = [];
+  const recorded: Sodium = {
+    ...sodium,
+    blake2b: (length, ...of) => {
+      const hash = sodium.blake2b(length, ...of);
+      if (of[1] !== undefined) keys.push(hash);
+      return hash;
+    },
+  };
+  await t.rejects(
+    ArchiveWriter.create(recorded, seed, () => Promise.reject(new Error('the disk is full'))),
+    { message: 'the disk is full' },
+  );
+  t.equal(keys.length, 2);
+  for (const key of keys) t.ok(key.every((byte) => byte === 0));
+});
+
 t.test('ARCHIVE-02: 50,000 items are written and read one chunk at a time', async (t) => {
   let largest = 0;
   const { sink, written: all } = bytesSink();

@@ -132,8 +132,14 @@ export class ArchiveWriter {
   static async create(sodium: Sodium, seed: Uint8Array, sink: ByteSink): Promise<ArchiveWriter> {
     const header = newHeader(sodium);
     const keys = await deriveKeys(sodium, seed, header);
-    await sink(concat([header.bytes, sodium.auth(header.bytes, keys.header)]));
-    sodium.memzero(keys.header);
+    try {
+      await sink(concat([header.bytes, sodium.auth(header.bytes, keys.header)]));
+    } catch (error) {
+      sodium.memzero(keys.chunk);
+      throw error;
+    } finally {
+      sodium.memzero(keys.header);
+    }
     return new ArchiveWriter(sodium, sink, header, keys.chunk);
   }
 
