@@ -61,28 +61,35 @@ function ItemFrame(props: { title: string; actions?: ComponentChildren; children
 }
 
 function Known({ item }: { item: ItemDetail }) {
-  const editing = useSignal(false);
-  const whole = useSignal<JsonObject | null>(null);
-  const { id, type, cut, version } = item;
-  // The whole payload that was read belongs to one version only.
-  useEffect(() => void (whole.value = null), [version]);
-  const readWhole = async (): Promise<boolean> =>
-    !cut || attempt(call('wholePayload', id).then((payload) => (whole.value = payload)));
-  const edit = (): void => void readWhole().then((done) => (editing.value = done));
+  /** The payload that the fields were filled from; null: nothing is edited. */
+  const edited = useSignal<JsonObject | null>(null);
+  /** The whole payload of one state of a cut item. */
+  const whole = useSignal<Pick<ItemDetail, 'version' | 'ts' | 'payload'> | null>(null);
+  const { id, cut, version, ts } = item;
+  const isWhole = !cut || (whole.value?.version === version && whole.value.ts === ts);
+  const payload = cut && isWhole ? (whole.value?.payload ?? {}) : item.payload;
+  /** The whole payload; null: it cannot be read, and a message says so. */
+  const readWhole = async (): Promise<JsonObject | null> => {
+    if (isWhole) return payload;
+    let read: JsonObject | null = null;
+    await attempt(call('wholePayload', id).then((all) => (whole.value = { version, ts, payload: (read = all) })));
+    return read;
+  };
+  const edit = (): void => void readWhole().then((from) => (edited.value = from));
   useEffect(() => {
     // An unsaved draft is shown again.
     if (toEdit.value !== id && !drafts.has(id)) return;
     if (toEdit.value === id) toEdit.value = null;
     edit();
   }, [toEdit.value]);
-  const payload = whole.value ?? item.payload;
-  if (editing.value) return <Editing item={item} payload={payload} onClose={() => (editing.value = false)} />;
+  if (edited.value !== null)
+    return <Editing item={item} from={edited.value} readWhole={readWhole} onClose={() => (edited.value = null)} />;
   return (
-    <ItemFrame title={text.list.kind[type]} actions={<HeadActions item={item} onEdit={edit} />}>
+    <ItemFrame title={text.list.kind[item.type]} actions={<HeadActions item={item} onEdit={edit} />}>
       {item.removeAt !== null && <Removing item={item} at={item.removeAt} />}
       <Title item={item} />
       <ItemBody item={item} payload={payload} />
-      {cut && whole.value === null && (
+      {!isWhole && (
         <p class="line wrap">
           <span class="quiet">{words.cut}</span>
           <Button onClick={() => void readWhole()} label={words.whole} />
@@ -159,8 +166,15 @@ function Facts({ item }: { item: ItemDetail }) {
   );
 }
 
-function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonObject; onClose: () => void }) {
-  const draft = useSignal(drafts.get(item.id) ?? draftOf(item.type, payload));
+interface EditingProps {
+  readonly item: ItemDetail;
+  readonly from: JsonObject;
+  readonly readWhole: () => Promise<JsonObject | null>;
+  readonly onClose: () => void;
+}
+
+function Editing({ item, from, readWhole, onClose }: EditingProps) {
+  const draft = useSignal(drafts.get(item.id) ?? draftOf(item.type, from));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
   const question = useOwnDialog();
@@ -175,12 +189,18 @@ function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonOb
     else question.current = ask({ title: words.discardTitle, action: text.kit.discard, onYes: onEnd });
   };
   const save = async (): Promise<void> => {
-    const checked = payloadOf(item.type, draft.value, payload);
-    errors.value = checked.errors;
-    if (Object.keys(checked.errors).length > 0 || busy.value) return;
-    busy.value = true;
     const { id, binId, type } = item;
-    if (await attempt(call('put', { id, binId, type, payload: checked.payload }))) onEnd();
+    const typed = draft.value;
+    errors.value = payloadOf(type, typed).errors;
+    if (Object.keys(errors.value).length > 0 || busy.value) return;
+    busy.value = true;
+    // Another device may have changed the item since its fields were filled: what is not edited is kept as it is now.
+    const over = await readWhole();
+    if (
+      over !== null &&
+      (await attempt(call('put', { id, binId, type, payload: payloadOf(type, typed, over).payload })))
+    )
+      onEnd();
     busy.value = false;
   };
   return (
