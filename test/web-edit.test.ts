@@ -2,11 +2,13 @@
 import { randomBytes } from 'node:crypto';
 import type { Page } from 'puppeteer-core';
 import t, { type Test } from 'tap';
+import { bytesSource } from '../src/sdk/blobs/source.js';
 import { Device } from '../src/sdk/device.js';
 import { nodePlatform } from '../src/sdk/node-platform.js';
 import { join } from '../src/sdk/pairing.js';
 import { ulid } from '../src/sdk/ulid.js';
 import * as strings from '../src/web/ui/strings.js';
+import { itemText } from '../src/web/ui/strings-item.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
 import { until } from './support/events.js';
 import { runServer } from './support/server.js';
@@ -81,5 +83,45 @@ t.test(
       t.ok(note === after, `${String(note).length} characters of ${after.length}`);
     }
     t.same(app.faults, []);
+  },
+);
+
+t.test(
+  'WEB-75: what was typed into an item that another device deletes is still there, and can become a new item',
+  { skip },
+  async (t) => {
+    const { app, page, other } = await scene(t);
+    const { id } = await other.put({
+      binId: 'inbox',
+      type: 'contact',
+      payload: { name: 'Ada', role: '', email: '', phone: '1' },
+    });
+    await app.shows('list', ({ items }) => items.some(({ title }) => title === 'Ada'));
+    await edit(app, id);
+    await typeInto(page, strings.fields.labels['name'] ?? '', ' Lovelace');
+    await other.delete(id);
+    await page.waitForFunction((words) => document.body.innerText.includes(words), {}, itemText.typedLeft);
+    // It is there when the item is opened again, too.
+    await page.evaluate(() => location.assign('#/settings'));
+    await page.waitForFunction(() => document.querySelector('form.item') === null);
+    await page.evaluate((to) => location.assign(`#/item/${to}`), id);
+    await page.waitForSelector('form.item');
+    await page.click('form.item button[type=submit]');
+    await app.shows('list', ({ items }) => items.some(({ title, pending }) => title === 'Ada Lovelace' && !pending));
+    await page.waitForFunction((old) => !location.hash.includes(old), {}, id);
+    await page.waitForFunction(() => document.querySelector('.item-body')?.textContent.includes('Ada Lovelace'));
+    t.same(app.faults, []);
+
+    const photo = await other.put({
+      ...{ binId: 'inbox', type: 'file', payload: { name: 'photo', size: 3, mime: 'image/png' } },
+      content: bytesSource(new Uint8Array(3)),
+    });
+    await app.shows('list', ({ items }) => items.some(({ title }) => title === 'photo'));
+    await edit(app, photo.id);
+    await typeInto(page, strings.fields.labels['name'] ?? '', ' of the cat');
+    await other.delete(photo.id);
+    await page.waitForFunction((words) => document.body.innerText.includes(words), {}, itemText.typedName);
+    t.equal(await page.$eval('form.item input', ({ value }) => value), 'photo of the cat');
+    t.equal(await page.$('form.item button[type=submit]'), null, 'its content is gone');
   },
 );

@@ -14,6 +14,7 @@ import { join } from '../src/sdk/pairing.js';
 import { fieldsOf } from '../src/sdk/payloads/shapes.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
 import * as text from '../src/web/ui/strings.js';
+import { itemText } from '../src/web/ui/strings-item.js';
 import { BINARY, spawnCli, type Json } from './support/cli.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';
 import { Keyboard } from './support/keyboard.js';
@@ -78,7 +79,7 @@ async function putsAndFinds(t: Test, app: App, keys: Keyboard): Promise<void> {
   const id = items.find(({ type }) => type === 'password')?.id ?? '';
   await keys.on(`.row-open[data-id="${id}"]`);
   await keys.press('Enter');
-  await keys.says(text.item.bin);
+  await keys.says(itemText.bin);
   await keys.press('c');
   await keys.says(list.clearNow);
   t.notOk((await app.page.content()).includes(SECRET), 'the secret is not in the page');

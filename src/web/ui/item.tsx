@@ -2,12 +2,13 @@
 import { useSignal } from '@preact/signals';
 import { ArrowLeft, Copy, Download, Pencil, Search, Undo2, ExternalLink } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
+import { newItemId } from '../random.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
-import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
+import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import {
   Button,
   EmptyState,
@@ -23,33 +24,42 @@ import {
 import { call, devices, info, isRevoked, useItem, useLoaded } from './link.js';
 import { entriesOf, takeOf } from './list.js';
 import { Menu } from './menu.js';
-import { leave } from './route.js';
+import { itemId, leave, openItem } from './route.js';
 import { ask } from './screen.js';
 import * as text from './strings.js';
+import { itemText } from './strings-item.js';
 import { drafts } from './unsaved.js';
 
-const words = text.item;
+const words = itemText;
 
 /** The item that is open. */
 export function ItemView({ id }: { id: string }) {
   const item = useItem(id);
   if (item === undefined) return <ItemFrame title="" />;
-  if (item === null) {
-    drafts.delete(id);
-    return (
-      <ItemFrame title="">
-        <EmptyState icon={Search} title={words.goneTitle} lead={words.gone}>
-          <Button onClick={leave} label={words.back} />
-        </EmptyState>
-      </ItemFrame>
-    );
-  }
+  if (item === null) return <Gone id={id} />;
   return <Known key={item.id} item={item} />;
+}
+
+/** An item that is not there any more. What was typed into its form still is. */
+function Gone({ id }: { id: string }) {
+  const left = useSignal(drafts.get(id));
+  if (left.value !== undefined) {
+    const readWhole = (): Promise<JsonObject> => Promise.resolve({});
+    const onClose = (): void => void (left.value = undefined);
+    return <Editing item={{ id, ...left.value }} from={{}} readWhole={readWhole} onClose={onClose} isGone />;
+  }
+  return (
+    <ItemFrame title="">
+      <EmptyState icon={Search} title={words.goneTitle} lead={words.gone}>
+        <Button onClick={leave} label={words.back} />
+      </EmptyState>
+    </ItemFrame>
+  );
 }
 
 function ItemFrame(props: { title: string; actions?: ComponentChildren; children?: ComponentChildren }) {
   return (
-    <article class="item" aria-label={words.label}>
+    <article class="item" aria-label={text.item.label}>
       <header class="item-head">
         <Button kind="icon" icon={ArrowLeft} label={words.back} onClick={leave} />
         <span class="grow small quiet">{props.title}</span>
@@ -167,40 +177,44 @@ function Facts({ item }: { item: ItemDetail }) {
 }
 
 interface EditingProps {
-  readonly item: ItemDetail;
+  readonly item: Pick<ItemDetail, 'id' | 'binId' | 'type'>;
   readonly from: JsonObject;
   readonly readWhole: () => Promise<JsonObject | null>;
   readonly onClose: () => void;
+  /** The item was deleted: what is saved becomes a new one. */
+  readonly isGone?: boolean;
 }
 
-function Editing({ item, from, readWhole, onClose }: EditingProps) {
-  const draft = useSignal(drafts.get(item.id) ?? draftOf(item.type, from));
+function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProps) {
+  const { id, binId, type } = item;
+  const [savedAs] = useState(() => (isGone ? newItemId() : id));
+  const canSave = !isGone || TEXT_KINDS.some((one) => one === type);
+  const draft = useSignal(drafts.get(id)?.draft ?? draftOf(type, from));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
   const question = useOwnDialog();
   const onEnd = (): void => {
     // The item's heading, which appears now, gets the focus only where no dialog has it.
     question.current?.();
-    drafts.delete(item.id);
+    drafts.delete(id);
     onClose();
   };
   const cancel = (): void => {
-    if (!drafts.has(item.id)) onEnd();
-    else question.current = ask({ title: words.discardTitle, action: text.kit.discard, onYes: onEnd });
+    if (!drafts.has(id)) onEnd();
+    else question.current = ask({ title: text.item.discardTitle, action: text.kit.discard, onYes: onEnd });
   };
   const save = async (): Promise<void> => {
-    const { id, binId, type } = item;
     const typed = draft.value;
     errors.value = payloadOf(type, typed).errors;
-    if (Object.keys(errors.value).length > 0 || busy.value) return;
+    if (Object.keys(errors.value).length > 0 || busy.value || !canSave) return;
     busy.value = true;
     // Another device may have changed the item since its fields were filled: what is not edited is kept as it is now.
     const over = await readWhole();
-    if (
-      over !== null &&
-      (await attempt(call('put', { id, binId, type, payload: payloadOf(type, typed, over).payload })))
-    )
+    const payload = over && payloadOf(type, typed, over).payload;
+    if (payload !== null && (await attempt(call('put', { id: savedAs, binId, type, payload })))) {
       onEnd();
+      if (isGone && itemId.value === id) openItem(savedAs);
+    }
     busy.value = false;
   };
   return (
@@ -221,14 +235,19 @@ function Editing({ item, from, readWhole, onClose }: EditingProps) {
       <header class="item-head">
         <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
         <span class="grow" />
-        <Button kind="primary" submit busy={busy.value} label={text.kit.save} />
+        {canSave && <Button kind="primary" submit busy={busy.value} label={text.kit.save} />}
       </header>
       <div class="item-body">
+        {isGone && (
+          <Notice kind="warn" live title={words.gone}>
+            {canSave ? words.typedLeft : words.typedName}
+          </Notice>
+        )}
         <KindFields
-          type={item.type}
+          type={type}
           draft={draft.value}
           errors={errors.value}
-          onDraft={(next) => drafts.set(item.id, (draft.value = next))}
+          onDraft={(next) => drafts.set(id, { binId, type, draft: (draft.value = next) })}
         />
       </div>
     </form>
