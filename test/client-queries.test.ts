@@ -4,9 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
-import { Emitter, type ItemView } from '../src/sdk/events.js';
-import { ItemReader } from '../src/sdk/item-reader.js';
-import { Outbox, type NewChange } from '../src/sdk/outbox.js';
+import type { ItemView } from '../src/sdk/events.js';
 import {
   changesBetween,
   Matches,
@@ -20,53 +18,18 @@ import {
   wordsOf,
   type QueryFilter,
 } from '../src/sdk/query.js';
-import { Replica } from '../src/sdk/replica.js';
-import { QUERIES_MAX, LiveQueryIndex } from '../src/sdk/live-query-index.js';
-import { MemoryStore, type Head, type Pending } from '../src/sdk/store/store.js';
+import { QUERIES_MAX } from '../src/sdk/live-query-index.js';
+import { MemoryStore, type Head } from '../src/sdk/store/store.js';
 import type { Change } from '../src/sdk/wire.js';
 import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { CONTENT_TYPES, type LiveItem } from '../src/protocol/item.js';
 import type { Device } from '../src/sdk/device.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
-import { deleteTag, newIdentity, sealedRow, settle } from './support/client.js';
-import { TestClock } from './support/clock.js';
+import { deleteTag, sealedRow, settle } from './support/client.js';
 import { refusal, next, note, wiretap, world, type Client } from './support/client-world.js';
-import { replayed } from './support/queries.js';
+import { replayed, shelf } from './support/queries.js';
 import { until } from './support/events.js';
-
-/** A device's copy with queries on it. `opened` counts decryptions. */
-async function shelf(store = new MemoryStore()) {
-  const me = newIdentity();
-  const counts = { opened: 0 };
-  const sodium = {
-    ...nodeSodium,
-    aeadDecrypt: (input: Parameters<typeof nodeSodium.aeadDecrypt>[0]) => {
-      counts.opened++;
-      return nodeSodium.aeadDecrypt(input);
-    },
-  };
-  const clock = new TestClock();
-  const outbox = await Outbox.load(store, clock);
-  const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
-  const problems: Error[] = [];
-  const onProblem = (error: Error): void => void problems.push(error);
-  const { emit } = new Emitter(onProblem);
-  const fetchNext = () => Promise.resolve(undefined);
-  const replica = new Replica({ store, outbox, sodium: nodeSodium, reader, emit, fetchNext });
-  const made = new LiveQueryIndex({ outbox, store, sodium, reader, clock, random: () => 0, onProblem });
-  const library = new ItemReader({ store, outbox, sodium: nodeSodium, reader, onProblem });
-  let version = 0;
-  const row = (fields: Partial<Parameters<typeof sealedRow>[1]> = {}): LiveItem =>
-    sealedRow(me, { ...fields, version: ++version });
-  const own = async (change: NewChange): Promise<Pending> => {
-    const { pending, stored } = outbox.add(change);
-    await stored;
-    return pending;
-  };
-  const parts = { me, counts, clock, store, outbox, replica, library, problems };
-  return { ...parts, shelf: made, row, own, version: () => ++version };
-}
 
 const arrives = (item: LiveItem): Change => ({ kind: 'item', id: item.id, version: item.version, item });
 const head = (id: number, ts: number): Head => ({
