@@ -176,6 +176,16 @@ function Facts({ item }: { item: ItemDetail }) {
   );
 }
 
+/** Escape leaves a form, Enter with Ctrl or Cmd saves it. */
+function onFormKey(event: KeyboardEvent, cancel: () => void, save: () => void): void {
+  if (event.key === 'Escape') {
+    event.stopPropagation();
+    // Else the same key press would close the dialog that it opens.
+    event.preventDefault();
+    cancel();
+  } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save();
+}
+
 interface EditingProps {
   readonly item: Pick<ItemDetail, 'id' | 'binId' | 'type'>;
   readonly from: JsonObject;
@@ -223,14 +233,7 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
       noValidate
       aria-label={text.list.edit}
       onSubmit={submits(() => void save())}
-      onKeyDown={(event) => {
-        if (event.key === 'Escape') {
-          event.stopPropagation();
-          // Else the same key press would close the dialog that it opens.
-          event.preventDefault();
-          cancel();
-        } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
-      }}
+      onKeyDown={(event) => onFormKey(event, cancel, () => void save())}
     >
       <header class="item-head">
         <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
