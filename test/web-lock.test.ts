@@ -46,6 +46,30 @@ t.test('WEB-67: a lock that is set again does not lock at once, whatever its tim
   await until('locked', () => engine.phase.value.phase === 'locked');
 });
 
+t.test('WEB-67: the time limit locks also where storage fails, and where the store cannot be closed', async (t) => {
+  const failing = () => Promise.reject(new DOMException('the connection is closed', 'InvalidStateError'));
+  for (const isStore of [false, true]) {
+    const records = new Records();
+    const { engine, clock } = await opened(records);
+    await engine.setLock(lock);
+    await engine.setLockAfter(5);
+    if (isStore) Object.assign(engine.session.value ?? {}, { close: failing });
+    else Object.assign(records, { get: failing });
+    clock.advance(5 * MINUTE_MS);
+    for (let turns = 0; turns < 10; turns++) await setImmediate();
+    t.match(engine.phase.value, { phase: 'locked', kind: 'passphrase' });
+    t.equal(engine.session.value, null);
+  }
+});
+
+t.test('WEB-51: a new device that cannot be stored leaves no key', async (t) => {
+  const records = new Records();
+  Object.assign(records, { put: () => Promise.reject(new DOMException('full', 'QuotaExceededError')) });
+  const vault = new Vault(records, nodeSodium);
+  await t.rejects(vault.create(identity), { name: 'QuotaExceededError' });
+  await t.rejects(vault.sealed([]), { code: 'bad_identity' });
+});
+
 t.test('WEB-58: where the browser cannot be forgotten its state is shown as it is', async (t) => {
   const records = new Records();
   const { engine } = await opened(records);

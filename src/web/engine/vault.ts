@@ -61,6 +61,8 @@ const wrong = (): ClientError => new ClientError('bad_identity', 'that does not 
 export class Vault {
   private raw: Uint8Array | undefined;
   private key: CryptoKey | undefined;
+  /** While it is open, so that locking needs nothing of a storage that may have failed. */
+  private current: Lock | undefined;
   private written: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -70,15 +72,20 @@ export class Vault {
 
   /** How the vault is locked; undefined: it is empty. */
   async lockState(): Promise<{ readonly kind: LockKind; readonly passkey: PasskeyRef | null } | undefined> {
-    const lock = await this.lock();
+    const lock = this.raw === undefined ? await this.lock() : this.current;
     return lock === undefined ? undefined : { kind: lock.kind, passkey: lock.kind === 'passkey' ? lock.passkey : null };
   }
 
   /** Stores the identity of a new device, without a lock at first. */
   async create(identity: SavableIdentity): Promise<void> {
     await this.take(randomBytes(KEY_BYTES));
-    await this.save(identity);
-    await this.setLock({ kind: 'none' });
+    try {
+      await this.save(identity);
+      await this.setLock({ kind: 'none' });
+    } catch (error) {
+      this.close();
+      throw error;
+    }
   }
 
   /** Reads the identity. `opener` absent: for no lock. Throws `ClientError` `bad_identity` if it does not fit. */
@@ -94,6 +101,7 @@ export class Vault {
       throw wrong();
     }
     await this.take(raw);
+    this.current = lock;
     try {
       return SavableIdentity.parse(await this.unsealed((await this.records.get(IDENTITY)) as Sealed));
     } catch (error) {
@@ -107,6 +115,7 @@ export class Vault {
     if (this.raw !== undefined) this.sodium.memzero(this.raw);
     this.raw = undefined;
     this.key = undefined;
+    this.current = undefined;
   }
 
   /** Stores the identity, e.g. with a renewed token. */
@@ -138,7 +147,9 @@ export class Vault {
 
   async setLock(lock: NewLock): Promise<void> {
     if (this.raw === undefined) throw wrong();
-    await this.records.put(LOCK, await this.wrapped(lock, this.raw));
+    const wrapped = await this.wrapped(lock, this.raw);
+    await this.records.put(LOCK, wrapped);
+    this.current = wrapped;
   }
 
   async lockAfter(): Promise<number | null> {
