@@ -77,6 +77,8 @@ export class Engine {
       } else if (lock.kind === 'none') await this.open(await this.vault.open());
       else this.phase.set({ phase: 'locked', kind: lock.kind, passkey: lock.passkey });
     } catch (error) {
+      // That of a device that has just been stored.
+      this.vault.close();
       this.phase.set({ phase: 'failed', problem: problemOf(error) });
     }
   }
