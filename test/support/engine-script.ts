@@ -3,7 +3,7 @@
  * once, with storage that fails and pages that end at any operation of it. In the end a device that was not forgotten
  * opens with what locked it last, and with nothing else.
  */
-import { setImmediate, setTimeout } from 'node:timers/promises';
+import { setImmediate } from 'node:timers/promises';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { drawPhrase } from '../../src/crypto/master-key.js';
 import { toBase64Url } from '../../src/protocol/base64.js';
@@ -13,13 +13,14 @@ import type { NewLock, Opener } from '../../src/web/link/messages.js';
 import { BrowserDatabases, type TestPage } from './browser-databases.js';
 import type { Happening, Numbers } from './client-script.js';
 import { TestClock } from './clock.js';
+import { SOON_MS, until } from './events.js';
 
 const SERVER = 'https://sync.example.org';
 const TENANT = '01M82XKTMM8ZRB262RR1ZKK7GF';
 const RECORDS = 'service-web';
 const MINUTE_MS = 60_000;
-const TURNS_MAX = 30_000;
-const SETTLED_MS = 100;
+/** How long a call, or what a cancelled attempt leaves behind, may take on a busy machine. */
+const SETTLED_MS = 10_000;
 /** Turns that an enrolment takes at most where its server answers. */
 const ENROL_TURNS = 300;
 /** Turns of the event loop without anything under way after which nothing more comes by itself. */
@@ -195,7 +196,8 @@ export class EngineWorld {
   /** Waits until nothing is under way, or the page has ended. */
   async idle(): Promise<void> {
     let quiet = 0;
-    for (let turns = 0; turns < TURNS_MAX && this.page.alive; turns++) {
+    const end = performance.now() + SOON_MS;
+    for (let turns = 0; performance.now() < end && this.page.alive; turns++) {
       await setImmediate();
       // One that waits for a server to come back waits for the clock.
       const isEnrolling = turns < ENROL_TURNS && this.engine?.enrolment.step.value.step === 'working';
@@ -204,7 +206,7 @@ export class EngineWorld {
       quiet = isBusy ? 0 : quiet + 1;
       if (quiet < QUIET_TURNS) continue;
       // An attempt that was cancelled may be storing its device.
-      if (this.faults().length > 0) await setTimeout(SETTLED_MS);
+      await until('a state without faults', () => this.faults().length === 0, SETTLED_MS).catch(() => undefined);
       this.findings.push(...this.faults());
       return;
     }
