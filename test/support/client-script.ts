@@ -72,7 +72,9 @@ export const HAPPENINGS = {
     if (of === undefined) return;
     const [id, text] = [idOf(b), world.nextText()];
     const onConflict = c % 3 === 0 ? 'overwrite' : 'fail';
-    const put = of.run.put({ id, binId: binOf(c), type: 'text', payload: { text }, onConflict });
+    // Some programs take a while to keep what was refused.
+    const slow = c % 5 === 4 ? { onRefused: () => of.device.later(of.program) } : {};
+    const put = of.run.put({ id, binId: binOf(c), type: 'text', payload: { text }, onConflict, ...slow });
     world.ask({ ...of, kind: 'put', id, what: text }, put);
   },
   /** Its content is its name. */

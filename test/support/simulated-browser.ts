@@ -6,7 +6,8 @@ import type { MemoryStore } from '../../src/sdk/store/store.js';
 import type { KeyValue } from '../../src/web/engine/key-value.js';
 import { Session } from '../../src/web/engine/session.js';
 import type { Sealed } from '../../src/web/engine/vault.js';
-import { SimulatedDevice, slowly, type Program } from './simulated-device.js';
+import { SimulatedDevice } from './simulated-device.js';
+import { slowly, type Program } from './simulated-program.js';
 
 /** A file of a page. The bytes are read at once: a stream of Node takes a time that no test determines. */
 export class TestFile extends File {

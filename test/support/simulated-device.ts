@@ -14,18 +14,18 @@ import { rateLimited, ServiceError, unavailable } from '../../src/protocol/error
 import type { JsonObject } from '../../src/crypto/payload.js';
 import type { LiveItem } from '../../src/protocol/item.js';
 import { Device, type DeviceOptions } from '../../src/sdk/device.js';
-import { ProtocolError } from '../../src/sdk/errors.js';
-import type { ItemView } from '../../src/sdk/events.js';
+import { ApiError, ProtocolError } from '../../src/sdk/errors.js';
 import type { Identity, Token } from '../../src/sdk/identity.js';
 import type { OpenSocket, SocketEvents } from '../../src/sdk/platform.js';
 import type { DeviceEntry } from '../../src/sdk/replies.js';
-import { storeError } from '../../src/sdk/store/error.js';
-import { MemoryStore, type Batch, type Entry } from '../../src/sdk/store/store.js';
+import { MemoryStore, type Batch, type Pending } from '../../src/sdk/store/store.js';
 import type { Actor } from '../../src/server/tenant/actor.js';
 import type { Session } from '../../src/server/tenant/session.js';
 import { deviceId } from './changes.js';
 import { TestClock } from './clock.js';
 import { HonestServer, refusalOf, type Reply, type Request } from './honest-server.js';
+import { RefusedChanges } from './refused-changes.js';
+import { never, Program, SlowStore } from './simulated-program.js';
 import { TENANT } from './world.js';
 
 /** Turns of the event loop in which nothing happens, after which nothing will before the test does something. */
@@ -61,7 +61,9 @@ export class Call {
   ) {}
 
   /** The reply reaches the client. */
-  arrive({ status, body, retryAfter }: Reply, now: number): void {
+  arrive(reply: Reply, now: number): void {
+    const { status, body, retryAfter } = reply;
+    this.device.refusals.answered(this.request, reply);
     const headers = new Headers({ date: new Date(now).toUTCString() });
     if (retryAfter !== undefined) headers.set('retry-after', String(retryAfter));
     const content = body instanceof Uint8Array ? Uint8Array.from(body) : JSON.stringify(body);
@@ -137,75 +139,6 @@ export class Link {
   }
 }
 
-/** A run of a device's program. Killed, it does nothing more: no timer, no request, no batch of its store. */
-export class Program {
-  readonly timers = new Set<Timer>();
-  alive = true;
-  /** Batches that are still stored before it is killed. */
-  batches = Infinity;
-  /** Calls that its store refuses next. */
-  refusals = 0;
-  device: Device | undefined;
-  shown: readonly ItemView[] = [];
-  /** What it was last told of the bins, and those of its items that are not among them. */
-  bins: readonly string[] = [];
-  unlisted: readonly string[] = [];
-  /** How many bins it is deleting: what that fails with is the answer to the deletes of their items. */
-  emptying = 0;
-
-  kill(): void {
-    this.alive = false;
-    for (const timer of this.timers) timer.cancel();
-    this.timers.clear();
-  }
-}
-
-const never = <T>(): Promise<T> => new Promise<T>(() => undefined);
-
-/** A call of a program to its disk takes effect at once, and takes some time. */
-export async function slowly<T>(program: Program, draw: (below: number) => number, call: () => Promise<T>): Promise<T> {
-  if (!program.alive) return never();
-  if (program.refusals > 0) {
-    program.refusals--;
-    throw storeError('io');
-  }
-  const result = call();
-  for (let ticks = draw(6); ticks > 0; ticks--) await Promise.resolve();
-  return program.alive ? result : never();
-}
-
-/**
- * What a program sees of the device's store: calls take effect in their order, and take some time. `Program.batches`
- * ends the program between two of them.
- */
-class SlowStore extends MemoryStore {
-  constructor(
-    private readonly kept: MemoryStore,
-    private readonly program: Program,
-    private readonly world: { readonly draw: (below: number) => number; stored(batch: Batch): void; killed(): void },
-  ) {
-    super();
-  }
-
-  private slowly<T>(call: () => Promise<T>): Promise<T> {
-    return slowly(this.program, this.world.draw, call);
-  }
-
-  override cursor = () => this.slowly(() => this.kept.cursor());
-  override get = (id: string): Promise<Entry | undefined> => this.slowly(() => this.kept.get(id));
-  override pending = () => this.slowly(() => this.kept.pending());
-  override held = () => this.slowly(() => this.kept.held());
-  override entries = () => this.kept.entries();
-  override uploads = () => this.kept.uploads();
-  override apply = (batch: Batch): Promise<void> => {
-    if (this.program.alive && this.program.batches-- <= 0) this.world.killed();
-    return this.slowly(() => {
-      this.world.stored(batch);
-      return this.kept.apply(batch);
-    });
-  };
-}
-
 /** A change that a program asked for. */
 export interface Asked {
   readonly device: SimulatedDevice;
@@ -233,6 +166,7 @@ export class SimulatedDevice {
   /** Texts of the changes that are or were in its outbox, and of those that it reported as refused. */
   readonly kept = new Set<string>();
   readonly rejected = new Set<string>();
+  readonly refusals = new RefusedChanges();
   /** Items that it deleted with their bin. */
   private readonly emptied = new Set<string>();
   private listed: readonly DeviceEntry[] | undefined;
@@ -305,10 +239,13 @@ export class SimulatedDevice {
     const { world } = this;
     device.on('devices', ({ devices }) => (this.listed = devices));
     // Some programs take a while to keep what was refused: they are told again where they end before that.
-    device.on('rejected', ({ id, row }) => {
+    device.on('rejected', ({ id, row, error }) => {
+      const change = this.refusals.withState(id, row);
+      if (change === undefined) world.accuse(this, 'rejected', `${id}, which it did not store`);
+      else this.expectRefused(change, error);
       const name = row === null ? `delete ${id}` : world.nameOf(row);
       if (name.length % 2 === 0) return void this.rejected.add(name);
-      return delay(this.clockOf(program), 20_000).then(() => void this.rejected.add(name));
+      return this.later(program).then(() => void this.rejected.add(name));
     });
     device.on('revoked', () => (this.revoked = true));
     device.on('quarantined', (event) => {
@@ -325,6 +262,11 @@ export class SimulatedDevice {
       program.bins = bins.map(({ id }) => id);
       program.unlisted = unlisted;
     });
+  }
+
+  /** How long some programs take to keep what was refused. */
+  later(program: Program): Promise<void> {
+    return delay(this.clockOf(program), 20_000);
   }
 
   private clockOf(program: Program): Clock {
@@ -386,7 +328,27 @@ export class SimulatedDevice {
     return { send: (text) => link.send(text), close: (code, reason) => link.end(code, reason) };
   }
 
+  /** The server has refused this change, or one below it; or another history began, in which it means nothing. */
+  private expectRefused(change: Pending, error: Error): void {
+    const { server } = this.world;
+    if (errorCode(error) === 'reset' ? server.former.length > 0 : this.refusals.explains(change)) return;
+    const name = change.kind === 'delete' ? `delete ${change.id}` : this.world.nameOf(change.row);
+    this.world.accuse(this, 'false refusal', `${name} (${change.seq}), ${errorCode(error)}`);
+  }
+
+  /** A call for a change has failed. If the change was stored before, the server has refused it. */
+  failed({ kind, id, what }: Asked, error: Error): void {
+    if (!(error instanceof ApiError) && errorCode(error) !== 'reset') return;
+    const change = this.refusals.newest(id, (one) => {
+      if (kind === 'delete' || one.kind === 'delete') return kind === one.kind;
+      if (kind === 'move') return one.kind === 'move' && one.row.binId === what;
+      return one.kind === 'write' && !one.rewrap && this.world.nameOf(one.row).startsWith(`${what} in `);
+    });
+    if (change !== undefined) this.expectRefused(change, error);
+  }
+
   private stored({ emptying }: Program, { pending = [] }: Batch): void {
+    this.refusals.stored(pending);
     for (const change of pending) {
       if (change.kind === 'delete' && emptying > 0) this.emptied.add(change.id);
       if (change.kind === 'delete' && this.emptied.has(change.id)) continue;
@@ -406,6 +368,7 @@ export class SimulatedDevice {
   kill(): void {
     this.program?.kill();
     this.program = undefined;
+    this.refusals.forget();
     this.link?.leave();
     this.link = undefined;
     for (const call of this.world.calls) if (call.device === this) call.abandoned = true;
@@ -491,7 +454,10 @@ export class ClientWorld {
     this.asked.push(one);
     change.then(
       ({ version }) => (one.outcome = { version }),
-      (error: unknown) => (one.outcome = asError(error)),
+      (error: unknown) => {
+        one.outcome = asError(error);
+        one.device.failed(one, one.outcome);
+      },
     );
   }
 
