@@ -174,10 +174,12 @@ export const HAPPENINGS = {
     const of = deviceOf(world, a);
     if (of !== undefined) of.skew = (SKEWS[b % SKEWS.length] ?? 0) * MINUTE;
   },
-  /** Its disk fails for a moment. */
-  storage: (world: ClientWorld, { a, b }: Numbers) => {
+  /** Its disk fails for a moment, at once or as items are read later. */
+  storage: (world: ClientWorld, { a, b, c }: Numbers) => {
     const program = deviceOf(world, a)?.program;
-    if (program !== undefined) program.refusals = 1 + (b % 3);
+    const failing = 1 + (b % 3);
+    if (program !== undefined)
+      Object.assign(program, c % 3 === 0 ? { refusals: failing } : { reads: { left: c % 7, failing } });
   },
   /** A bin is created, or deleted with its items. */
   bin: (world: ClientWorld, { a, b, c }: Numbers) => {
@@ -234,7 +236,8 @@ export const scriptOf = <N extends string>(names: readonly N[]): fc.Arbitrary<Ha
 async function settle(world: ClientWorld): Promise<void> {
   for (const device of world.devices) {
     device.offline = false;
-    if (device.program !== undefined) Object.assign(device.program, { batches: Infinity, refusals: 0 });
+    if (device.program !== undefined)
+      Object.assign(device.program, { batches: Infinity, refusals: 0, reads: { left: 0, failing: 0 } });
     await device.start();
     if (device.link?.mute === true) device.link.end(1006, 'cut');
     attempt(async () => device.device?.connect());

@@ -13,6 +13,8 @@ export class Program {
   batches = Infinity;
   /** Calls that its store refuses next. */
   refusals = 0;
+  /** Reads of items that still succeed, and how many fail after them. */
+  reads = { left: 0, failing: 0 };
   device: Device | undefined;
   shown: readonly ItemView[] = [];
   /** What it was last told of the bins, and those of its items that are not among them. */
@@ -60,11 +62,25 @@ export class SlowStore extends MemoryStore {
     return slowly(this.program, this.world.draw, call);
   }
 
+  private expectReadable(): void {
+    const { reads } = this.program;
+    if (reads.left-- > 0 || reads.failing === 0) return;
+    reads.failing--;
+    throw storeError('io');
+  }
+
   override cursor = () => this.slowly(() => this.kept.cursor());
-  override get = (id: string): Promise<Entry | undefined> => this.slowly(() => this.kept.get(id));
+  override get = (id: string): Promise<Entry | undefined> =>
+    this.slowly(async () => {
+      this.expectReadable();
+      return this.kept.get(id);
+    });
   override pending = () => this.slowly(() => this.kept.pending());
   override held = () => this.slowly(() => this.kept.held());
-  override entries = () => this.kept.entries();
+  override entries = async function* (this: SlowStore): AsyncGenerator<Entry, void, undefined> {
+    this.expectReadable();
+    yield* this.kept.entries();
+  };
   override uploads = () => this.kept.uploads();
   override apply = (batch: Batch): Promise<void> => {
     if (this.program.alive && this.program.batches-- <= 0) this.world.killed();
