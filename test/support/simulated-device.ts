@@ -456,7 +456,8 @@ export class ClientWorld {
       ({ version }) => (one.outcome = { version }),
       (error: unknown) => {
         one.outcome = asError(error);
-        one.device.failed(one, one.outcome);
+        // The batch that removes a refused change may have ended the program just before.
+        if (one.program.alive) one.device.failed(one, one.outcome);
       },
     );
   }
