@@ -242,7 +242,7 @@ export class SimulatedDevice {
     device.on('rejected', ({ id, row, error }) => {
       const change = this.refusals.withState(id, row);
       if (change === undefined) world.accuse(this, 'rejected', `${id}, which it did not store`);
-      else this.expectRefused(change, error);
+      else this.expectRefused(program, change, error);
       const name = row === null ? `delete ${id}` : world.nameOf(row);
       if (name.length % 2 === 0) return void this.rejected.add(name);
       return this.later(program).then(() => void this.rejected.add(name));
@@ -329,22 +329,24 @@ export class SimulatedDevice {
   }
 
   /** The server has refused this change, or one below it; or another history began, in which it means nothing. */
-  private expectRefused(change: Pending, error: Error): void {
+  private expectRefused(program: Program, change: Pending, error: Error): void {
     const { server } = this.world;
+    // It may have been killed since the decision came, by a batch: what the next one has heard is another matter.
+    if (!program.alive) return;
     if (errorCode(error) === 'reset' ? server.former.length > 0 : this.refusals.explains(change)) return;
     const name = change.kind === 'delete' ? `delete ${change.id}` : this.world.nameOf(change.row);
     this.world.accuse(this, 'false refusal', `${name} (${change.seq}), ${errorCode(error)}`);
   }
 
   /** A call for a change has failed. If the change was stored before, the server has refused it. */
-  failed({ kind, id, what }: Asked, error: Error): void {
+  failed({ program, kind, id, what }: Asked, error: Error): void {
     if (!(error instanceof ApiError) && errorCode(error) !== 'reset') return;
     const change = this.refusals.newest(id, (one) => {
       if (kind === 'delete' || one.kind === 'delete') return kind === one.kind;
       if (kind === 'move') return one.kind === 'move' && one.row.binId === what;
       return one.kind === 'write' && !one.rewrap && this.world.nameOf(one.row).startsWith(`${what} in `);
     });
-    if (change !== undefined) this.expectRefused(change, error);
+    if (change !== undefined) this.expectRefused(program, change, error);
   }
 
   private stored({ emptying }: Program, { pending = [] }: Batch): void {
@@ -456,8 +458,7 @@ export class ClientWorld {
       ({ version }) => (one.outcome = { version }),
       (error: unknown) => {
         one.outcome = asError(error);
-        // The batch that removes a refused change may have ended the program just before.
-        if (one.program.alive) one.device.failed(one, one.outcome);
+        one.device.failed(one, one.outcome);
       },
     );
   }
