@@ -70,6 +70,20 @@ t.test('CLIENT-65: a file that overwrites is kept where its program ends while i
   ]),
 );
 
+t.test('CLIENT-65: a refused change that the store still keeps takes no later change with it', (t) =>
+  ends(t, [
+    { what: 'join' },
+    { what: 'put', b: 879 },
+    // It is refused, and its program takes a while to keep it.
+    { what: 'put', a: 764, b: 827, c: 874 },
+    { what: 'twin' },
+    { what: 'pass', a: 15 },
+    { what: 'put', a: 194, b: 543 },
+    { what: 'kill', a: 310 },
+    { what: 'put' },
+  ]),
+);
+
 t.test('CLIENT-65: a listing that is cut off beside the connection is no fault of the server', async (t) => {
   const changed = [2, 3, 0, 1, 2, 3, 0].flatMap((b): Script => [
     { what: 'put', b, c: 1 },
