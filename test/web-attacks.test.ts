@@ -254,7 +254,8 @@ async function lockable() {
   const session = { close: () => Promise.resolve((closed += 1)), relock: () => undefined };
   engine.session.set(session as never);
   // An open vault, which alone takes another time.
-  Object.assign((engine as unknown as { vault: object }).vault, { raw: new Uint8Array(32) });
+  const open = { raw: new Uint8Array(32), current: kept.get('lock') };
+  Object.assign((engine as unknown as { vault: object }).vault, open);
   await engine.setLockAfter(10);
   return { engine, time, closed: () => closed };
 }

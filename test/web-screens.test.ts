@@ -574,7 +574,7 @@ t.test('WEB-31 WEB-60: a dialog without a field has the focus on what it says', 
 t.test('STORE-21: a page whose databases a newer version has upgraded says so', { skip }, async (t) => {
   const app = await claimedApp(t);
   t.same(new Set(await app.page.evaluate(upgradeDatabases)), new Set(['upgraded']));
-  t.same(await app.call('lock'), { failed: 'closed' }, 'the one that runs has lost them');
+  t.same(await app.call('lockSet', { kind: 'none' }), { failed: 'closed' }, 'the one that runs has lost them');
   await app.reload();
   await app.shows('phase', (now) => now.phase === 'failed' && now.problem.code === 'newer_format');
   await says(app.page, text.unable.store['newer_format'] ?? '');
