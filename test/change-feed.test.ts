@@ -1,6 +1,8 @@
 /** Notifications between instances over real LISTEN/NOTIFY (src/server/storage/change-feed.ts). */
 import { mock } from 'node:test';
+import type pg from 'pg';
 import t, { type Test } from 'tap';
+import { Listener } from '../src/server/storage/listener.js';
 import { Events, soon, until } from './support/events.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 import {
@@ -284,6 +286,33 @@ t.test('a listener that was replaced while it could not connect does not come ba
   await aWhile();
   t.equal((await listeners(pool)).length, 1);
   t.equal(proxy.connections, 1);
+});
+
+t.test('INST-03: of two replacements at once, the second to begin ends what the first has opened', async (t) => {
+  const { url, pool } = await world(t);
+  const asked: ((config: pg.ClientConfig) => void)[] = [];
+  const connected = new Events<null>();
+  const faults: unknown[] = [];
+  const listener = new Listener({
+    connection: () => new Promise((resolve) => asked.push(resolve)),
+    channels: { replaced: () => undefined },
+    onConnected: () => connected.add(null),
+    onFault: (error) => faults.push(error),
+  });
+  const answer = (n: number): void => asked[n]?.({ connectionString: url, application_name: `listener-${n}` });
+  const started = listener.start();
+  answer(0);
+  await started;
+  listener.replace();
+  listener.replace();
+  for (const n of [1, 2]) {
+    answer(n);
+    await connected.until(n + 1);
+  }
+  await until('one listener', async () => (await listeners(pool)).length === 1);
+  await listener.close();
+  await until('no listener', async () => (await listeners(pool)).length === 0);
+  t.same(faults, []);
 });
 
 t.test('INST-45: a heartbeat that came back proves that all before it came, and nothing is compared', async (t) => {

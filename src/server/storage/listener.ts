@@ -41,12 +41,20 @@ export class Listener {
 
   /** Resolves when it listens, or when the first attempt to connect failed: then it keeps trying. */
   async start(): Promise<void> {
-    const { onFault, channels } = this.options;
     const connection = await this.options.connection();
     if (this.closed) return;
     const subscription = this.subscribe(connection);
-    const { subscriber, connected, end } = subscription;
+    // Read only now: of two replacements at once, each ends the subscriber that it displaces.
+    const replaced = this.current;
     this.current = subscription;
+    await this.begin(subscription);
+    await replaced?.end();
+  }
+
+  /** Connects and listens, or leaves pg-listen trying. Never rejects. */
+  private async begin(subscription: Subscription): Promise<void> {
+    const { onFault, channels } = this.options;
+    const { subscriber, connected, end } = subscription;
     for (const [channel, onPayload] of Object.entries(channels)) subscriber.notifications.on(channel, onPayload);
     const replace = (error: unknown): void => {
       if (this.current !== subscription) return;
@@ -92,12 +100,7 @@ export class Listener {
 
   /** Replaces the current subscriber, which receives nothing any more. */
   replace(): void {
-    const replaced = this.current;
-    void this.attempts.add(
-      this.start()
-        .then(() => replaced?.end())
-        .catch(this.options.onFault),
-    );
+    void this.attempts.add(this.start().catch(this.options.onFault));
   }
 
   async close(): Promise<void> {
