@@ -38,10 +38,9 @@ export class Node {
     this.child = await spawnServer(this.t, { database: { url: this.proxy.url }, env });
   }
 
-  /** kill -9. Of a connection that the proxy has swallowed it would not see the end, and keep it open to the database. */
+  /** kill -9. */
   async kill(): Promise<void> {
     await this.child?.end('SIGKILL');
-    this.proxy.cut();
   }
 }
 

@@ -43,10 +43,17 @@ export class NamedProxy extends Relay {
     return [...this.pairs].filter(([client]) => name === '' || this.names.get(client) === name);
   }
 
-  /** Those that are open now stay open and carry nothing any more; new ones work. Answers how many. */
+  /**
+   * Those that are open now stay open until the client closes them, and carry nothing any more; new ones work. Answers
+   * how many.
+   */
   swallow(name: string): number {
     const pairs = this.of(name);
-    pairs.forEach(hush);
+    for (const pair of pairs) {
+      hush(pair);
+      // Read and dropped: the end of a paused socket is never seen, and its backend would go on listening.
+      pair[0].resume();
+    }
     return pairs.length;
   }
 
