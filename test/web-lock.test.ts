@@ -84,10 +84,24 @@ t.test('WEB-58: where the browser cannot be forgotten its state is shown as it i
 t.test('WEB-51: a vault whose identity does not open keeps no key', async (t) => {
   const records = new Records();
   await new Vault(records, nodeSodium).create(identity);
-  await records.put('identity', { iv: new Uint8Array(12), ct: new Uint8Array(40) });
-  const vault = new Vault(records, nodeSodium);
-  await t.rejects(vault.open());
-  await t.rejects(vault.remember([]), { code: 'bad_identity' });
+  for (const damaged of [{ iv: new Uint8Array(12), ct: new Uint8Array(40) }, undefined]) {
+    await records.put('identity', damaged);
+    const vault = new Vault(records, nodeSodium);
+    // The screen of this error offers to forget the browser; every other one offers to try again.
+    await t.rejects(vault.open(), { name: 'StoreError', code: 'damaged' });
+    await t.rejects(vault.remember([]), { code: 'bad_identity' });
+  }
+  Object.assign(records, {
+    get: async (key: string) => {
+      if (key === 'identity') throw new DOMException('the disk', 'UnknownError');
+      return Records.prototype.get.call(records, key);
+    },
+  });
+  await t.rejects(
+    new Vault(records, nodeSodium).open(),
+    { name: 'UnknownError' },
+    'a failure of the disk is not damage',
+  );
 });
 
 t.test('WEB-57: of two values that a vault is given at once it keeps the later one', async (t) => {

@@ -12,6 +12,7 @@ import { text } from '../../protocol/bytes.js';
 import { KEY_BYTES } from '../../protocol/limits.js';
 import { ClientError } from '../../sdk/errors.js';
 import { SavableIdentity } from '../../sdk/identity.js';
+import { storeError } from '../../sdk/store/error.js';
 import type { LockKind, NewLock, Opener, PasskeyRef } from '../link/messages.js';
 import { randomBytes } from '../random.js';
 import type { KeyValue } from './key-value.js';
@@ -88,7 +89,10 @@ export class Vault {
     }
   }
 
-  /** Reads the identity. `opener` absent: for no lock. Throws `ClientError` `bad_identity` if it does not fit. */
+  /**
+   * Reads the identity. `opener` absent: for no lock. Throws `ClientError` `bad_identity` if it does not fit, and
+   * `StoreError` `damaged` where what it opens is no identity: then only forgetting this browser helps.
+   */
   async open(opener?: Opener): Promise<SavableIdentity> {
     const lock = await this.lock();
     const key = lock === undefined ? undefined : await this.wrappingKey(lock, opener);
@@ -103,7 +107,12 @@ export class Vault {
     await this.take(raw);
     this.current = lock;
     try {
-      return SavableIdentity.parse(await this.unsealed((await this.records.get(IDENTITY)) as Sealed));
+      const sealed = (await this.records.get(IDENTITY)) as Sealed;
+      return await this.unsealed(sealed)
+        .then((json) => SavableIdentity.parse(json))
+        .catch((error: unknown) => {
+          throw storeError('damaged', 'the identity', error);
+        });
     } catch (error) {
       this.close();
       throw error;
