@@ -4,6 +4,7 @@ import { ApiError, isTransient, NetworkError } from '../src/sdk/errors.js';
 import type { Identity } from '../src/sdk/identity.js';
 import { ItemReader } from '../src/sdk/item-reader.js';
 import { Device } from '../src/sdk/device.js';
+import { storeError } from '../src/sdk/store/error.js';
 import { MemoryStore, type Batch, type Entry, type Pending } from '../src/sdk/store/store.js';
 import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -55,10 +56,33 @@ t.test('CLIENT-41: the stored entry and the own change are read as one consisten
   await settle();
   store.getting = new Gate();
   await store.apply({ entries: [entry(5)] });
-  await world.outbox.acknowledged(pending, 5);
+  await world.outbox.acknowledged(pending, 5, () => false);
   t.same(world.outbox.ids(), [], 'the change is acknowledged and has left the outbox');
   late.open();
   t.match(await looking, { entry: { version: 5 }, own: undefined }, 'not version 3 without an own change');
+});
+
+t.test('CLIENT-65: a change that was answered is acknowledged where the store fails as it is read again', async (t) => {
+  const store = new SlowStore();
+  const world = await parts(store);
+  const id = newId();
+  const put = world.writer.put({ ...note('one'), id });
+  await settle();
+  const [change] = await store.pending();
+  if (change?.kind !== 'write') throw new Error('nothing was sent');
+  const { row } = change;
+  // The stream brings it before the reply, whose acknowledgement cannot be tidied up at first.
+  await store.apply({ entries: [{ id, version: 5, state: 'live', row: { ...row, version: 5 } }] });
+  const get = store.get.bind(store);
+  const acknowledged = (): Pending | undefined => world.outbox.all().find(({ version }) => version !== null);
+  store.get = (one) => (acknowledged() === undefined ? get(one) : Promise.reject(storeError('io')));
+  world.sent[0]?.answer({ id, version: 5 });
+  t.match(await put, { id, version: 5 }, 'the caller hears of its version');
+  t.equal(acknowledged()?.id, id, 'and the change is still on top of the item');
+  store.get = get;
+  world.clock.advance(1_000);
+  await settle();
+  t.same([world.outbox.all(), await store.pending()], [[], []], 'until the store can be read');
 });
 
 t.test('CLIENT-65: a change made while the one below it is refused is based on what is left', async (t) => {

@@ -58,7 +58,7 @@ t.test('SDK-01 SDK-03: a query gives its result at once, then an update per batc
   const pending = await world.own({ kind: 'write', id: mine.id, base: 0, row: mine, rewrap: false });
   await settle();
   t.match(query.current[0], { payload: { text: 'mine' }, pending: true, version: 0 });
-  await world.outbox.acknowledged(pending, 7);
+  await world.outbox.acknowledged(pending, 7, () => false);
   await settle();
   t.match(query.current[0], { payload: { text: 'mine' }, pending: false, version: 7 });
   const told = updates.length;

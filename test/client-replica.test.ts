@@ -65,8 +65,8 @@ t.test(
     await Promise.all(made.map(async ({ stored }) => stored));
     const [delivered, undelivered, unsent] = made.map(({ pending }) => pending);
     if (!delivered || !undelivered || !unsent) throw new Error('no changes');
-    await world.outbox.acknowledged(delivered, 5);
-    await world.outbox.acknowledged(undelivered, 6);
+    await world.outbox.acknowledged(delivered, 5, () => false);
+    await world.outbox.acknowledged(undelivered, 6, () => false);
     // As by a program that was killed when it had stored the acknowledgement of a change whose frame came before.
     const row = { ...(made[0]?.row ?? sealedRow(world.me, { version: 0 })), version: 5 };
     await world.store.apply({ entries: [{ id: row.id, version: 5, state: 'live', row }] });
@@ -85,7 +85,7 @@ t.test(
     const row = sealedRow(world.me, { version: 0 });
     const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 0, row, rewrap: false });
     await stored;
-    await world.outbox.acknowledged(pending, 10);
+    await world.outbox.acknowledged(pending, 10, () => false);
     await world.replica.reset('f');
     // The item as the backup had it, which was restored into a history with higher versions.
     const older = { ...sealedRow(world.me, { version: 21 }), id: row.id };
@@ -113,7 +113,7 @@ t.test('CLIENT-63: a late reply to a change that a state which does not open has
     const isBelieved = await world.outbox.mayBecome(pending, 4);
     t.equal(isBelieved, good === undefined, 'not where the stream contradicts it');
     if (!isBelieved) continue;
-    await world.outbox.acknowledged(pending, 4);
+    await world.outbox.acknowledged(pending, 4, () => false);
     const items = new ItemReader({ ...world.options, onProblem: (error) => t.fail(error) });
     t.match(await items.kept(id), { ts: 2_000 }, 'the change is the last good state');
     const acknowledged = world.outbox.unconfirmed();
@@ -138,7 +138,7 @@ t.test(
     // The frame was judged before the reply is known, and its state is readable after that.
     store.apply = async (batch) => {
       store.apply = apply;
-      await world.outbox.acknowledged(pending, 4);
+      await world.outbox.acknowledged(pending, 4, () => false);
       return apply(batch);
     };
     await world.replica.apply([arrives({ ...before, version: 5 })]);
@@ -162,7 +162,7 @@ t.test('LIAR-128: what a state that does not verify replaces is the change ackno
     const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 3, row, rewrap: false });
     await stored;
     await world.replica.apply([state(before, row)]);
-    await world.outbox.acknowledged(pending, 4);
+    await world.outbox.acknowledged(pending, 4, () => false);
     const reader = new ItemReader({ ...world.options, onProblem: () => undefined });
     t.match(await reader.kept(row.id), { ts: 2_000 });
     await world.replica.settle(summary(4, 0, 0));
@@ -300,7 +300,7 @@ t.test(
       const row = sealedRow(world.me, { version: 0 });
       const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 0, row, rewrap: false });
       await stored;
-      const reply = Promise.resolve().then(() => world.outbox.acknowledged(pending, 8));
+      const reply = Promise.resolve().then(() => world.outbox.acknowledged(pending, 8, () => false));
       world.outbox.sending(row.id, reply);
       if (order === 'reply first') {
         await reply;

@@ -30,8 +30,8 @@ const LOOKS_MAX = 100;
 
 /** How long an `ack` waits for the reply that names its version. Normally the reply came before it. */
 const REPLY_WAIT_MS = 5_000;
-/** Wait before the store is asked again to remove what it kept. */
-const REMOVE_AGAIN_MS = 1_000;
+/** Wait before a store that failed is asked again to remove a change that is settled. */
+const REPEAT_MS = 1_000;
 
 /** The pending changes, in memory and in the store. */
 export class Outbox {
@@ -177,12 +177,18 @@ export class Outbox {
    * Removes from the store what `replace` has kept there, repeatedly where the store fails, until `isOver`. A change that
    * is in memory again, because `replace` failed, stays.
    */
-  async removeKept(kept: readonly Pending[], isOver: () => boolean): Promise<void> {
+  removeKept(kept: readonly Pending[], isOver: () => boolean): Promise<void> {
+    const remove = (): Promise<void> =>
+      this.store.apply({ done: kept.filter((own) => !this.has(own)).map(({ seq }) => seq) });
+    return this.repeat(remove, isOver);
+  }
+
+  private async repeat(work: () => Promise<void>, isOver: () => boolean): Promise<void> {
     if (isOver()) return;
     try {
-      await this.store.apply({ done: kept.filter((own) => !this.has(own)).map(({ seq }) => seq) });
+      await work();
     } catch {
-      this.clock.setTimer(REMOVE_AGAIN_MS, () => void this.removeKept(kept, isOver));
+      this.clock.setTimer(REPEAT_MS, () => void this.repeat(work, isOver));
     }
   }
 
@@ -205,14 +211,15 @@ export class Outbox {
   /**
    * Records that a reply acknowledged a change. The change stays on top until the stream delivers that version, or is
    * removed now if the stream already did. The entry is read after the acknowledgement was stored, so that a frame
-   * handled in between is not missed. The next change of the item gets the version as its base.
+   * handled in between is not missed; if the store fails in that, the change is acknowledged nevertheless, and removed
+   * later. The next change of the item gets the version as its base.
    */
-  async acknowledged(pending: Pending, version: number): Promise<void> {
+  async acknowledged(pending: Pending, version: number, isOver: () => boolean): Promise<void> {
     if (!this.has(pending)) return;
     const [next] = this.after(pending);
     const changed = [{ ...pending, version }, ...(next === undefined ? [] : [{ ...next, base: version }])];
     await this.replace(changed);
-    await this.dropCovered([pending.id], false);
+    await this.repeat(() => this.dropCovered([pending.id], false), isOver);
   }
 
   /**

@@ -345,7 +345,7 @@ export class Sender {
     const may = await outbox.mayBecome(pending, version);
     this.expectSameHistory();
     if (!may) throw wrongReply(pending, 'names a version that the stream gave to another state');
-    await outbox.acknowledged(pending, version);
+    await outbox.acknowledged(pending, version, () => this.closed !== undefined);
     if (version !== named) emit('problem', { error: wrongReply(pending, 'names a version that it does not have') });
     const waiter = this.forget(pending.seq);
     waiter?.resolve({ id, version });
