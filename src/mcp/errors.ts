@@ -230,7 +230,11 @@ function knownFailure(error: Error, quoted: boolean): McpError | undefined {
     return as('unreachable', `the server cannot be reached${why === '' ? '' : ` (${why})`}`);
   }
   if (error instanceof sdk.PairingError) return as(PAIRING[error.code], error.message);
-  if (error instanceof sdk.UncertifiedDeviceError) return as('uncertified_device', sanitizeText(error.message));
+  if (error instanceof sdk.UncertifiedDeviceError) {
+    // The server chose the names of these devices.
+    const unnamed = new sdk.UncertifiedDeviceError(error.devices.map((one) => ({ ...one, name: 'a device' })));
+    return as('uncertified_device', sanitizeText((quoted ? error : unnamed).message));
+  }
   if (error instanceof sdk.ClientError) {
     const { code, says = sanitizeText(error.message) } = CLIENT[error.code] ?? { code: 'internal' };
     return as(code, says);
