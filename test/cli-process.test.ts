@@ -247,3 +247,11 @@ t.test('CLI-15: a reader that closes the pipe ends the program without an error'
   t.equal(stdout, '0\n');
   t.equal(stderr, '');
 });
+
+t.test('CLI-15: a command whose messages nobody reads any more fails with its exit code', async (t) => {
+  const { home } = await shared;
+  const list = `${process.execPath} ${BINARY} list --profile none`;
+  // The reader ends before the program writes.
+  const unread = spawnCli(t, ['-c', `{ sleep 0.3; ${list} 2>&3; echo "$?"; } 3> >(true)`], { home, through: ['bash'] });
+  t.match(await unread.ended, { stdout: `${EXIT.notFound}\n`, stderr: '' });
+});

@@ -54,11 +54,12 @@ export async function runProcess(options: {
 }): Promise<never> {
   const { stdin: input, stdout: output, stderr: errors, argv, env } = process;
   const { signal: interrupted, interrupt } = interruptible(options.graceMs);
-  for (const stream of [output, errors])
-    stream.on('error', (error: NodeJS.ErrnoException) => {
-      // EPIPE: the reader has ended first (`| head`), which is no failure.
-      process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.failure);
-    });
+  output.on('error', (error: NodeJS.ErrnoException) => {
+    // EPIPE: the reader has ended first (`| head`), which is no failure.
+    process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.failure);
+  });
+  // Messages are lost, but the command and its exit code are not: it may have failed, or be writing.
+  errors.on('error', () => undefined);
   process.on('uncaughtException', (error) => {
     errors.write(`Error: ${options.failureOf(error).message}\n`);
     process.exit(EXIT.failure);
