@@ -2,13 +2,17 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
+import { setImmediate } from 'node:timers/promises';
 import { chmod, chown, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { lockHolder, take, tryLock, type LockFiles } from '../src/files/lock.js';
+import { waitForLock } from '../src/terminal/lock.js';
+import { TestClock } from './support/clock.js';
 import { soon, until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
+import { smallDisk } from './support/small-disk.js';
 
 /** What a contender does next, found by running the code up to the first call whose answer is not known yet. */
 type Step =
@@ -270,4 +274,37 @@ t.test('WORK-09: removing a lock leaves nothing and never fails; a holder that l
   await writeFile(path, 'something else');
   t.doesNotThrow(() => 'lock' in second && second.lock.remove());
   t.equal(told, 1);
+});
+
+t.test('WORK-06: a lock that a full disk has no room for is held by nobody once there is room', async (t) => {
+  const disk = await smallDisk(t, '1m');
+  if (disk === undefined) return t.comment('this user may not mount a small disk');
+  const path = join(disk, 'lock');
+  const before = tryLock(path);
+  if ('lock' in before) before.lock.release();
+  await writeFile(join(disk, 'filler'), Buffer.alloc(2 * 1024 * 1024)).catch(() => undefined);
+  t.throws(() => tryLock(path), { code: 'ENOSPC' });
+  t.throws(() => tryLock(path), { code: 'ENOSPC' }, 'the next one is told the same, and does not wait');
+  await rm(join(disk, 'filler'));
+  const after = tryLock(path);
+  t.ok('lock' in after);
+  if ('lock' in after) after.lock.release();
+});
+
+t.test('CLI-18: a clock that is set back does not make the wait for a lock longer', async (t) => {
+  const path = join(await temporaryFolder(t), 'lock');
+  const held = tryLock(path);
+  const clock = new TestClock();
+  let refused = false;
+  const waiting = waitForLock(path, { clock, timeoutMs: 1_000, refusal: () => new Error('held') });
+  waiting.catch(() => (refused = true));
+  clock.setBy(-3_600_000);
+  for (let waited = 0; waited <= 2_000; waited += 50) {
+    clock.advance(50);
+    await setImmediate();
+  }
+  t.ok(refused, 'it ends after two seconds at the latest');
+  if ('lock' in held) held.lock.release();
+  clock.advance(50);
+  await waiting.then((lock) => lock.release()).catch(() => undefined);
 });

@@ -132,9 +132,22 @@ function filesOf(path: string, owner: string) {
     /** Creates a file exclusively; false if it exists. */
     create: (number: number): boolean =>
       // ENOENT: its holder has just removed it, with its folder.
-      isDone(() => fs.writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE }), 'EEXIST', 'ENOENT'),
+      isDone(() => writeNew(fileOf(number), owner), 'EEXIST', 'ENOENT'),
     remove: (number: number): void => fs.rmSync(fileOf(number), { force: true }),
   };
+}
+
+/** Creates a file with this text. Where there is no room for it none is left: an empty one would count as held. */
+function writeNew(file: string, owner: string): void {
+  const handle = fs.openSync(file, 'wx', FILE_MODE);
+  try {
+    fs.writeSync(handle, owner);
+  } catch (error) {
+    fs.rmSync(file, { force: true });
+    throw error;
+  } finally {
+    fs.closeSync(handle);
+  }
 }
 
 function makeFolder(path: string): void {

@@ -1,6 +1,6 @@
 /** Waiting for a lock that another process holds (see `files/lock.ts`). */
 import { tryLock, type FileLock } from '../files/lock.js';
-import { delay, systemClock, type Clock } from '../protocol/clock.js';
+import { delay, monotonic, systemClock, type Clock } from '../protocol/clock.js';
 import { endInterrupted } from './terminal.js';
 
 /** How to wait for a lock. */
@@ -24,11 +24,12 @@ const TIMEOUT_MS = 30_000;
 /** Acquires the lock `path`, whose folder exists. */
 export async function waitForLock(path: string, options: LockOptions): Promise<FileLock> {
   const { refusal, clock = systemClock, timeoutMs = TIMEOUT_MS, signal, onWait, onLost } = options;
-  const began = clock.now();
+  const now = monotonic(clock);
+  const began = now();
   for (;;) {
     const attempt = tryLock(path, { onLost });
     if ('lock' in attempt) return attempt.lock;
-    const waited = clock.now() - began;
+    const waited = now() - began;
     if (waited >= timeoutMs) throw refusal(attempt.heldBy);
     onWait?.(waited);
     await delay(clock, RETRY_EVERY_MS, signal).catch(endInterrupted);
