@@ -178,6 +178,19 @@ t.test('MCP-07: the permissions of a folder that is open to others are tightened
   t.equal((await stat(kept.paths.folder)).mode & 0o777, 0o700);
 });
 
+t.test('MCP-07: a folder behind a link is judged by its own permissions, not by those of the link', async (t) => {
+  const kept = await keeper(t);
+  const folder = await temporaryFolder(t);
+  await chmod(folder, 0o700);
+  await symlink(folder, kept.paths.folder);
+  await saveIdentity(kept, identity);
+  t.same(kept.notes, []);
+  await chmod(folder, 0o755);
+  t.equal(await renewIdentity(kept, identity), true);
+  t.match(kept.notes, [/was open to other users \(mode 755\)/]);
+  t.equal((await stat(folder)).mode & 0o777, 0o700);
+});
+
 t.test('MCP-09: permissions of a file that is open to others are tightened; a link is refused', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);

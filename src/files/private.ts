@@ -3,7 +3,7 @@
  * another user is refused.
  */
 import { constants } from 'node:fs';
-import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
+import { chmod, mkdir, open, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from './durable.js';
@@ -29,7 +29,8 @@ export const modeText = (mode: number): string => (mode & 0o777).toString(8).pad
 export async function privateFolder(folder: string, warn: Warn): Promise<void> {
   const made = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
   if (!POSIX) return;
-  const { mode } = await lstat(folder);
+  // Of what a link leads to: its own mode means nothing.
+  const { mode } = await stat(folder);
   if (!isOpenToOthers(mode)) return;
   await chmod(folder, FOLDER_MODE);
   // A folder just created, under a loose umask, needs no warning: it was empty.
@@ -86,9 +87,9 @@ export async function readPrivateJson<T>(
 
 /** Removes the permissions of others, by the handle: the path may name another file by now. */
 async function restrict(handle: FileHandle, path: string, warn: Warn): Promise<void> {
-  const stat = await handle.stat();
-  const { mode, uid } = stat;
-  if (!stat.isFile()) throw new PrivateFileError(path, 'is not a file');
+  const found = await handle.stat();
+  const { mode, uid } = found;
+  if (!found.isFile()) throw new PrivateFileError(path, 'is not a file');
   if (!POSIX) return;
   const own = process.getuid?.();
   if (own !== undefined && own !== 0 && uid !== own) throw new PrivateFileError(path, 'belongs to another user');

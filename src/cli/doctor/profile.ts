@@ -1,5 +1,5 @@
 /** Checks of the profile: permissions of its folder, free space, where the key of the secrets is, and the identity. */
-import { access, constants, lstat, readdir, readFile, statfs } from 'node:fs/promises';
+import { access, constants, readdir, readFile, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isOpenToOthers } from '../../files/durable.js';
 import { modeText } from '../../files/private.js';
@@ -34,11 +34,11 @@ export async function checkPermissions({ profile: { folder } }: Context): Promis
   const names = await readdir(folder).catch(() => []);
   const secrets = names.filter((name) => name === IDENTITY_FILE || KEY_FILE.test(name));
   for (const path of [folder, ...secrets.map((name) => join(folder, name))]) {
-    const stat = await lstat(path).catch(() => undefined);
-    if (stat === undefined || !isOpenToOthers(stat.mode)) continue;
-    const what = `${path} is open to other users of this machine (mode ${modeText(stat.mode)}).`;
+    const found = await stat(path).catch(() => undefined);
+    if (found === undefined || !isOpenToOthers(found.mode)) continue;
+    const what = `${path} is open to other users of this machine (mode ${modeText(found.mode)}).`;
     const advice =
-      `It is closed when it is next read; to be sure: chmod ${stat.isDirectory() ? '700' : '600'} ${path}. ` +
+      `It is closed when it is next read; to be sure: chmod ${found.isDirectory() ? '700' : '600'} ${path}. ` +
       'If others use this machine, revoke this device from another one and pair it again.';
     findings.push(problem(what, advice));
   }
