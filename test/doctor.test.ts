@@ -144,6 +144,19 @@ t.test('DOCTOR-11 DOCTOR-16: an uncertified device and the change that waits for
   t.equal((await store.pending()).length, 1, 'the change stays pending');
 });
 
+t.test('DOCTOR-16: a refusal whose code the server made up is reported like any other', async (t) => {
+  const { first, server } = await world(t);
+  const liar = await Liar.before(t, server.port);
+  const body = JSON.stringify({ error: { code: 'constructor', message: 'no' } });
+  liar.raw = ({ path, method }) => (method === 'POST' && path.startsWith('/items') ? { status: 403, body } : undefined);
+  const identity = { ...first.identity(), serverUrl: liar.url };
+  const store = new MemoryStore();
+  const row = sealedRow(identity, { version: 0, ts: Date.now() });
+  await store.apply({ pending: [{ seq: 1, id: row.id, base: 0, version: null, kind: 'write', row, rewrap: false }] });
+  const found = await examined(t, { identity, store });
+  t.match(found.of('pending'), [{ status: 'problem', what: /1 changes wait here.*constructor/, do: /They are kept/ }]);
+});
+
 t.test('DOCTOR-11: a device that was revoked and is listed as active is reported, as `devices` has it', async (t) => {
   const { first, pair } = await world(t);
   const second = await pair('Other');

@@ -159,13 +159,14 @@ function unverifiable(hidden: readonly HiddenItem[]): readonly Finding[] {
 const unsent = async (store: Store): Promise<readonly Pending[]> =>
   (await store.pending()).filter((one) => one.version === null && !(one.kind === 'write' && one.rewrap));
 
-const CAUSES: Readonly<Record<string, string>> = {
-  storage_cap_exceeded: 'The vault is full: delete what you do not need, or raise STORAGE_CAP_BYTES on the server.',
-  tenant_suspended: 'The account is suspended, and the server takes no changes: open the billing page.',
-  payment_required: 'The account is not paid for: open the billing page.',
-  uncertified_device: 'The server lists a device that nobody vouches for: see "devices".',
-  rate_limited: 'The server is rate-limiting: they are sent automatically.',
-};
+/** By the server's code. */
+const CAUSES: ReadonlyMap<string, string> = new Map([
+  ['storage_cap_exceeded', 'The vault is full: delete what you do not need, or raise STORAGE_CAP_BYTES on the server.'],
+  ['tenant_suspended', 'The account is suspended, and the server takes no changes: open the billing page.'],
+  ['payment_required', 'The account is not paid for: open the billing page.'],
+  ['uncertified_device', 'The server lists a device that nobody vouches for: see "devices".'],
+  ['rate_limited', 'The server is rate-limiting: they are sent automatically.'],
+]);
 
 const codeOf = (error: Error): string => errorCode(error) || error.name;
 
@@ -178,9 +179,9 @@ function pendingFindings({ problems, rejected }: Observed, left: readonly Pendin
     findings.push(problem(what, 'Make them again: the item was changed or removed elsewhere meanwhile.'));
   }
   if (left.length > 0) {
-    const known = problems.find((error) => codeOf(error) in CAUSES) ?? problems[0];
+    const known = problems.find((error) => CAUSES.has(codeOf(error))) ?? problems[0];
     const why = known === undefined ? 'no answer came' : codeOf(known);
-    const advice = CAUSES[why] ?? 'They are kept, and tried again by every command.';
+    const advice = CAUSES.get(why) ?? 'They are kept, and tried again by every command.';
     findings.push(problem(`${left.length} changes wait here and cannot be sent (${why}).`, advice));
   }
   return findings.length > 0 ? findings : [ok('No change waits to be sent.')];
