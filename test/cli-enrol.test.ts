@@ -8,6 +8,7 @@ import { toBase64Url } from '../src/protocol/base64.js';
 import type { Answers } from './support/answers.js';
 import { identityIn, machine, mistyped, type Machine, type Result } from './support/cli.js';
 import { wiretap } from './support/client-world.js';
+import { soon } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
@@ -256,6 +257,24 @@ t.test('CLI-05: no device is admitted without a yes, or without exactly its digi
   );
   t.match(await other, { code: EXIT.refused });
   t.match(await first.json(['devices']), { devices: { length: 1 } });
+});
+
+t.test('CLI-26: Ctrl-C while a device that has joined gets its keys ends `pair`', async (t) => {
+  const { url, first } = await claimed(t);
+  await first.json(['put', 'milk']);
+  const second = await machine(t);
+  const pairing = first.start(['pair', '--no-qr'], { answers: [[/same digits/, () => 'yes']] });
+  const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
+  first.tap.twist = ({ method, path }) => {
+    if (method === 'POST' && path.startsWith('/items')) pairing.interrupt();
+    return undefined;
+  };
+  const joining = second.call(['join', url, ...words.split(' '), '--name', 'Second']);
+  t.match(await soon(pairing.result, 'the end of `pair`'), {
+    code: EXIT.interrupted,
+    out: /"Second" is one of your devices\. Its keys are still being added; `sync` finishes that\./,
+  });
+  t.match(await joining, { code: EXIT.ok });
 });
 
 t.test('CLI-05: a script that is given the digits admits the device', async (t) => {

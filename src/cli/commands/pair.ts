@@ -63,6 +63,9 @@ async function pair(context: Context, options: Options): Promise<void> {
     const rewrapped = new Promise<number | null>((resolve) => {
       device.on('rewrapped', ({ items }) => resolve(items));
       device.on('problem', () => resolve(null));
+      // A device that ends says nothing more.
+      device.on('revoked', () => resolve(null));
+      terminal.interrupted.addEventListener('abort', () => resolve(null), { once: true });
     });
     const deviceId = await offer.joined.catch((error: unknown) => {
       throw refusal ?? error;
