@@ -294,6 +294,11 @@ t.test('IMPORT-09: a folder of Markdown is imported without links, hidden files 
   ]);
   const bins = new Map((document['each'] as { where: string; bin: string }[]).map(({ where, bin }) => [where, bin]));
   t.equal(bins.get('Trips/Lisbon/Plan.md'), 'Trips/Lisbon');
+  const piped = join(at.folder, 'piped');
+  await mkdir(piped);
+  await writeFile(join(piped, 'Today.md'), '# Today\n');
+  execFileSync('mkfifo', [join(piped, 'manifest.json')]);
+  t.same(kindsOf(await at.dry(piped)), ['1 file: nothing: no file', '1 markdown: code']);
   const without = join(at.folder, 'none');
   await mkdir(without);
   t.match((await at.refused(without)).error, { message: /no Markdown file/ });

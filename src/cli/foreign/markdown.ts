@@ -1,5 +1,5 @@
 /** A folder of Markdown and other files: every file becomes an item, its folder the bin. Bytes and names are kept. */
-import { readdir } from 'node:fs/promises';
+import { lstat, readdir } from 'node:fs/promises';
 import { createReadStream, type Dirent } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../../protocol/error-code.js';
@@ -54,7 +54,10 @@ const MANIFEST_HEAD = 1024;
 
 /** Refuses the output of `export --to folder`: its table of passwords would become a note, which `search` reads. */
 async function expectNotOurs(folder: string): Promise<void> {
-  const head = withFile(join(folder, MANIFEST), (handle) => readBytes(handle, 0, MANIFEST_HEAD));
+  const path = join(folder, MANIFEST);
+  // Opening a pipe of this name would hang.
+  const isFile = (await lstat(path).catch(() => undefined))?.isFile() === true;
+  const head = isFile ? withFile(path, (handle) => readBytes(handle, 0, MANIFEST_HEAD)) : Promise.resolve(undefined);
   // A manifest that cannot be read is that of another program, or reported as any other file.
   if ((await head.catch(() => undefined))?.includes(FOLDER_FORMAT) !== true) return;
   const instead = 'An archive, or `--to bitwarden`, can be imported.';
