@@ -416,6 +416,15 @@ t.test('ARCHIVE-13 CLI-14: a code that the server made up does not control the t
   t.notMatch(notes.join('\n'), /\u001b/);
 });
 
+t.test('CLI-14: the name of an archive does not control the terminal', async (t) => {
+  const { folder, context } = await filled(t);
+  const file = join(folder, 'vault\u001b[2J.json');
+  const terminal = fakeTerminal();
+  await exportVault(context(terminal), { file, plain: true });
+  await importVault(context(terminal), { file });
+  t.match(terminal.printed, [/vault<U\+001B>\[2J\.json: .* in /, /vault<U\+001B>\[2J\.json: .* imported/]);
+});
+
 /** Shortens the waits before retries; the time limits of requests stay. */
 const hurried: Clock = {
   now: () => Date.now(),

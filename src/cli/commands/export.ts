@@ -7,7 +7,7 @@ import * as records from '../../sdk/archive/records.js';
 import { isDamaged, isTransient } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { counted, show, throttledProgress } from '../../terminal/output.js';
+import { counted, sanitizeText, show, throttledProgress } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, usageError } from '../../terminal/terminal.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
@@ -300,6 +300,6 @@ function report({ terminal }: Context, { file, plain, to }: ExportOptions, count
   for (const [count, note] of notes) if (count > 0) terminal.note(note);
   if (file === '-') return;
   show(terminal, { file, plain: plain === true, to, ...counts }, () => [
-    `${file}: ${counted(items, 'item')} in ${counted(bins, 'bin')}.`,
+    `${sanitizeText(file)}: ${counted(items, 'item')} in ${counted(bins, 'bin')}.`,
   ]);
 }

@@ -193,7 +193,7 @@ async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Pr
 export function report({ terminal }: Context, { file, account }: ImportRun, counts: ImportCounts): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
   show(terminal, { file, ...counts, refused, account }, () => [
-    `${file}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`,
+    `${sanitizeText(file)}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`,
     ...(account === undefined ? [] : accountLines(terminal, account)),
   ]);
   const notes: readonly (readonly [count: number, note: string])[] = [
