@@ -130,6 +130,13 @@ t.test('CLI-39: a command that nothing can continue any more reports that', asyn
   const { code, stderr } = await started(['--json']).ended;
   t.equal(code, EXIT.failure);
   t.match(JSON.parse(stderr), { error: { code: 'failure', message: /half way/ } });
+  const stuck =
+    "run: () => (setTimeout(() => undefined, 200), process.kill(process.pid, 'SIGINT'), new Promise(() => undefined))";
+  const cut = spawnCli(t, ['--input-type=module', '-e', text.replace(/run: .*(?= \}\))/, stuck)], {
+    home: '/nonexistent',
+    through: [process.execPath],
+  });
+  t.match(await cut.ended, { code: EXIT.interrupted, stderr: 'Interrupted.\n' }, 'after Ctrl-C that is no fault');
 });
 
 t.test(

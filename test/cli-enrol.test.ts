@@ -176,6 +176,33 @@ t.test('CLI-29: a claim or a recovery whose answer was lost is retried with the 
   t.match(await back.json(['devices']), { devices: { length: 2 } });
 });
 
+t.test(
+  'CLI-26: an interrupted claim says that it may have gone through, and a script gets `interrupted`',
+  async (t) => {
+    const { port } = await runServer(t);
+    const away = (desk: Machine, path: RegExp, onAway: () => void = () => undefined): void => {
+      const { fetch: send } = desk.tap.platform;
+      Object.assign(desk.tap.platform, {
+        fetch: async (url: string, init: RequestInit) => {
+          if (!path.test(url)) return send(url, init);
+          onAway();
+          throw new TypeError('away');
+        },
+      });
+    };
+    const desk = await machine(t);
+    away(desk, /bootstrap|reauth/);
+    const claim = desk.start(['claim', `http://127.0.0.1:${port}`, '--show-phrase']);
+    await claim.line(/Trying again/);
+    claim.interrupt();
+    t.match(await claim.result, { code: EXIT.interrupted, notes: /Interrupted\.\nIt may have gone through/ });
+    const { first } = await claimed(t);
+    const list = first.start(['--json', 'list']);
+    away(first, /items/, list.interrupt);
+    t.match(await list.result, { code: EXIT.interrupted, error: { code: 'interrupted' } });
+  },
+);
+
 /** Pairs a new machine with `first`, as two people at two screens do. */
 async function paired(t: WithTeardown, first: Machine, joining: (offer: Result['data'][number]) => readonly string[]) {
   const second = await machine(t);

@@ -5,7 +5,7 @@
 import { stripVTControlCharacters } from 'node:util';
 import { askLine, type PromptContext } from './ask.js';
 import { readCapped } from './read-capped.js';
-import type { Failure } from './failure.js';
+import { type Failure, INTERRUPTED } from './failure.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
 import type { ProgramCall } from './program.js';
 import { endInterrupted, EXIT, type ExitCode, type Screen, type Terminal, usageError } from './terminal.js';
@@ -43,6 +43,13 @@ const flushed = (stream: NodeJS.WriteStream): Promise<void> =>
     else stream.write('', () => resolve());
   });
 
+const HALF_WAY: Failure = {
+  exitCode: EXIT.failure,
+  code: 'failure',
+  message: 'the command stopped half way: what it waited for can never arrive',
+  hint: 'Everything reported as written or kept is safe. Run it again; if it stops again, report it.',
+};
+
 /**
  * Runs the program with this process's arguments, environment and streams, and ends the process.
  * @param options `graceMs`: as `GRACE_MS`, for a program that needs longer.
@@ -66,11 +73,10 @@ export async function runProcess(options: {
   });
   // The event loop is empty before the command has ended: Node would exit with 13 and print nothing.
   process.on('beforeExit', () => {
-    const message = 'the command stopped half way: what it waited for can never arrive';
-    const hint = 'Everything reported as written or kept is safe. Run it again; if it stops again, report it.';
-    const json = argv.includes('--json');
-    errors.write(`${json ? jsonLine({ error: { code: 'failure', message, hint } }) : `Error: ${message}\n${hint}`}\n`);
-    process.exit(EXIT.failure);
+    const { exitCode, code, message, hint } = interrupted.aborted ? INTERRUPTED : HALF_WAY;
+    const text = interrupted.aborted ? 'Interrupted.' : `Error: ${message}\n${hint}`;
+    errors.write(`${argv.includes('--json') ? jsonLine({ error: { code, message, hint } }) : text}\n`);
+    process.exit(exitCode);
   });
   const code = await options.run({
     argv: argv.slice(2),

@@ -1,6 +1,6 @@
 /** Command-line programs: commands with examples in their help, and one call from arguments to exit code. */
 import { Command, CommanderError, type OptionValues } from 'commander';
-import { type Failure, HELP } from './failure.js';
+import { type Failure, HELP, INTERRUPTED } from './failure.js';
 import { paletteOf, sanitizeLines } from './output.js';
 import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
 
@@ -109,12 +109,15 @@ function report(error: unknown, call: ProgramCall, terminal: Terminal, failure: 
       call.fail({ error: { code: 'usage', message: 'the command is missing or unknown', hint: HELP } });
     return EXIT.usage;
   }
-  const { message, hint, code } = failure;
-  const exitCode = terminal.interrupted.aborted ? EXIT.interrupted : failure.exitCode;
+  // What fails after an interruption fails because of it, as calls of a closed device do.
+  const isCut = terminal.interrupted.aborted && failure.exitCode !== EXIT.interrupted;
+  const { message, hint, code, exitCode } = isCut ? INTERRUPTED : failure;
   terminal.progress('');
   if (terminal.json) call.fail({ error: { code, message, hint } });
-  else if (exitCode === EXIT.interrupted) terminal.note('Interrupted.');
-  else if (error instanceof Declined) terminal.note(message);
+  else if (exitCode === EXIT.interrupted) {
+    terminal.note('Interrupted.');
+    if (hint !== undefined) terminal.note(hint);
+  } else if (error instanceof Declined) terminal.note(message);
   else {
     const { bad } = paletteOf({ colours: terminal.colours && terminal.onScreen });
     terminal.note(`${bad('Error:')} ${message}`);
