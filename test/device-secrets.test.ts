@@ -3,7 +3,7 @@ import { chmod, link, mkdir, readdir, readFile, rename, rm, stat, symlink, write
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
-import { systemKeychain } from '../src/cli/keychain.js';
+import { KeychainError, systemKeychain } from '../src/cli/keychain.js';
 import { keychainSetting, Secrets } from '../src/cli/secrets.js';
 import { CommandError, EXIT } from '../src/terminal/terminal.js';
 import type { Identity } from '../src/sdk/identity.js';
@@ -105,6 +105,17 @@ t.test('SECRET-02: a keychain that loses what it stores is not used for the key'
   const keychain = { ...fakeKeychain(), get: async () => undefined };
   await secretsIn(folder, { keychain }).keep(identity);
   t.equal(await placeIn(secretsIn(folder, { keychain })), 'file');
+});
+
+t.test('SECRET-02: a keychain that keeps a key and does not return it is left without it', async (t) => {
+  const folder = await temporaryFolder(t);
+  const keychain = fakeKeychain();
+  const { get } = keychain;
+  keychain.get = (account) =>
+    account.startsWith('probe-') ? get(account) : Promise.reject(new KeychainError('absent', 'locked by now'));
+  await secretsIn(folder, { keychain }).keep(identity);
+  t.equal((await keyFiles(folder)).length, 1, 'the key is in a file');
+  t.same([...keychain.entries.keys()], []);
 });
 
 t.test('SECRET-03: a keychain that hangs is given up after a minute', async (t) => {

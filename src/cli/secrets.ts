@@ -241,8 +241,10 @@ export class Secrets {
   /** Stores the key in the keychain. It is tried with another value first, and both are read back. */
   private async intoKeychain(keyName: string, key: Uint8Array): Promise<boolean> {
     const { keychain, setting, warn, sodium } = this.options;
+    const taken: string[] = [];
     const givesBack = async (name: string, secret: Uint8Array): Promise<boolean> => {
       await keychain.set(name, toBase64Url(secret));
+      taken.push(name);
       return (await keychain.get(name)) === toBase64Url(secret);
     };
     try {
@@ -253,6 +255,8 @@ export class Secrets {
       throw new KeychainError('absent', 'the keychain does not return what was stored');
     } catch (error) {
       if (!(error instanceof KeychainError)) throw error;
+      // Nothing would remove the key from there later. One that is silent is not asked for another minute.
+      if (error.code === 'absent') for (const name of taken) await keychain.delete(name).catch(() => undefined);
       if (setting === 'on') throw keychainRefusal(error);
       // `absent` is normal on servers and in containers: no warning.
       if (error.code === 'silent') warn('The keychain does not answer: the key goes into a file (mode 600) instead.');
