@@ -403,6 +403,20 @@ t.test('LOAD-17: what could not be removed is named, and a later removal tries i
   t.same([ran, coordinator.left], [['prepare', 'remove'], ['load-plan: conflict']]);
 });
 
+t.test('LOAD-01: a run that is interrupted before it has begun makes nothing', async (t) => {
+  const ran: string[] = [];
+  const crew: Crew = {
+    name: 'a crew',
+    processes: 1,
+    end: NOTHING,
+    perform: async ({ phase }) => void ran.push(phase),
+  };
+  const plan = { ...PLAN, url: 'http://127.0.0.1:1' };
+  const coordinator = new Coordinator({ plan, load: RELEASE, adminToken: undefined, signal: AbortSignal.abort() });
+  await t.rejects(coordinator.run([crew]), { name: 'AbortError' });
+  t.same(ran, []);
+});
+
 t.test('LOAD-17: writing ends before the removal begins', async (t) => {
   const server = await runServer(t, { env: { RATE_WRITE_PER_S: '1000' } });
   const program = await load(t);
@@ -456,6 +470,8 @@ t.test('LOAD-18: the twelve words are printed before the server has them, and no
   const made = await program.call('devices', '--url', urlOf(server), '--out', out);
   t.not(made.code, 0);
   t.match(made.stdout, /^(?:[a-z]+ ){11}[a-z]+$/m);
+  const asJson = await program.call('--json', 'devices', '--url', urlOf(server), '--out', out);
+  t.match(JSON.parse(asJson.stdout), { phrase: /^(?:[a-z]+ ){11}[a-z]+$/ });
   const list = join(program.folder, 'list.json');
   for (const text of ['KEYKEYKEY {', '{"format":"service-load-devices","tenants":[{KEYKEYKEY']) {
     await writeFile(list, text, { mode: 0o600 });

@@ -61,6 +61,8 @@ export class Coordinator {
         `tenants of a run ${plan.name} already exist`,
         'Use another --name, or remove them: service-load clean --name.',
       );
+    // A signal that is aborted already calls no listener.
+    signal.throwIfAborted();
     const interrupted = (): void => void this.performAll(crews, 'remove');
     signal.addEventListener('abort', interrupted, { once: true });
     try {

@@ -7,7 +7,7 @@ import type { SavableIdentity } from '../../sdk/identity.js';
 import { nodePlatform } from '../../sdk/node-platform.js';
 import type { Platform } from '../../sdk/platform.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { counted } from '../../terminal/output.js';
+import { counted, show } from '../../terminal/output.js';
 import { usageError } from '../../terminal/terminal.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import type { LoadCommand, LoadContext } from '../context.js';
@@ -46,7 +46,7 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
       const claim = await prepareClaim({ ...newDevice(platform, serverUrl, 1), claimToken });
       phrase = claim.phrase;
       // Before the claim: after a crash in between, nobody would have the words that own the server.
-      terminal.print(phrase);
+      show(terminal, { phrase }, () => [phrase]);
       terminal.note('These twelve words own the server from now on. Write them down.');
       made.push(await claim.register());
     }
