@@ -130,6 +130,15 @@ t.test('CLI-39: a command that nothing can continue any more reports that', asyn
   const { code, stderr } = await started(['--json']).ended;
   t.equal(code, EXIT.failure);
   t.match(JSON.parse(stderr), { error: { code: 'failure', message: /half way/ } });
+  const thrown = "run: () => new Promise(() => setImmediate(() => { throw new TypeError('nobody caught it'); }))";
+  const uncaught = spawnCli(
+    t,
+    ['--input-type=module', '-e', text.replace(/run: .*(?= \}\))/, thrown), '--', '--json'],
+    { home: '/nonexistent', through: [process.execPath] },
+  );
+  const broken = await uncaught.ended;
+  t.equal(broken.code, EXIT.failure);
+  t.match(JSON.parse(broken.stderr), { error: { code: 'failure', message: /nobody caught it/ } });
   const stuck =
     "run: () => (setTimeout(() => undefined, 200), process.kill(process.pid, 'SIGINT'), new Promise(() => undefined))";
   const cut = spawnCli(t, ['--input-type=module', '-e', text.replace(/run: .*(?= \}\))/, stuck)], {

@@ -67,16 +67,18 @@ export async function runProcess(options: {
   });
   // Messages are lost, but the command and its exit code are not: it may have failed, or be writing.
   errors.on('error', () => undefined);
+  const end = (text: string, { code, message, hint }: Failure, exitCode: ExitCode): never => {
+    errors.write(`${argv.includes('--json') ? jsonLine({ error: { code, message, hint } }) : text}\n`);
+    return process.exit(exitCode);
+  };
   process.on('uncaughtException', (error) => {
-    errors.write(`Error: ${options.failureOf(error).message}\n`);
-    process.exit(EXIT.failure);
+    const failure = options.failureOf(error);
+    end(`Error: ${failure.message}`, failure, EXIT.failure);
   });
   // The event loop is empty before the command has ended: Node would exit with 13 and print nothing.
   process.on('beforeExit', () => {
-    const { exitCode, code, message, hint } = interrupted.aborted ? INTERRUPTED : HALF_WAY;
-    const text = interrupted.aborted ? 'Interrupted.' : `Error: ${message}\n${hint}`;
-    errors.write(`${argv.includes('--json') ? jsonLine({ error: { code, message, hint } }) : text}\n`);
-    process.exit(exitCode);
+    if (interrupted.aborted) end('Interrupted.', INTERRUPTED, EXIT.interrupted);
+    end(`Error: ${HALF_WAY.message}\n${HALF_WAY.hint}`, HALF_WAY, EXIT.failure);
   });
   const code = await options.run({
     argv: argv.slice(2),
