@@ -519,6 +519,23 @@ t.test(
 );
 
 t.test(
+  'EPOCH-09: a write that comes to an actor after its history has ended is not stored in the next one',
+  async (t) => {
+    const setting = new Setting();
+    const actor = await setting.actor();
+    t.equal((await write(actor, writeOf(), deviceId(1))).version, 1);
+    setting.epoch = 'another';
+    setting.registry.restart();
+    const onVersion = writeOf({ ts: TS + 1, ifVersion: 1, inline: inline('two') });
+    t.equal(await refusal(write(actor, onVersion, deviceId(1))), 'unavailable', 'version 1 may be another state there');
+    t.equal(setting.log.tenant('tenant').head, 1);
+    t.ok(actor.idle);
+    const next = await setting.actor();
+    t.equal((await write(next, onVersion, deviceId(1))).version, 2, 'the next actor is of the new history');
+  },
+);
+
+t.test(
   'INST-17 INST-58: a commit that ends after its actor was given up reaches the sockets of the next actor',
   async (t) => {
     const done: (() => void)[] = [];

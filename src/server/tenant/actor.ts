@@ -61,6 +61,8 @@ export interface ActorPorts {
   readonly announcer: ChangeAnnouncer;
   readonly purger: KeyPurger;
   readonly clock: Pick<Clock, 'now'>;
+  /** The epoch of the database as currently known. */
+  readonly epoch: () => string;
   /** Called when an effect fails that must not fail; the actor continues. */
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Keeps the frames of every actor's last changes. */
@@ -404,6 +406,8 @@ export class Actor implements CommitSink {
 
   private commit(change: Change): void {
     try {
+      // It was checked, by its client too, against versions of another history (EPOCH-09).
+      if (this.ports.epoch() !== this.tenant.epoch) throw unavailable('the database has another history');
       this.ports.lanes.submit(change, this);
     } catch (error) {
       this.run({ kind: 'refused', change, error: asError(error) });

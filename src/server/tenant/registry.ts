@@ -51,8 +51,6 @@ export interface RegistryOptions extends Omit<
   'onBroken' | 'onLate' | 'ring' | 'replays' | 'waiting' | 'current'
 > {
   readonly clock: Clock;
-  /** The epoch of the database as currently known. */
-  readonly epoch: () => string;
 }
 
 export class TenantRegistry {
