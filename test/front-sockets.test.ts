@@ -262,6 +262,19 @@ t.test('HEART-01 HEART-02 HEART-03 HEART-04 WS-19: silent and expired sockets ar
   t.equal(actor.sessions.length, 1);
 });
 
+t.test('TOKEN-27: a socket whose token expires while it is being opened leaves no session', async (t) => {
+  const { port, clock, actor } = await frontOf(t);
+  // Sockets are closed by the second: this token is still valid, and its second has passed.
+  const untilNext = 1_000 - (clock.now() % 1_000);
+  clock.advance(untilNext + 500);
+  const token = tokenOf({ expiresAt: clock.now() + 400 });
+  for (let n = 0; n < 20; n++) {
+    const socket = await socketOf(t, port, { query: `?token=${token}` });
+    t.equal(await socket.closed(), 4401);
+  }
+  t.equal(actor.sessions.length, 0);
+});
+
 t.test('HEART-05: pings of many sockets are spread over the interval', async (t) => {
   const { port, clock, actor } = await frontOf(t);
   const devices = Array.from({ length: 5 }, (_, at) => `01ARZ3NDEKTSV4RRFFQ69G5F${String(at).padStart(2, '0')}`);

@@ -147,7 +147,8 @@ export class Sockets {
   opened(socket: DeviceSocket): void {
     socket.lastSeen = this.seen(this.parts.clock.now());
     this.wheel.add(socket);
-    this.guarded(socket, () => this.register(socket));
+    // If its token has expired meanwhile, the wheel has closed it: nothing would end its session.
+    if (socket.wire !== undefined) this.guarded(socket, () => this.register(socket));
   }
 
   private register(socket: DeviceSocket): void {
