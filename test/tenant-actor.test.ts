@@ -571,6 +571,36 @@ t.test(
   },
 );
 
+t.test(
+  'INST-55: a commit whose answer was lost after its actor was given up is discovered by the next one',
+  async (t) => {
+    const lost: (() => void)[] = [];
+    const lanes: CommitLanes = {
+      arena,
+      submit: (change, sink) =>
+        void lost.push(() => {
+          setting.log.apply([change]);
+          sink.failed([change], unavailable());
+          sink.settled();
+        }),
+    };
+    const setting = new Setting({ lanes });
+    setting.devices = [1, 2];
+    setting.registry.start();
+    t.teardown(() => setting.registry.close());
+    const one = writeOf({ inline: inline('one', [deviceId(1), deviceId(2)]) });
+    const writing = refusal(write(await setting.actor(), one, deviceId(1)));
+    setting.registry.restart();
+    const ears = await listen(await setting.actor(), 2);
+    lost[0]?.();
+    t.equal(await writing, 'unavailable');
+    setting.clock.advance(4_000);
+    await until('the commit is sent', () => ears.versions.length > 0);
+    t.strictSame(ears.versions, [1]);
+    t.strictSame(setting.announced, [['tenant', 1, 1]]);
+  },
+);
+
 t.test('BOOT-11: a reset closes the sockets and is announced to the other instances', async (t) => {
   const setting = new Setting();
   const ears = await listen(await setting.actor(), 1);

@@ -73,8 +73,8 @@ export interface ActorPorts {
   readonly waiting: Set<Actor>;
   /** The actor's state can no longer be trusted: it must be dropped and reloaded. */
   readonly onBroken: (actor: Actor) => void;
-  /** A retired actor has committed a change that the actor loaded since does not know of. */
-  readonly onLate: (tenantId: string, position: Position) => void;
+  /** A retired actor has, or may have (null), committed a change that the actor loaded since does not know of. */
+  readonly onLate: (tenantId: string, position: Position | null) => void;
   /**
    * Undefined while the actor's last comparison with the database is fresh; else resolves with whether the actor is now
    * up to date.
@@ -301,7 +301,8 @@ export class Actor implements CommitSink {
 
   failed(changes: readonly Change[], error: Error): void {
     this.reporting = true;
-    this.holdUp();
+    if (this.retired) this.ports.onLate(this.tenantId, null);
+    else this.holdUp();
     this.post({ kind: 'failed', changes, error });
   }
 

@@ -93,7 +93,10 @@ export class TenantRegistry {
       replays: new TurnQueue(REPLAY_PAGES),
       waiting: new Set(),
       onBroken,
-      onLate: (tenantId, { summary, generation }) => this.headHint(tenantId, summary.version, generation),
+      onLate: (tenantId, position) => {
+        if (position === null) this.actors.get(tenantId)?.holdUp();
+        else this.headHint(tenantId, position.summary.version, position.generation);
+      },
       current: (actor) => (this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId)),
     };
   }
