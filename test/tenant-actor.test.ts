@@ -10,136 +10,14 @@ import {
   type Actor,
 } from '../src/server/tenant/actor.js';
 import { ARENA_BYTES, QUEUE_CHANGES } from '../src/server/storage/commit/lanes.js';
-import type { CommitLanes, ItemLog, TenantLoader, TenantUpdate } from '../src/server/tenant/ports.js';
-import { TenantRegistry } from '../src/server/tenant/registry.js';
-import { arena, BIN, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
-import { TestClock } from './support/clock.js';
+import type { CommitLanes } from '../src/server/tenant/ports.js';
+import { arena, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
 import { until } from './support/events.js';
-import { Ears, listen, NOTHING_HEARD } from './support/instances.js';
+import { Ears, listen } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';
-import { openBin } from './support/world.js';
+import { Setting } from './support/tenant-setting.js';
 
 const MINUTE = 60_000;
-
-/** A load that is answered when the test says so. */
-interface Load {
-  readonly tenantId: string;
-  answer(): void;
-  fail(error: Error): void;
-}
-
-class Setting {
-  readonly clock = new TestClock();
-  readonly log = new MemoryLog();
-  readonly faults: unknown[] = [];
-  readonly announced: (readonly [string, number, number])[] = [];
-  /** Tenants, heads and the number of rows with them. */
-  readonly published: (readonly [string, number, number])[] = [];
-  readonly attended: string[] = [];
-  readonly loads: Load[] = [];
-  /** Loads wait for the test while this is set. */
-  holding = false;
-  epoch = 'epoch';
-  devices = [1];
-  /** Devices that are revoked, and have keys left. */
-  revoked: readonly number[] = [];
-  /** Requested purges, and whether the purger has room for more. */
-  readonly purges: string[] = [];
-  purgerHasRoom = true;
-  readonly gone = new Set<string>();
-  readonly registry: TenantRegistry;
-
-  constructor(ports: { lanes?: CommitLanes; log?: ItemLog } = {}) {
-    const directory: TenantLoader = {
-      load: async (tenantId) => this.load(tenantId),
-      hurry: () => undefined,
-      reload: async (tenantId) => this.load(tenantId),
-      head: (tenantId) => Promise.resolve(this.log.summary(tenantId)),
-      // As the database answers: tenants without news are left out.
-      positions: (known) =>
-        Promise.resolve(
-          known.flatMap(({ tenantId, delivered, generation }) => {
-            const tenant = this.log.tenant(tenantId);
-            const news = tenant.head > delivered || tenant.generation > generation;
-            return news ? [{ tenantId, head: tenant.head, generation: tenant.generation }] : [];
-          }),
-        ),
-    };
-    this.registry = new TenantRegistry({
-      lanes: ports.lanes ?? this.log,
-      log: ports.log ?? this.log,
-      loader: directory,
-      announcer: {
-        heard: NOTHING_HEARD,
-        announce: (...hint) => void this.announced.push(hint),
-        publish: (id, rows, { summary }) => void this.published.push([id, summary.version, rows.length]),
-        subscribe: (tenantId) => void this.attended.push(tenantId),
-      },
-      purger: {
-        purge: (_, id) => {
-          this.purges.push(id);
-          return this.purgerHasRoom;
-        },
-      },
-      onFault: (error) => void this.faults.push(error),
-      clock: this.clock,
-      epoch: () => this.epoch,
-    });
-  }
-
-  /** The tenant's actor, where it is current enough to judge requests. */
-  peek(tenantId: string): Actor | undefined {
-    const actor = this.registry.actors.get(tenantId);
-    return actor?.isCurrent(this.clock.now()) === true ? actor : undefined;
-  }
-
-  private load(tenantId: string): Promise<TenantUpdate | undefined> {
-    if (!this.holding) return Promise.resolve(this.snapshot(tenantId));
-    return new Promise((resolve, reject) => {
-      // A read returns the state at the moment when it began.
-      const snapshot = this.snapshot(tenantId);
-      this.loads.push({ tenantId, answer: () => resolve(snapshot), fail: reject });
-    });
-  }
-
-  private snapshot(tenantId: string): TenantUpdate | undefined {
-    if (this.gone.has(tenantId)) return undefined;
-    const view = { name: 'device', glyph: 'phone' as const, pubkey: new Uint8Array(32), pairedAt: 1, cert: null };
-    return {
-      tenantId,
-      state: 'active',
-      generation: this.log.tenant(tenantId).generation,
-      summary: this.log.summary(tenantId),
-      devices: this.devices.map((n) => ({
-        ...{ id: deviceId(n), tokenEpoch: 1, revoked: this.revoked.includes(n), keysPurged: !this.revoked.includes(n) },
-        view: { ...view, id: deviceId(n) },
-      })),
-      bins: [openBin(BIN)],
-      pairRequests: [],
-    };
-  }
-
-  async actor(tenantId = 'tenant'): Promise<Actor> {
-    if (!this.gone.has(tenantId)) this.knows(tenantId);
-    const actor = await this.registry.get(tenantId);
-    if (actor === undefined) throw new Error('no such tenant');
-    return actor;
-  }
-
-  private knows(tenantId: string): void {
-    try {
-      this.log.tenant(tenantId);
-    } catch {
-      this.log.addTenant(tenantId);
-    }
-  }
-
-  /** A device joins in the database. */
-  join(n: number): void {
-    this.devices.push(n);
-    this.log.tenant('tenant').generation++;
-  }
-}
 
 const turn = async (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const state = async (promise: Promise<unknown>): Promise<string> =>
@@ -351,6 +229,30 @@ t.test('TOKEN-11: a reload resolves only with a read that began after the call',
   setting.loads[3]?.answer();
   t.equal(await state(fifth), 'resolved', 'the next reload is served');
   t.match(setting.faults, [{ message: 'no database' }]);
+});
+
+t.test('FAIR-45: requests of a tenant do not wait until another one was read', async (t) => {
+  const setting = new Setting();
+  const [slow, other] = [await setting.actor('slow'), await setting.actor('other')];
+  setting.log.tenant('slow').generation++;
+  setting.clock.advance(6_000);
+  setting.holding = true;
+  const [waiting, served] = [setting.registry.get('slow'), setting.registry.get('other')];
+  await until('the changed one is being read', () => setting.loads.length === 1);
+  t.equal(await state(waiting), 'pending');
+  t.equal(await state(served), 'resolved');
+  setting.clock.advance(6_000);
+  const later = setting.registry.get('other');
+  await turn();
+  t.equal(await state(later), 'resolved', 'nor do later ones');
+  setting.loads[0]?.answer();
+  t.ok((await waiting) === slow && (await later) === other);
+  setting.log.tenant('slow').generation++;
+  setting.clock.advance(6_000);
+  const failing = refusal(setting.registry.get('slow'));
+  await until('it is read again', () => setting.loads.length === 2);
+  setting.loads[1]?.fail(unavailable());
+  t.equal(await failing, 'unavailable');
 });
 
 t.test('WS-24 WS-25: a socket with a full buffer is sent nothing until the buffer has emptied', async (t) => {

@@ -7,7 +7,7 @@ const WAITING_MAX = 50_000;
 
 interface Waiting<K, R> {
   readonly key: K;
-  resolve(result: R): void;
+  resolve(result: R | Promise<R>): void;
   reject(error: unknown): void;
 }
 
@@ -17,7 +17,8 @@ export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmedia
 /**
  * Batches calls without a timer: the first batch starts after the current turn of the event loop, the next when it
  * ends. A call never joins a batch that has started, so that its answer is not older than the call. Every call is
- * settled when the `run` of its batch ends, whatever its outcome. Servers only: browsers have no `setImmediate`.
+ * settled when the `run` of its batch ends, whatever its outcome; where its answer is a promise, like that, and no other
+ * call waits for it. Servers only: browsers have no `setImmediate`.
  */
 export class Batcher<K, R> {
   private waiting: Waiting<K, R>[] = [];
@@ -32,7 +33,7 @@ export class Batcher<K, R> {
    */
   constructor(
     private readonly max: number,
-    private readonly run: (keys: readonly K[]) => Promise<readonly R[]>,
+    private readonly run: (keys: readonly K[]) => Promise<readonly (R | Promise<R>)[]>,
     private readonly pauseAfter?: (answered: number) => Promise<void> | undefined,
   ) {}
 

@@ -53,6 +53,9 @@ export interface RegistryOptions extends Omit<
   readonly clock: Clock;
 }
 
+/** Actors that are read again since they were found behind, and whether that succeeds. */
+type Behind = ReadonlyMap<Actor, Promise<boolean>>;
+
 export class TenantRegistry {
   /** The loaded actors. Requests may be checked against one only while it `isCurrent`. */
   readonly actors = new Map<string, Actor>();
@@ -135,10 +138,12 @@ export class TenantRegistry {
   async get(tenantId: string): Promise<Actor | undefined> {
     const actor = this.actors.get(tenantId) ?? (await this.loading.join(tenantId));
     if (actor === undefined || this.isCurrent(actor)) return actor;
-    if (await this.confirming.ask(tenantId)) return this.actors.get(tenantId);
-    if (this.actors.has(tenantId)) throw unavailable('the tenant could not be read');
+    const isKnown = await this.confirming.ask(tenantId);
+    const current = this.actors.get(tenantId);
     // It was dropped meanwhile: its tenant may have been deleted.
-    return this.loading.join(tenantId);
+    if (current === undefined) return this.loading.join(tenantId);
+    if (!isKnown) throw unavailable('the tenant could not be read');
+    return current;
   }
 
   /** Tenants being loaded do not wait for more of them. */
@@ -294,7 +299,8 @@ export class TenantRegistry {
       for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH) {
         const batch = actors.slice(at, at + COMPARE_BATCH);
         const those = waiting ? batch.filter((actor) => this.stillWaits(actor)) : batch;
-        await (those.length === 0 ? nextTurn() : this.compare(those));
+        if (those.length === 0) await nextTurn();
+        else await Promise.all((await this.compare(those)).values());
       }
       return true;
     } catch (error) {
@@ -303,27 +309,29 @@ export class TenantRegistry {
     }
   }
 
-  /** Comparisons that requests wait for; an actor compared in the meantime is not compared again. */
-  private async confirm(ids: readonly string[]): Promise<boolean[]> {
+  /**
+   * Comparisons that requests wait for; an actor compared in the meantime is not compared again. Nobody waits until
+   * another tenant was read.
+   */
+  private async confirm(ids: readonly string[]): Promise<(boolean | Promise<boolean>)[]> {
     const stale = new Set<Actor>();
     for (const id of ids) {
       const actor = this.actors.get(id);
       if (actor !== undefined && !this.isCurrent(actor)) stale.add(actor);
     }
-    const unknown = stale.size === 0 ? new Set<Actor>() : await this.compare([...stale]);
+    const behind: Behind = stale.size === 0 ? new Map() : await this.compare([...stale]);
     return ids.map((id) => {
       const actor = this.actors.get(id);
-      return actor !== undefined && !unknown.has(actor);
+      return actor !== undefined && (behind.get(actor) ?? true);
     });
   }
 
-  /** Brings these actors up to date; resolves with those for which that failed. */
-  private async compare(actors: readonly Actor[]): Promise<ReadonlySet<Actor>> {
+  /** Brings these actors up to date. */
+  private async compare(actors: readonly Actor[]): Promise<Behind> {
     const begun = this.options.clock.now();
     const positions = await this.ports.loader.positions(actors);
     const moved = new Map(positions.map((position) => [position.tenantId, position]));
-    const unknown = new Set<Actor>();
-    const behind: Promise<unknown>[] = [];
+    const behind = new Map<Actor, Promise<boolean>>();
     for (const actor of actors) {
       const position = moved.get(actor.tenantId);
       if (position === undefined) {
@@ -339,18 +347,19 @@ export class TenantRegistry {
         actor.headHint(position.head, position.generation);
         // A commit whose outcome is unknown here was not announced to the other instances.
         if (actor.heldUp) this.options.announcer.announce(actor.tenantId, position.head, position.generation);
-      } else {
-        unknown.add(actor);
-        // The actor reports a failure to `onFault`; until a reload succeeds no request is checked against its state.
-        behind.push(
-          actor.reload().then(
-            () => unknown.delete(actor),
-            () => actor.holdUp(),
-          ),
-        );
-      }
+      } else behind.set(actor, this.broughtUp(actor));
     }
-    await Promise.all(behind);
-    return unknown;
+    return behind;
+  }
+
+  /** The actor reports a failure to `onFault`; until a reload succeeds no request is checked against its state. */
+  private async broughtUp(actor: Actor): Promise<boolean> {
+    try {
+      await actor.reload();
+      return true;
+    } catch {
+      actor.holdUp();
+      return false;
+    }
   }
 }
