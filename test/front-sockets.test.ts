@@ -262,6 +262,25 @@ t.test('HEART-01 HEART-02 HEART-03 HEART-04 WS-19: silent and expired sockets ar
   t.equal(actor.sessions.length, 1);
 });
 
+t.test('HEART-02 HEART-04: silent sockets are closed in time where the clock was set back', async (t) => {
+  const { port, clock, front } = await frontOf(t);
+  const pass = (ms: number): void => {
+    for (let passed = 0; passed < ms; passed += 1_000) clock.advance(1_000);
+  };
+  const [silent, mute] = [await socketOf(t, port), await socketOf(t, port)];
+  await silent.say(hello);
+  // Also where the process had stood still before: its silence then does not count.
+  clock.setBy(5_000);
+  pass(1_000);
+  clock.setBy(-3_600_000);
+  pass(60_000);
+  t.equal(await mute.closed(), 4408, 'after an interval and the time for a hello');
+  t.equal(silent.closeCode, undefined);
+  pass(60_000);
+  t.equal(await silent.closed(), 4408, 'after an interval and the grace');
+  t.equal(front.sockets, 0);
+});
+
 t.test('TOKEN-27: a socket whose token expires while it is being opened leaves no session', async (t) => {
   const { port, clock, actor } = await frontOf(t);
   // Sockets are closed by the second: this token is still valid, and its second has passed.

@@ -4,7 +4,13 @@ import { CLOSE } from '../../protocol/close-codes.js';
 import { codeOf, invalid, rateLimited, ServiceError } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
 import { retryAfterReason } from '../../protocol/retry-after.js';
-import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
+import {
+  FRAME_MAX,
+  FRAMES_PENALTY_MS,
+  HELLO_TIMEOUT_MS,
+  SOCKET_UNSENT_MAX,
+  SOCKETS_PER_DEVICE,
+} from '../../protocol/limits.js';
 import { validateHelloFrame } from '../http/validators.js';
 import { parseJson } from '../http/request.js';
 import type { DeviceSocket, Wire } from './device-socket.js';
@@ -76,7 +82,7 @@ export class Sockets {
       intervalMs: config.wsPingIntervalMs,
       dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
       due: (socket, now) => this.due(socket, now),
-      beat: (socket) => void socket.send(PINGS),
+      beat: (socket, now) => this.beat(socket, now),
       stalled: (now) => (this.stalledAt = now),
     });
   }
@@ -131,6 +137,14 @@ export class Sockets {
     if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
     else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
     else socket.close(CLOSE.silent, 'no sign of life');
+  }
+
+  private beat(socket: DeviceSocket, now: number): void {
+    // Times ahead are from before the clock was set back: its silence would not count until the clock has caught up.
+    socket.lastSeen = Math.min(socket.lastSeen, this.seen(now));
+    if (socket.helloBy !== undefined) socket.helloBy = Math.min(socket.helloBy, now + HELLO_TIMEOUT_MS);
+    this.stalledAt = Math.min(this.stalledAt, now);
+    socket.send(PINGS);
   }
 
   /** An exception must not reach the library: it would end the process. */

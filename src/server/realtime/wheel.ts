@@ -51,12 +51,15 @@ export class TimerWheel<T extends TimerEntry> {
     private readonly options: {
       readonly clock: Clock;
       readonly intervalMs: number;
-      /** The next deadline of the entry, ms since 1970; Infinity for none. It may become later, never earlier. */
+      /**
+       * The next deadline of the entry, ms since 1970; Infinity for none. It may become later at any time, and earlier only
+       * in a regular visit.
+       */
       readonly dueAt: (item: T) => number;
       /** The deadline has passed. */
       readonly due: (item: T, now: number) => void;
       /** The regular visit. */
-      readonly beat: (item: T) => void;
+      readonly beat: (item: T, now: number) => void;
       /** The process did not run for a while: data that peers sent meanwhile has not been read yet. */
       readonly stalled: (now: number) => void;
     },
@@ -164,7 +167,7 @@ export class TimerWheel<T extends TimerEntry> {
     // Backwards: a removed entry is replaced by the last one, which was already visited.
     for (let index = slot.length - 1; index >= 0; index--) {
       const item = slot[index];
-      if (item !== undefined && this.check(item, now)) this.options.beat(item);
+      if (item !== undefined && this.check(item, now)) this.options.beat(item, now);
     }
   }
 
