@@ -467,6 +467,26 @@ t.test('HOST-26: an instance that did not read the names for half a day reads al
   t.same(known(), ['one', undefined, 'three'], 'and then the changes again');
 });
 
+t.test('HOST-26 EPOCH-08: a database of another history has its names read as a whole', async (t) => {
+  const server = await hosted(t);
+  for (const name of ['anna', 'lost']) t.equal((await signUp(server.apex, name)).status, 200);
+  // A standby that was promoted lacks the last signup, and counts its next transactions like the lost ones.
+  const { length } = await server.sql(`WITH tenant AS (DELETE FROM tenants WHERE slug = 'lost' RETURNING id),
+    change AS (DELETE FROM host_changes WHERE slug = 'lost'),
+    born AS (INSERT INTO tenants (id, slug, created_at) SELECT left(id, 25) || '0', 'born', created_at FROM tenants WHERE slug = 'anna'
+      RETURNING id)
+    INSERT INTO host_changes (xid, slug, tenant_id, at) SELECT '3', 'born', id, 1 FROM born RETURNING 1`);
+  t.equal(length, 1);
+  await server.sql("UPDATE installation SET system_identifier = '1'");
+  await server.sql(
+    'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()',
+  );
+  const status = async (name: string): Promise<string> => (await server.at(name).get('/service/status')).outcome;
+  await until('the names of the new history', async () => (await status('lost')) === '404 tenant_not_found');
+  t.equal(await status('born'), '200');
+  t.equal(await status('anna'), '200');
+});
+
 t.test('CFG-22: tenants of the other mode stop the start, or are reported', async (t) => {
   const warned = ({ logs }: { readonly logs: readonly object[] }): boolean =>
     logs.some((line) => /TENANT_MODE is multi, and no host leads to/.test(JSON.stringify(line)));

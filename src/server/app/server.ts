@@ -164,7 +164,10 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   };
 
   const tenants = composeTenants(parts);
-  hooks.onOtherHistory = () => tenants.registry.restart();
+  hooks.onOtherHistory = () => {
+    tenants.registry.restart();
+    tenants.hooks.onOtherHistory();
+  };
   hooks.onBack = () => void tenants.registry.compareHeads();
   // Stopped after all parts that change tenants, which are constructed later, and before the database.
   stops.push(() => tenants.feed.close());
@@ -268,6 +271,8 @@ interface Hooks {
   onChange: (tenantId: string) => void;
   /** Another instance sent a notification of the tenant, which may be unknown here. */
   onHint: (tenantId: string) => void;
+  /** The database has another history. */
+  onOtherHistory: () => void;
   /** The operator orders a drain. */
   onDrain: (order: DrainOrder) => void;
   /** The listener, as soon as it listens. */
@@ -294,7 +299,12 @@ function composeTenants(parts: Parts) {
   const purger = new PostgresKeyPurger(pool, onFault, clock);
   stops.push(() => purger.close());
   const hooks: Hooks = {
-    ...{ onChange: () => undefined, onHint: () => undefined, onDrain: () => undefined },
+    ...{
+      onChange: () => undefined,
+      onHint: () => undefined,
+      onOtherHistory: () => undefined,
+      onDrain: () => undefined,
+    },
     front: { port: 0, sockets: 0, draining: false },
   };
   const notify = (tenantId: string): void => {
@@ -466,6 +476,7 @@ async function composeHosting(
   stops.push(repeated(clock, HEAD_COMPARE_MS, () => hosts.refresh()));
   stops.push(() => hosts.close());
   hooks.onHint = (tenant) => hosts.hint(tenant);
+  hooks.onOtherHistory = () => void hosts.restart();
   const urlOf = (slug: string): string => tenantUrl(config, slug);
   const changed = (tenant: string): Promise<void> => registry.changed(tenant);
   const billing = await composeBilling(parts, urlOf, changed);

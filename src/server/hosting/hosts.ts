@@ -62,6 +62,8 @@ export class TenantHosts {
   private position = '';
   /** When they were last read. */
   private readAt = 0;
+  /** The next read takes all names, since `position` is of no use to it. */
+  private whole = false;
   private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
   /** Names signed up here while the table is being read: that statement may have begun before the signup. */
@@ -148,14 +150,24 @@ export class TenantHosts {
     return this.reading.fresh();
   }
 
+  /**
+   * The database has another history: a position counts its transactions, and names may be gone without a change. Reads
+   * all names.
+   */
+  restart(): Promise<void> {
+    this.whole = true;
+    return this.refresh();
+  }
+
   private async read(): Promise<void> {
     if (this.closed) return;
+    const { store, clock } = this.options;
+    const now = clock.now();
+    const whole = this.whole || Math.abs(now - this.readAt) > AWAY_MS;
+    this.whole = false;
     try {
       this.added.clear();
-      const { store, clock } = this.options;
-      const now = clock.now();
-      const isAway = Math.abs(now - this.readAt) > AWAY_MS;
-      const { changes, position } = await (isAway ? this.readAll() : store.since(this.position));
+      const { changes, position } = await (whole ? this.readAll() : store.since(this.position));
       this.readAt = now;
       let stale = false;
       for (const change of changes) {
@@ -165,7 +177,9 @@ export class TenantHosts {
         else this.apply(change);
       }
       if (!stale) this.position = position;
+      else if (whole) this.whole = true;
     } catch (error) {
+      if (whole) this.whole = true;
       this.options.onFault(error);
     }
   }
