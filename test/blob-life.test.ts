@@ -32,7 +32,7 @@ t.test(
     const scene = await Scene.start(t, { clock, env });
     const { wire, first, server } = scene;
     const pool = poolOf(t, server.databaseUrl);
-    const reaper = new Reaper(bucket.store, pool, clock);
+    const reaper = new Reaper(bucket.store, pool, server.databaseUrl, clock);
     const ask = async (): Promise<string> => (await askUpload(wire, first, { size: 20 * MIB })).outcome;
     const write = async (ref: string): Promise<string> =>
       (await wire.post('/items', blobItem('a', scene.ids, ref), scene.as('a'))).outcome;

@@ -115,7 +115,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       const store = bucket.open({ prefix: PREFIX });
       const clock = new ShiftedClock();
       const pool = poolOf(t, server.databaseUrl);
-      const reaper = new Reaper(store, pool, clock);
+      const reaper = new Reaper(store, pool, server.databaseUrl, clock);
       const night = async (): Promise<Comparison> => {
         const never = new AbortController().signal;
         await reaper.releaseExpired(never);

@@ -108,3 +108,25 @@ t.test('DEPLOY-15: a new history is noticed, and operators’ commands bypass th
     'sessions that the pooler keeps do not count as a running server',
   );
 });
+
+t.test('DEPLOY-13: the nightly jobs run night after night behind a pooler', { skip }, async (t) => {
+  const { url } = await testDatabase(t);
+  await fitForPooler(url);
+  const pooler = await PgBouncer.before(t, url);
+  const clock = new TestClock();
+  const env = { ...pooler.env, LOG_LEVEL: 'info' };
+  const { logs, sql } = await runServer(t, { database: { url }, env, clock });
+  const compared = (): number => logs.filter(({ name }) => name === 'compare blobs with their store').length;
+  for (const night of range(1, 3)) {
+    clock.advance(86_400_000);
+    await until(`night ${night}`, () => compared() === night);
+    // The turn is over once its connection is.
+    await until('the end of the turn', async () => {
+      return (await sql(`SELECT FROM pg_stat_activity WHERE application_name = 'service jobs'`)).length === 0;
+    });
+  }
+  t.same(
+    logs.filter(({ msg }) => msg === 'background fault').map(({ cause }) => cause),
+    [],
+  );
+});

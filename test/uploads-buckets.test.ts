@@ -35,7 +35,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>, kept: 
       env: { ...bucket.env, STORAGE_PREFIX: PREFIX, TOKEN_TTL_DAYS: '300', MAX_BLOB_SIZE_MB: '100' },
     });
     const pool = poolOf(t, scene.server.databaseUrl);
-    const reaper = new Reaper(bucket.open({ prefix: PREFIX }), pool, clock);
+    const reaper = new Reaper(bucket.open({ prefix: PREFIX }), pool, scene.server.databaseUrl, clock);
     const used = async (): Promise<number> => (await scene.me()).number('server.storageUsedBytes');
     return { bucket, scene, clock, reaper, used };
   };

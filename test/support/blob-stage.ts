@@ -75,7 +75,7 @@ export async function stageOf(
   const store = new BrokenStore(join(dataDir, 'blobs'), 'unused');
   const pool = poolOf(t, scene.server.databaseUrl);
   const folder = join(dataDir, 'blobs', scene.server.tenantId);
-  const reaper = new Reaper(store, pool, clock);
+  const reaper = new Reaper(store, pool, scene.server.databaseUrl, clock);
   return {
     scene,
     clock,

@@ -1,5 +1,4 @@
 /** The list of a bucket's objects: written into a backup, and compared with the bucket after a restore. */
-import type pg from 'pg';
 import { counted, sanitizeText, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 import { withStore } from '../app/object-store.js';
@@ -44,19 +43,19 @@ type Compared = ObjectComparison | { readonly failed: string; readonly exitCode:
 
 /**
  * Compares the list in the archive with the blob store; undefined if the archive has no list. The rows are already
- * restored into the pool's database at this point, so a failure is part of the result instead of an error.
+ * restored into the database of this URL at this point, so a failure is part of the result instead of an error.
  */
 export async function compareWithStore(
   { terminal, config }: AdminContext,
   file: string,
   manifest: Manifest,
-  pool: pg.Pool,
+  url: string,
 ): Promise<Compared | undefined> {
   const { objects } = manifest;
   if (objects === undefined) return undefined;
   let ledger: ObjectLedger | undefined;
   try {
-    const held = (ledger = await ObjectLedger.open(pool));
+    const held = (ledger = await ObjectLedger.open(url));
     return await withStore(config(), (store) =>
       compareObjects(readObjectList(file, manifest), listingOf(store, ''), held, (done) => {
         throwIfInterrupted(terminal);
@@ -70,7 +69,7 @@ export async function compareWithStore(
     return { failed: message, exitCode };
   } finally {
     terminal.progress('');
-    ledger?.close();
+    await ledger?.close();
   }
 }
 

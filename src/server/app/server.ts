@@ -149,7 +149,7 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const onFault = (error: unknown, tenantId?: string): void =>
     log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
 
-  const hooks: DatabaseHooks = { stops, onFault, onOtherHistory: () => undefined, onBack: () => undefined };
+  const hooks: DatabaseHooks = { stops, onFault, onOtherHistory: nothing, onBack: nothing };
   const database = await openDatabase(config, log, clock, hooks);
   const multi = config.tenantMode === 'multi';
   await checkMode(multi, database.pool, log);
@@ -164,11 +164,7 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   };
 
   const tenants = composeTenants(parts);
-  hooks.onOtherHistory = () => {
-    tenants.registry.restart();
-    tenants.hooks.onOtherHistory();
-  };
-  hooks.onBack = () => void tenants.registry.compareHeads();
+  followDatabase(hooks, tenants);
   // Stopped after all parts that change tenants, which are constructed later, and before the database.
   stops.push(() => tenants.feed.close());
   stops.push(() => tenants.registry.close());
@@ -208,6 +204,15 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
       return (closing ??= runStops(stops));
     },
   };
+}
+
+/** What the tenants do when the database has changed. */
+function followDatabase(hooks: DatabaseHooks, tenants: Tenants): void {
+  hooks.onOtherHistory = () => {
+    tenants.registry.restart();
+    tenants.hooks.onOtherHistory();
+  };
+  hooks.onBack = () => void tenants.registry.compareHeads();
 }
 
 /** Serves the metrics where METRICS_PORT is set. */
@@ -279,6 +284,8 @@ interface Hooks {
   front: Pick<InstanceStatus, 'port' | 'sockets' | 'draining'>;
 }
 
+const nothing = (): void => undefined;
+
 /** The actors of an instance, and the parts they depend on. */
 type Tenants = ReturnType<typeof composeTenants>;
 
@@ -299,12 +306,7 @@ function composeTenants(parts: Parts) {
   const purger = new PostgresKeyPurger(pool, onFault, clock);
   stops.push(() => purger.close());
   const hooks: Hooks = {
-    ...{
-      onChange: () => undefined,
-      onHint: () => undefined,
-      onOtherHistory: () => undefined,
-      onDrain: () => undefined,
-    },
+    ...{ onChange: nothing, onHint: nothing, onOtherHistory: nothing, onDrain: nothing },
     front: { port: 0, sockets: 0, draining: false },
   };
   const notify = (tenantId: string): void => {
@@ -422,7 +424,7 @@ async function composeBlobs(parts: Parts) {
   const store: ObjectStore = local ?? (await openBucket(config, log));
   stops.push(() => Promise.resolve(store.close?.()));
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
-  const jobs = blobJobs(new Reaper(store, database.pool, clock), {
+  const jobs = blobJobs(new Reaper(store, database.pool, database.sessionUrl, clock), {
     onRefused: ({ job, refused, fault }) => {
       const cause: unknown = fault?.cause;
       const why = cause instanceof Error ? cause.message : undefined;

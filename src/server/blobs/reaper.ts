@@ -56,9 +56,11 @@ const EXAMPLES_MAX = 20;
 export class Reaper {
   private readonly rows: BlobStore;
 
+  /** `url`: of the same database as `pool`, past a pooler. */
   constructor(
     private readonly store: ObjectStore,
-    private readonly pool: pg.Pool,
+    pool: pg.Pool,
+    private readonly url: string,
     private readonly clock: Clock,
   ) {
     this.rows = new BlobStore(pool);
@@ -112,7 +114,7 @@ export class Reaper {
       ...{ done: 0, refused: 0, fault: undefined },
       unremoved: await this.rows.unremoved(),
     };
-    const audit = await BlobAudit.open(this.pool);
+    const audit = await BlobAudit.open(this.url);
     try {
       for await (const page of this.store.list()) {
         if (stopped.aborted) return { ...found, whole: false };
@@ -128,7 +130,7 @@ export class Reaper {
       const whole = await this.findMissing(audit, begun, found, stopped);
       return { ...found, whole };
     } finally {
-      audit.close();
+      await audit.close();
     }
   }
 

@@ -1,5 +1,4 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). Times are milliseconds since 1970, sizes bytes. */
-import type pg from 'pg';
 import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../protocol/limits.js';
 import type { BlobName } from '../../protocol/ids.js';
 import { byColumn, Store, TemporaryTable } from '../storage/query.js';
@@ -193,9 +192,9 @@ export interface Missing extends BlobName {
 
 /** A listing of the object store, in a temporary table of the rows' database because it may exceed the memory. */
 export class BlobAudit extends TemporaryTable {
-  /** Holds a connection of the pool until closed. Throws `unavailable`. */
-  static async open(pool: pg.Pool): Promise<BlobAudit> {
-    return new BlobAudit(await TemporaryTable.create(pool, 'listed', 'size bigint, modified_at bigint'));
+  /** Holds a connection until closed; `url` leads past a pooler. Throws `unavailable`. */
+  static async open(url: string): Promise<BlobAudit> {
+    return new BlobAudit(await TemporaryTable.create(url, 'listed', 'size bigint, modified_at bigint'));
   }
 
   /** Adds a page of the listing. */

@@ -8,7 +8,7 @@ import { unavailable, type ErrorName } from '../../protocol/errors.js';
 import { isUlid } from '../../protocol/ids.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import { TurnQueue } from '../tenant/turn-queue.js';
-import { asUnavailable, isConnectionLoss, isRetryable, withRetry, type Client } from './database.js';
+import { asUnavailable, isConnectionLoss, isRetryable, openClient, withRetry, type Client } from './database.js';
 
 interface QueryOptions {
   /** Prepares the text once on each connection under this name, which always stands for the same text. */
@@ -138,27 +138,29 @@ export abstract class Store<Pool extends Client = pg.Pool> {
   }
 }
 
-/**
- * Rows kept in a temporary table, since they may exceed the memory. Holds a connection of the pool until it is closed.
- */
-export abstract class TemporaryTable extends Store<pg.PoolClient> {
-  /** A connection with a new table of these columns, keyed by tenant and ref. Throws `unavailable`. */
-  protected static async create(pool: pg.Pool, name: string, columns: string): Promise<pg.PoolClient> {
-    let client: pg.PoolClient | undefined;
+/** Rows kept in a temporary table, since they may exceed the memory. Holds a connection of its own until it is closed. */
+export abstract class TemporaryTable extends Store<pg.Client> {
+  /**
+   * A connection with a new table of these columns, keyed by tenant and ref. `url` leads past a pooler, which would give
+   * each statement another session, and keep the table. Throws `unavailable`.
+   */
+  protected static async create(url: string, name: string, columns: string): Promise<pg.Client> {
+    let client: pg.Client | undefined;
     try {
-      client = await pool.connect();
+      // A lost connection rejects the statements.
+      client = await openClient({ url, name: 'service comparison', onLost: () => undefined });
       await client.query(`CREATE TEMPORARY TABLE ${name} (
         tenant_id text COLLATE "C", ref text COLLATE "C", ${columns}, PRIMARY KEY (tenant_id, ref))`);
       return client;
     } catch (error) {
-      client?.release(true);
+      await client?.end();
       throw asUnavailable(error);
     }
   }
 
   /** Closes the connection, which drops the table. */
-  close(): void {
-    this.pool.release(true);
+  close(): Promise<void> {
+    return this.pool.end();
   }
 }
 

@@ -1,5 +1,4 @@
 /** Comparison of the list of objects in a backup with the bucket: which objects are missing or have changed since. */
-import type pg from 'pg';
 import { blobPath } from '../../../protocol/ids.js';
 import { byColumn, TemporaryTable } from '../../storage/query.js';
 import type { ListedObject, Listing } from './manifest.js';
@@ -11,9 +10,9 @@ type Recorded = Omit<ListedObject, 'checksum'> & { readonly checksum?: Checksum;
 
 /** The list, kept in a temporary table while the bucket is listed because it may exceed the memory. */
 export class ObjectLedger extends TemporaryTable {
-  /** Holds a connection of the pool until closed. Throws `unavailable`. */
-  static async open(pool: pg.Pool): Promise<ObjectLedger> {
-    return new ObjectLedger(await TemporaryTable.create(pool, 'recorded', 'size bigint, checksum json'));
+  /** Holds a connection until closed; `url` leads past a pooler. Throws `unavailable`. */
+  static async open(url: string): Promise<ObjectLedger> {
+    return new ObjectLedger(await TemporaryTable.create(url, 'recorded', 'size bigint, checksum json'));
   }
 
   /** Adds a part of the list. */

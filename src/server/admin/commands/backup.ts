@@ -161,9 +161,8 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     await migrate({ url: database.url, folder: SQL_FOLDER });
     // A backup with an older schema could not be checked before.
     if (manifest.schema < newest) await requireWhole(database);
-    const { pool, store } = database;
-    const compared = await compareWithStore(context, file, manifest, pool);
-    return { counts: await store.counts(), objects: compared, blobs };
+    const compared = await compareWithStore(context, file, manifest, database.url);
+    return { counts: await database.store.counts(), objects: compared, blobs };
   });
   show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true, objects }, () => [
     `Restored: ${countsLine(counts)}${blobsText(blobs)}.`,

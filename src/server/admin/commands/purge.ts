@@ -34,7 +34,7 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
       const turn = new PostgresJobTurn(pool, url);
       const jobs = [
         ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
-        ...blobJobs(new Reaper(store, pool, systemClock), {
+        ...blobJobs(new Reaper(store, pool, url, systemClock), {
           onRefused: (what) => void refused.push(what),
           onCompared: (found) => void (missing = found.missing),
         }),

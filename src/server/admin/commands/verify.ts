@@ -38,14 +38,14 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
 }
 
 async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
-  const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
+  const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool, url }) =>
     withStore(config(), async (store) => ({
       counts: await reported(terminal, 'Counting', operator.counts()),
       discrepancies: await reported(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
       blobs: await reported(
         terminal,
         'Comparing the blobs with their store',
-        new Reaper(store, pool, systemClock).compare(false, terminal.interrupted),
+        new Reaper(store, pool, url, systemClock).compare(false, terminal.interrupted),
       ),
     })),
   );
