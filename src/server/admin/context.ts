@@ -116,7 +116,9 @@ export async function withDatabase<T>(config: Config, work: (database: OperatorD
   let result: T;
   try {
     const { url, alone } = await locate(config, stops);
-    const pool = createPool({ url, name: 'service admin', size: 2, onIdleError: () => undefined });
+    // No time limit: `verify` and `restore` compare all rows, and the operator can interrupt any command.
+    const limits = { size: 2, statementTimeoutMs: 0 };
+    const pool = createPool({ url, name: 'service admin', ...limits, onIdleError: () => undefined });
     stops.push(() => pool.end());
     result = await work({ url, pool, store: new OperatorStore(pool), alone });
   } catch (error) {
