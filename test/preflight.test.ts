@@ -218,6 +218,11 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, admits nobody or has a newer 
     of((u) => (right(u), void (u.username = 'absent'))),
     /^DATABASE_URL: .*"absent"/,
   );
+  await refused(
+    t,
+    of((u) => void (u.username = '100%')),
+    /^DATABASE_URL: .*"100%"/,
+  );
   const weak = await asUserWithoutRights(t, (await testDatabase(t, 'empty')).url);
   await refused(
     t,
