@@ -220,6 +220,18 @@ t.test('BILL-16: what the buyer of another subscription writes into its checkout
   t.equal(await stateOf(server, id), 'active', 'the checkout of its signup does');
 });
 
+t.test('BILL-15: a tenant whose customer the provider has deleted pays as a new one', async (t) => {
+  const server = await billed(t);
+  const { wire, payer, device } = await tenantOf(server, 'anna', Date.now() - DAY_MS);
+  await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', payer, Date.now()));
+  Object.assign(server.stripe.sessions.get('cs_test_1') ?? {}, { status: 'complete', url: null });
+  server.stripe.deleted.add(payer.customer);
+  const url = async (): Promise<unknown> => (await wire.get('/billing/portal', { token: device.token })).at('url');
+  t.equal(await url(), 'https://checkout.stripe.test/c/cs_test_2');
+  t.match(server.stripe.checkouts.at(-1)?.form, { customer: undefined, customer_email: /@/ });
+  t.equal(await url(), 'https://checkout.stripe.test/c/cs_test_2', 'and there is one such checkout');
+});
+
 t.test("BILL-15 BILL-16: the portal is the tenant's own, or a checkout, five times a minute", async (t) => {
   // A clock that stands still: on a slow machine the rate would refill.
   const server = await billed(t, { clock: new TestClock(), env: { RATE_PAIR_PER_MIN: '5' } });

@@ -44,12 +44,24 @@ const refusal = (status: number, type: string, message: string): Answer => ({
   body: { error: { type, message } },
 });
 
+const noCustomer = (customer: string): Answer => ({
+  status: 400,
+  body: {
+    error: {
+      ...{ type: 'invalid_request_error', code: 'resource_missing', param: 'customer' },
+      message: `No such customer: '${customer}'`,
+    },
+  },
+});
+
 /** The provider's server. */
 export class StripeStandIn extends LoopbackServer {
   readonly calls: StripeCall[] = [];
   readonly sessions = new Map<string, StandInSession>();
   /** Answers every call with this status; 0: works. `-1`: never answers. */
   failWith = 0;
+  /** Customers that it does not have (any more). */
+  readonly deleted = new Set<string>();
   private readonly kept = new Map<string, { form: string; answer: Answer }>();
   private made = 0;
 
@@ -103,6 +115,8 @@ export class StripeStandIn extends LoopbackServer {
     if (method === 'POST' && path === '/v1/checkout/sessions') {
       if (form.get('line_items[0][price]') !== PRICE || form.get('mode') !== 'subscription')
         return refusal(400, 'invalid_request_error', 'no such price');
+      const customer = form.get('customer') ?? '';
+      if (this.deleted.has(customer)) return noCustomer(customer);
       const id = `cs_test_${++this.made}`;
       const session: StandInSession = {
         ...{ id, object: 'checkout.session', status: 'open' },

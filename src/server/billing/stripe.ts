@@ -68,8 +68,19 @@ export class StripePayments {
     });
   }
 
-  /** Makes a checkout. */
+  /** Makes a checkout; for a new customer, if the provider does not know the order's (any more). */
   checkout(order: CheckoutOrder): Promise<CheckoutSession> {
+    return calling(async () => {
+      try {
+        return await this.order(order);
+      } catch (error) {
+        if (order.customerId === null || !isOfUnknownCustomer(error)) throw error;
+        return await this.order({ ...order, customerId: null, key: `${order.key}-new` });
+      }
+    });
+  }
+
+  private order(order: CheckoutOrder): Promise<CheckoutSession> {
     const { tenantId, customerId, email, successUrl, cancelUrl, expiresAt, key } = order;
     const newcomer = email === null ? {} : { customer_email: email };
     const params: Stripe.Checkout.SessionCreateParams = {
@@ -85,7 +96,7 @@ export class StripePayments {
       ...(expiresAt === null ? {} : { expires_at: Math.floor(expiresAt / 1_000) }),
       ...(customerId === null ? newcomer : { customer: customerId }),
     };
-    return calling(() => this.stripe.checkout.sessions.create(params, { idempotencyKey: key }));
+    return this.stripe.checkout.sessions.create(params, { idempotencyKey: key });
   }
 
   /** A checkout; undefined: the provider does not know it (any more), as after a change of the merchant's account. */
@@ -137,6 +148,10 @@ const isTemporary = (error: unknown): boolean =>
   error instanceof Stripe.errors.StripeConnectionError ||
   error instanceof Stripe.errors.StripeRateLimitError ||
   (error instanceof Stripe.errors.StripeError && (error.statusCode === 409 || (error.statusCode ?? 0) >= 500));
+
+/** A customer can be deleted at the provider, and another account of the merchant has none of the first one's. */
+const isOfUnknownCustomer = (error: unknown): boolean =>
+  error instanceof Stripe.errors.StripeError && error.code === 'resource_missing' && error.param === 'customer';
 
 /** Runs a call. Throws its failure as a refusal. */
 async function calling<T>(call: () => Promise<T>): Promise<T> {
