@@ -54,7 +54,7 @@ export const returned: Handler<BillingParts> = async (call, app) => {
   const token = call.parameter('return');
   if (token === undefined) return pages.page(pages.THANK_YOU_PAGE, style);
   const found = await checkout.returned(token);
-  if (found.kind === 'paid') return pages.signedUpPage(found, style);
+  if (found.kind === 'paid') return pages.signedUpPage(found, style, true);
   if (found.kind !== 'unknown') return pages.page(pages.RETURN_PAGES[found.kind](found.url, token), style);
   call.status = 404;
   return pages.page(pages.UNKNOWN_PAGE, style);

@@ -93,12 +93,18 @@ const waitOf = (seconds: number): string => {
   return minutes === 1 ? 'a minute' : `${minutes} minutes`;
 };
 
-/** Shows the new owner the claim link; where the web app is on, also as a button. */
-export const signedUpPage = (tenant: Pick<SignedUp, 'url' | 'claimToken'>, style: Style): Text => {
+/**
+ * Shows the new owner the claim link; where the web app is on, also as a button. `isPaid`: it is the page after checkout,
+ * and the tenant is kept.
+ */
+export const signedUpPage = (tenant: Pick<SignedUp, 'url' | 'claimToken'>, style: Style, isPaid = false): Text => {
   const claimLink = escapeHtml(claimLinkOf(tenant));
   const button = `<p><a class="button primary wide" href="${claimLink}">Claim it in this browser</a></p>\n`;
+  const lead = isPaid
+    ? 'Claim it with your first device. This page shows the link for seven days after signing up'
+    : 'Claim it with your first device, within 24 hours. This link is shown once';
   const body = `<h1>${escapeHtml(tenant.url)} is yours</h1>
-<p>Claim it with your first device, within 24 hours. This link is shown once, and anyone who has it can claim:</p>
+<p>${lead}, and anyone who has it can claim:</p>
 <p><code>${claimLink}</code></p>
 ${style === undefined ? '' : button}<p>In a terminal: <code>service-device claim '${claimLink}'</code></p>`;
   return page({ title: 'it is yours', body }, style);
