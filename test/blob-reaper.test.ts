@@ -6,10 +6,13 @@ import { ulid } from 'ulid';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { blobJobs, type Refused } from '../src/server/app/blobs.js';
+import { TemporaryTable } from '../src/server/storage/query.js';
 import { never, stageOf, type Stage } from './support/blob-stage.js';
 import { askUpload, blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
 import { newId } from './support/devices.js';
 import { admin } from './support/admin.js';
+import { until } from './support/events.js';
+import { poolOf, testDatabase } from './support/postgres.js';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -326,3 +329,36 @@ t.test('BLOB-46: a nightly run reports refusals once; purge and verify report ho
   t.match((await operator.json('purge')).data, { refusedBlobs: [] });
   t.match((await operator.json('verify')).data, { blobs: { unremoved: { count: 0 } } });
 });
+
+t.test(
+  'BLOB-24: a comparison of millions of objects may take minutes, and ends at once where it is stopped',
+  async (t) => {
+    class Table extends TemporaryTable {
+      static async limit(url: string): Promise<unknown> {
+        const table = new Table(await TemporaryTable.create(url, 'tried', 'size bigint'));
+        const row = await table.first('SHOW statement_timeout');
+        await table.close();
+        return row;
+      }
+    }
+    t.strictSame(await Table.limit((await testDatabase(t)).url), { statement_timeout: '10min' });
+
+    const stage = await stageOf(t);
+    const { server } = stage.scene;
+    // From the listing on, its statements wait.
+    const locker = poolOf(t, server.databaseUrl, { size: 1 });
+    const list = stage.store.list.bind(stage.store);
+    stage.store.list = async function* () {
+      await locker.query('BEGIN');
+      await locker.query('LOCK TABLE blobs');
+      yield* list();
+    };
+    const stopped = new AbortController();
+    const comparing = stage.reaper.compare(true, stopped.signal);
+    const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'service comparison'
+    AND wait_event_type = 'Lock'`;
+    await until('a statement that waits', async () => (await server.sql(waits)).length === 1);
+    stopped.abort();
+    t.match(await comparing, { whole: false });
+  },
+);

@@ -115,6 +115,9 @@ export class Reaper {
       unremoved: await this.rows.unremoved(),
     };
     const audit = await BlobAudit.open(this.url);
+    // A statement of it may take minutes.
+    const cut = (): void => void audit.close();
+    stopped.addEventListener('abort', cut);
     try {
       for await (const page of this.store.list()) {
         if (stopped.aborted) return { ...found, whole: false };
@@ -129,7 +132,11 @@ export class Reaper {
       }
       const whole = await this.findMissing(audit, begun, found, stopped);
       return { ...found, whole };
+    } catch (error) {
+      if (stopped.aborted) return { ...found, whole: false };
+      throw error;
     } finally {
+      stopped.removeEventListener('abort', cut);
       await audit.close();
     }
   }

@@ -3,6 +3,7 @@
  * `unavailable`.
  */
 import type pg from 'pg';
+import { MINUTE_MS } from '../../protocol/clock.js';
 import type { NewDevice } from '../../protocol/device-fields.js';
 import { unavailable, type ErrorName } from '../../protocol/errors.js';
 import { isUlid } from '../../protocol/ids.js';
@@ -138,6 +139,9 @@ export abstract class Store<Pool extends Client = pg.Pool> {
   }
 }
 
+/** Statements on these tables go through all rows, as those of other stores must not: for a million of them seconds, ms. */
+const WHOLE_TABLE_MS = 10 * MINUTE_MS;
+
 /** Rows kept in a temporary table, since they may exceed the memory. Holds a connection of its own until it is closed. */
 export abstract class TemporaryTable extends Store<pg.Client> {
   /**
@@ -147,8 +151,9 @@ export abstract class TemporaryTable extends Store<pg.Client> {
   protected static async create(url: string, name: string, columns: string): Promise<pg.Client> {
     let client: pg.Client | undefined;
     try {
+      const limits = { statementTimeoutMs: WHOLE_TABLE_MS };
       // A lost connection rejects the statements.
-      client = await openClient({ url, name: 'service comparison', onLost: () => undefined });
+      client = await openClient({ url, name: 'service comparison', ...limits, onLost: () => undefined });
       await client.query(`CREATE TEMPORARY TABLE ${name} (
         tenant_id text COLLATE "C", ref text COLLATE "C", ${columns}, PRIMARY KEY (tenant_id, ref))`);
       return client;
@@ -158,7 +163,7 @@ export abstract class TemporaryTable extends Store<pg.Client> {
     }
   }
 
-  /** Closes the connection, which drops the table. */
+  /** Closes the connection, which drops the table; a statement under way is rejected. */
   close(): Promise<void> {
     return this.pool.end();
   }
