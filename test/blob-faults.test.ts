@@ -1,8 +1,11 @@
 /** Uploads and downloads that go wrong: aborted, slow, too many, on a full disk, in a killed process. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, rm, statfs, utimes, writeFile } from 'node:fs/promises';
+import fileSystem, { mkdir, readdir, readFile, rm, statfs, utimes, writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
+import { ulid } from 'ulid';
+import { LocalStore } from '../src/server/blobs/objects/local.js';
 import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf } from './support/blobs.js';
 import { claim } from './support/devices.js';
 import { Events, soon, until } from './support/events.js';
@@ -83,6 +86,35 @@ t.test(
     t.same((await filesIn(uploads)).sort(), [living, elsewhere].sort(), 'uploads that may still be under way are kept');
   },
 );
+
+t.test('BLOB-17 BLOB-56: a file system without hard links keeps blobs too, each once', async (t) => {
+  const { link } = fileSystem;
+  const replace = (by: typeof link): void => {
+    Reflect.set(fileSystem, 'link', by);
+    syncBuiltinESMExports();
+  };
+  t.teardown(() => replace(link));
+  replace(() => Promise.reject(Object.assign(new Error('no links'), { code: 'EOPNOTSUPP' })));
+  const folder = await temporaryFolder(t);
+  const store = new LocalStore(folder, 'unused');
+  const newName = (): { tenantId: string; ref: string } => ({ tenantId: ulid(), ref: `${ulid()}.bin` });
+  const name = newName();
+  const commit = async (bytes: Buffer): Promise<boolean> => {
+    const draft = await store.create(name);
+    await draft.write(bytes);
+    return draft.commit().finally(() => draft.discard());
+  };
+  const bytes = randomBytes(1_000);
+  t.equal(await commit(bytes), true);
+  t.equal(await commit(randomBytes(1_000)), false, 'the first one stays');
+  t.ok(bytes.equals(await readFile(join(folder, name.tenantId, name.ref))));
+  const inParts = newName();
+  const part = await store.openPart(inParts, 0);
+  await part?.write(bytes, 0);
+  await part?.close();
+  t.strictSame(await Promise.all([store.finish(inParts, 1_000), store.finish(inParts, 1_000)]), [true, true]);
+  t.strictSame((await filesIn(folder)).sort(), [name.ref, inParts.ref].sort());
+});
 
 t.test('BLOB-17: a full disk is storage_unavailable, without a partial file', async (t) => {
   const dataDir = await smallDisk(t, '1m');

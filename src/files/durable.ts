@@ -48,20 +48,25 @@ export async function expectFree(path: string): Promise<void> {
 /** Errors of file systems without hard links, such as FAT. */
 const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 
-/**
- * Gives a complete file its name. `keep` throws `EEXIST` where the path exists, also where another process has created
- * it first.
- */
-export async function placeFile(temporary: string, path: string, existing: 'replace' | 'keep'): Promise<void> {
-  if (existing === 'replace') return rename(temporary, path);
+/** Gives a complete file the name `path`; its old name may stay. Throws `EEXIST` where the path exists. */
+export async function nameFile(temporary: string, path: string): Promise<void> {
   try {
     // Unlike `rename`, `link` never replaces a file that another process has created meanwhile.
     await link(temporary, path);
   } catch (error) {
     if (!NO_LINKS.has(errorCode(error))) throw error;
     await expectFree(path);
-    return rename(temporary, path);
+    await rename(temporary, path);
   }
+}
+
+/**
+ * Gives a complete file its name. `keep` throws `EEXIST` where the path exists, also where another process has created
+ * it first.
+ */
+export async function placeFile(temporary: string, path: string, existing: 'replace' | 'keep'): Promise<void> {
+  if (existing === 'replace') return rename(temporary, path);
+  await nameFile(temporary, path);
   await rm(temporary, { force: true });
 }
 

@@ -4,11 +4,11 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants, createReadStream, readlinkSync } from 'node:fs';
-import { link, mkdir, open, opendir, rename, stat, statfs, unlink } from 'node:fs/promises';
+import { mkdir, open, opendir, rename, stat, statfs, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
+import { FILE_MODE, FOLDER_MODE, nameFile, syncFolder } from '../../../files/durable.js';
 import { isAlive } from '../../../files/lock.js';
 import { writeBytes } from '../../../files/read.js';
 import { ifThere } from '../../../files/there.js';
@@ -345,7 +345,7 @@ const wholeOf = (part: string): string => `${part}.whole`;
 /** Gives a file a durable name, which never replaces another file. False: there is a file of this name already. */
 async function linkAs(path: string, target: string): Promise<boolean> {
   const made = await inFolder(dirname(target), () =>
-    link(path, target).then(
+    nameFile(path, target).then(
       () => true,
       (error: unknown) => {
         if (errorCode(error) !== 'EEXIST') throw error;
