@@ -1,6 +1,7 @@
 /** Webhooks on running servers, and what tenants are served in each state. */
 import t from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
+import { admin } from './support/admin.js';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
 import { untilIs } from './support/events.js';
@@ -266,6 +267,24 @@ t.test('BILL-17: a payment does not reopen a tenant that the operator closed', a
   t.equal(await stateOf(server, anna.id), 'active');
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', anna.payer, Date.now()));
   t.equal(await stateOf(server, anna.id), 'inactive', 'once the operator opened it, the tenant follows billing again');
+});
+
+t.test('BILL-17 OPER-04: a payment does not reopen a tenant whose deletion was cut short', async (t) => {
+  const server = await billed(t);
+  const anna = await tenantOf(server, 'anna', Date.now() - DAY_MS);
+  await mustWrite(anna.wire, anna.device, newItem([anna.device.id]));
+  await server.sql(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'cut short'; END $$`);
+  await server.sql('CREATE TRIGGER fail BEFORE DELETE ON tenants FOR EACH ROW EXECUTE FUNCTION fail()');
+  const operator = await admin(t, { DATABASE_URL: server.databaseUrl });
+  const remove = async (): Promise<number | null> =>
+    (await operator.plain('tenants', 'delete', 'anna', '--confirm', 'anna')).code;
+  t.not(await remove(), 0);
+  t.strictSame(await server.sql('SELECT count(*) AS n FROM items'), [{ n: 0 }], 'its items are gone already');
+  await mustDeliver(server.apex, stripe.invoiceIs('paid', anna.payer, Date.now()));
+  t.equal(await stateOf(server, anna.id), 'inactive');
+  await server.sql('DROP TRIGGER fail ON tenants');
+  t.equal(await remove(), 0);
+  t.strictSame(await server.sql('SELECT FROM tenants'), []);
 });
 
 const freeing = async (server: Running, now: number): Promise<unknown> =>

@@ -98,6 +98,8 @@ async function remove(context: AdminContext, slug: string, { confirm }: { readon
   await withReady(async ({ store, pool }) => {
     const tenant = await tenantNamed(store, slug);
     await confirmName(context, slug, confirm);
+    // Closed by hand: else a payment would open what is left of it, where this is interrupted.
+    await store.setState(tenant, 'inactive');
     const hosting = new HostingStore(pool);
     const now = systemClock.now();
     for (let items = DELETE_BATCH; ; items += DELETE_BATCH) {
