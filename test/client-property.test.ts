@@ -329,6 +329,15 @@ t.test(
   },
 );
 
+t.test('SDK-04: a query shows an item that was moved and moved back while it was read', (t) =>
+  ends(t, [
+    { what: 'join' },
+    { what: 'put', a: 2, b: 2, c: 1 },
+    { what: 'move', a: 2, b: 2, c: 1 },
+    { what: 'move', a: 2, b: 2 },
+  ]),
+);
+
 t.test('CLIENT-70: a clock that is set back delays no change and no connection', async (t) => {
   // The connection is lost, and the clock set back by three days before the next attempt is due.
   await ends(t, [

@@ -183,6 +183,29 @@ t.test('SDK-04: after any series of changes a query shows what a new one would',
   t.same(replayed(updates), query.current);
 });
 
+t.test(
+  'SDK-04: a query shows an item that changed while it was read, and was back before it was read again',
+  async (t) => {
+    const wrong: string[] = [];
+    for (let at = 0; at < 60; at++)
+      for (const lasts of [1, 3, 6, 10]) {
+        const world = await shelf();
+        const row = world.row();
+        await world.replica.apply([arrives(row)]);
+        const query = await world.shelf.query({}, () => undefined);
+        await world.replica.apply([arrives({ ...world.row({ id: row.id }), ts: row.ts + 1 })]);
+        for (let turns = at; turns > 0; turns--) await Promise.resolve();
+        const deleted = world.own({ kind: 'delete', id: row.id, base: 2, sig: new Uint8Array(32) });
+        for (let turns = lasts; turns > 0; turns--) await Promise.resolve();
+        const withdrawn = world.outbox.withdraw(row.id);
+        await Promise.all([deleted, withdrawn]);
+        await settle();
+        if (texts(query.current).join() !== texts(await world.library.list()).join()) wrong.push(`${at} ${lasts}`);
+      }
+    t.same(wrong, []);
+  },
+);
+
 t.test('SDK-05: each content is decrypted once, whatever the number of queries and frames', async (t) => {
   const world = await shelf();
   await world.replica.apply(Array.from({ length: 300 }, () => arrives(world.row())));

@@ -305,20 +305,25 @@ export class LiveQueryIndex {
     const heads = live.matches.within(window);
     const known = new Map(live.shown.map((view) => [view.id, view] as const));
     const views = new Map<string, ItemView>();
+    const tags = new Map<string, string | null>();
     const news: Head[] = [];
+    const take = (head: Head, { view, tag }: Pick<Opened, 'view' | 'tag'>): void => {
+      views.set(head.id, refreshed(view, head));
+      tags.set(head.id, tag);
+    };
     for (const head of heads) {
       const last = known.get(head.id);
-      if (last !== undefined && sameTag(head, { tag: live.tags.get(head.id) ?? null }))
-        views.set(head.id, refreshed(last, head));
+      const tag = live.tags.get(head.id) ?? null;
+      if (last !== undefined && sameTag(head, { tag })) take(head, { view: last, tag });
       else news.push(head);
     }
-    await this.read(live, news, (head, { view }) => views.set(head.id, refreshed(view, head)));
+    await this.read(live, news, take);
     const items = heads.flatMap(({ id }) => views.get(id) ?? []);
     const { offset } = window;
     const update = { items, offset, total: live.matches.size, changes: changesBetween(live.shown, items) };
     const { last } = live;
     live.shown = items;
-    live.tags = new Map(heads.map(({ id, tag }) => [id, tag]));
+    live.tags = tags;
     live.last = update;
     const differs = update.changes.length > 0 || last?.total !== update.total || last.offset !== offset;
     if (differs && this.queries.has(live)) notify(this.options.onProblem, () => live.listener(update));
@@ -326,8 +331,9 @@ export class LiveQueryIndex {
 
   /**
    * Calls `use` with the content of each item, in any order; cached items are not decrypted again. If an item changed
-   * since it was indexed, the content may be the newer one; its id is dirty already. Items that no longer exist or do
-   * not decrypt are skipped.
+   * since it was indexed, the content may be the newer one, and its id is dirty already; as it may be back by the next
+   * round, which would then find nothing changed, it is left in the index without a tag. Items that no longer exist or
+   * do not decrypt are skipped.
    */
   private async read(live: Live, heads: readonly Head[], use: (head: Head, opened: Opened) => void): Promise<void> {
     const { outbox } = this.options;
@@ -341,9 +347,12 @@ export class LiveQueryIndex {
       if (!this.queries.has(live)) return;
       const head = left.get(seen.id);
       const row = head === undefined ? undefined : rowSeen(seen);
-      const opened = row === undefined ? undefined : await this.open(row);
-      if (head !== undefined && opened !== undefined) use(head, opened);
+      if (head === undefined || row === undefined) continue;
+      if (sameTag(head, { tag: tagOf(row) })) left.delete(head.id);
+      const opened = await this.open(row);
+      if (opened !== undefined) use(head, opened);
     }
+    for (const head of left.values()) this.heads?.set(head.id, { ...head, tag: null });
   }
 
   /** The content of a row; undefined where it does not decrypt. */
