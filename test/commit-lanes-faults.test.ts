@@ -55,6 +55,7 @@ const FAILURES: Readonly<Record<string, () => Error>> = {
   lost: () => new Error('Connection terminated unexpectedly'),
   deadlock: () => Object.assign(new Error('deadlock'), { code: '40P01' }),
   refused: () => Object.assign(new Error('constraint'), { code: '23514' }),
+  'fails over': () => new Error('Connection terminated unexpectedly'),
 };
 const ANSWERS = ['honest', 'honest', 'throws', ...Object.keys(LIES), ...Object.keys(FAILURES)] as const;
 
@@ -66,6 +67,9 @@ class LyingDatabase {
   private readonly heads = new Map<string, number>();
   /** The next answers; honest when the list is empty. */
   plan: string[] = [];
+  epoch = 'first';
+  /** The items of each call, and the epoch in which it came. */
+  readonly called: { readonly epoch: string; readonly ids: readonly string[] }[] = [];
 
   readonly client = {
     end: () => Promise.resolve(),
@@ -77,6 +81,8 @@ class LyingDatabase {
     if (typeof given === 'string') return Promise.resolve({ rows: [] });
     const answer = this.plan.shift() ?? 'honest';
     const { name, values } = parametersOf(given);
+    this.called.push({ epoch: this.epoch, ids: listOf(values[name === 'insert' ? 7 : 6]) });
+    if (answer === 'fails over') this.epoch = 'second';
     const rows = name === 'insert' ? this.insert(values) : this.commit(values);
     if (answer === 'throws') throw new Error('at once');
     const failure = FAILURES[answer]?.() ?? null;
@@ -129,6 +135,7 @@ function lanesOn(database: LyingDatabase): PostgresCommitLanes {
     lanes: 2,
     spareCores: true,
     storageCap: 0,
+    history: database,
     // Each reading of the clock is a minute after the last: no change is refused because of an earlier outage.
     clock: { now: () => (now += 60_000) },
     wait: () => Promise.resolve(),
@@ -233,6 +240,37 @@ for (const lie of [...Object.keys(LIES).filter((name) => name !== 'doubled'), 't
     );
   });
 }
+
+t.test('EPOCH-09: no change is committed in another history than that in which it was accepted', async (t) => {
+  const [tenantId = '', another = ''] = TENANTS;
+  // Two are inserted, and the delete is decided by a second call.
+  const change = (n: number): Change =>
+    n === 3
+      ? deleteChange(itemId(n), null, { tenantId: another })
+      : writeChange(writeOf({ id: itemId(n) }), { tenantId });
+  // The history ends during the first call, during the second, or while the changes wait for the first.
+  for (const plan of [['fails over'], ['honest', 'fails over'], []]) {
+    const database = new LyingDatabase();
+    const lanes = lanesOn(database);
+    const sink = new Sink('never');
+    const former = [1, 2, 3].map(change);
+    database.plan = [...plan];
+    for (const one of former) lanes.submit(one, sink);
+    if (plan.length === 0) database.epoch = 'second';
+    await until('the answers', () => sink.answers.size === 3);
+    database.epoch = 'second';
+    const later = change(4);
+    lanes.submit(later, sink);
+    await lanes.close();
+    t.same([...sink.answers.values()], [1, 1, 1, 1]);
+    t.equal(sink.outcomes.get(later), database.versionOf(later), 'those of the new one are');
+    const second = database.called.filter(({ epoch }) => epoch === 'second');
+    t.same(
+      second.map(({ ids }) => ids),
+      [[later.id]],
+    );
+  }
+});
 
 t.test(
   'DUR-11: over HTTP a write that the database does not answer is 503, and 200 when it is sent again',

@@ -86,7 +86,7 @@ function stage() {
     purger: { purge: () => true },
     onFault: () => undefined,
     clock,
-    epoch: () => 'epoch',
+    history: { epoch: 'epoch' },
   };
   const registry = new TenantRegistry(options);
   /** Revokes on another instance, without a notification. */

@@ -85,7 +85,7 @@ function registryOf(
     purger: { purge: () => true },
     onFault: (error) => faults.push(error),
     clock,
-    epoch: () => 'epoch',
+    history: { epoch: 'epoch' },
   });
   return { log, asked, registry, faults };
 }

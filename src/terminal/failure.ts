@@ -11,9 +11,6 @@ export type Failure = Pick<CommandError, 'exitCode' | 'code' | 'message' | 'hint
 /** The hint where a call is refused for its arguments. */
 export const HELP = 'Add --help to see what it takes.';
 
-/** The failure of a command that a signal, or Ctrl-C, has ended. */
-export const INTERRUPTED: Failure = { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
-
 /** Codes of the file system in plain words. */
 const SYSTEM_ERRORS: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',

@@ -5,10 +5,18 @@
 import { stripVTControlCharacters } from 'node:util';
 import { askLine, type PromptContext } from './ask.js';
 import { readCapped } from './read-capped.js';
-import { type Failure, INTERRUPTED } from './failure.js';
+import type { Failure } from './failure.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
 import type { ProgramCall } from './program.js';
-import { endInterrupted, EXIT, type ExitCode, type Screen, type Terminal, usageError } from './terminal.js';
+import {
+  endInterrupted,
+  EXIT,
+  INTERRUPTED,
+  type ExitCode,
+  type Screen,
+  type Terminal,
+  usageError,
+} from './terminal.js';
 
 /** Time for cleaning up after an interruption; then the process is ended. */
 const GRACE_MS = 5_000;

@@ -1,8 +1,8 @@
 /** Command-line programs: commands with examples in their help, and one call from arguments to exit code. */
 import { Command, CommanderError, type OptionValues } from 'commander';
-import { type Failure, HELP, INTERRUPTED } from './failure.js';
+import { type Failure, HELP } from './failure.js';
 import { paletteOf, sanitizeLines } from './output.js';
-import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
+import { Declined, EXIT, INTERRUPTED, type ExitCode, type Terminal } from './terminal.js';
 
 /** The implementation of a command. It resolves with the exit code; nothing means `EXIT.ok`. */
 type Work<C, A extends readonly unknown[]> = (context: C, ...args: A) => Promise<void> | Promise<ExitCode>;

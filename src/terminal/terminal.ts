@@ -48,6 +48,9 @@ export class Declined extends CommandError {
   }
 }
 
+/** The failure of a command that a signal, or Ctrl-C, has ended. */
+export const INTERRUPTED = new CommandError(EXIT.interrupted, 'interrupted');
+
 /** Rejection handler of an interrupted wait. Throws `CommandError`. */
 export function endInterrupted(cause: unknown): never {
   throw new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });

@@ -140,7 +140,7 @@ export class HonestServer {
         purger: { purge: () => true },
         onFault: (error) => this.faults.push(error),
         clock: this.clock,
-        epoch: () => this.epoch,
+        history: this,
       });
       const others = (): readonly TenantRegistry[] => all.filter((other) => other !== registry);
       all.push(registry);

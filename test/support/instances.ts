@@ -53,7 +53,7 @@ export function instances(logs: PostgresLogs, options: { count: number; clock: C
       purger: { purge: () => true },
       onFault: (error) => logs.faults.push(error),
       clock: options.clock,
-      epoch: () => EPOCH,
+      history: { epoch: EPOCH },
     });
     const actor = async (tenantId: string): Promise<Actor> => {
       const found = await registry.get(tenantId);

@@ -113,6 +113,7 @@ export async function postgresLogs(t: WithTeardown, cap = 0): Promise<PostgresLo
       lanes: 2,
       spareCores: true,
       storageCap: cap,
+      history: { epoch: 'epoch' },
       clock: systemClock,
       wait: async (ms) => sleep(ms),
       onFault: (error) => faults.push(error),

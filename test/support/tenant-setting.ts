@@ -71,7 +71,7 @@ export class Setting {
       },
       onFault: (error) => void this.faults.push(error),
       clock: this.clock,
-      epoch: () => this.epoch,
+      history: this,
     });
   }
 

@@ -300,7 +300,7 @@ function composeTenants(parts: Parts) {
     ...LANES,
     storageCap: config.storageCapBytes,
     wait: (ms) => sleep(ms),
-    ...{ clock, onFault, meter },
+    ...{ history, clock, onFault, meter },
   });
   stops.push(() => lanes.close());
   const purger = new PostgresKeyPurger(pool, onFault, clock);
@@ -335,11 +335,10 @@ function composeTenants(parts: Parts) {
     onDrain: (order) => hooks.onDrain(order),
   });
   const registry: TenantRegistry = new TenantRegistry({
-    ...{ lanes, purger, onFault, clock, meter },
+    ...{ history, lanes, purger, onFault, clock, meter },
     log: items,
     loader: new PostgresTenantLoader(pool, clock, onFault),
     announcer: feed,
-    epoch: () => history.epoch,
   });
   const presence = new Presence({
     ...{ instanceId, pool, clock, onFault },

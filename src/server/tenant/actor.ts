@@ -19,6 +19,7 @@ import type {
   CommitLanes,
   DeviceState,
   FrameBytes,
+  History,
   ItemLog,
   KeyPurger,
   LogPage,
@@ -61,8 +62,7 @@ export interface ActorPorts {
   readonly announcer: ChangeAnnouncer;
   readonly purger: KeyPurger;
   readonly clock: Pick<Clock, 'now'>;
-  /** The epoch of the database as currently known. */
-  readonly epoch: () => string;
+  readonly history: History;
   /** Called when an effect fails that must not fail; the actor continues. */
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Keeps the frames of every actor's last changes. */
@@ -408,7 +408,7 @@ export class Actor implements CommitSink {
   private commit(change: Change): void {
     try {
       // It was checked, by its client too, against versions of another history (EPOCH-09).
-      if (this.ports.epoch() !== this.tenant.epoch) throw unavailable('the database has another history');
+      if (this.ports.history.epoch !== this.tenant.epoch) throw unavailable('the database has another history');
       this.ports.lanes.submit(change, this);
     } catch (error) {
       this.run({ kind: 'refused', change, error: asError(error) });

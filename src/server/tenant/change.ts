@@ -166,6 +166,8 @@ export class Change extends ItemRow {
 
   // Set by the commit queue (storage/commit/lanes).
   sink: CommitSink | null = null;
+  /** The epoch in which it was accepted. */
+  epoch = '';
   /** Increases from change to change. */
   order = 0;
   /** Decided without others of its tenant, because together they would exceed the storage cap. */

@@ -5,6 +5,11 @@ import type { Summary } from '../../protocol/item.js';
 import type { Arena, Change, CommitSink, Position } from './change.js';
 import type { ItemRow } from './codec.js';
 
+/** The database's history as currently known (see storage/epoch-guard.ts). */
+export interface History {
+  readonly epoch: string;
+}
+
 /** A device as the actor knows it. */
 export interface DeviceState {
   readonly id: string;

@@ -156,12 +156,12 @@ export class TenantRegistry {
   }
 
   private async load(tenantId: string): Promise<Actor | undefined> {
-    const epoch = this.options.epoch();
+    const { epoch } = this.options.history;
     const begun = this.options.clock.now();
     const snapshot = await this.ports.loader.load(tenantId);
     if (snapshot === undefined) return undefined;
     // The database changed during the read: the result may belong to the other history.
-    if (epoch !== this.options.epoch()) return this.load(tenantId);
+    if (epoch !== this.options.history.epoch) return this.load(tenantId);
     const actor = new Actor(snapshot, epoch, this.ports);
     actor.compared(begun);
     this.actors.set(tenantId, actor);

@@ -11,7 +11,7 @@ import { unavailable, type ServiceError } from '../../../protocol/errors.js';
 import type { Summary } from '../../../protocol/item.js';
 import type { Meter } from '../../../protocol/meter.js';
 import { Arena, type Change, type CommitSink, type Position } from '../../tenant/change.js';
-import type { CommitLanes } from '../../tenant/ports.js';
+import type { CommitLanes, History } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
 import {
   byTenant,
@@ -70,6 +70,7 @@ export interface LanesOptions {
   readonly spareCores: boolean;
   /** STORAGE_CAP_BYTES; 0 is unlimited. */
   readonly storageCap: number;
+  readonly history: History;
   readonly clock: Pick<Clock, 'now'>;
   readonly wait: (ms: number) => Promise<void>;
   readonly onFault: (error: unknown) => void;
@@ -109,6 +110,8 @@ class Lane {
   size = 0;
   /** When it began, ms of `performance.now()`; Infinity: none is under way. */
   begun = Infinity;
+  /** The epoch of its changes. */
+  epoch = '';
   /** Its tenants, and those of the one before until that is reported. */
   private tenants = NO_TENANTS;
   private unreported = NO_TENANTS;
@@ -125,6 +128,7 @@ class Lane {
     this.tenants = batch.length === 0 ? NO_TENANTS : new Set(batch.map(({ tenantId }) => tenantId));
     this.size = batch.length;
     this.begun = batch.length === 0 ? Infinity : at;
+    this.epoch = this.options.history.epoch;
   }
 
   /** The batch before the one under way was reported. */
@@ -160,6 +164,8 @@ class Lane {
   private query(statement: string, put: () => void, attempt: number): Promise<unknown> {
     const { client } = this;
     const send = (on: pg.Client): Promise<unknown> => {
+      // Also of a first attempt: the change was checked against versions of another history (EPOCH-09).
+      if (this.options.history.epoch !== this.epoch) throw unknownOutcome();
       put();
       return callBinary(on, statement, this.parameters);
     };
@@ -240,6 +246,7 @@ export class PostgresCommitLanes implements CommitLanes {
     if (Math.abs(this.options.clock.now() - this.downSince) < DOWN_MS)
       throw unavailable('the database is out of reach');
     change.sink = sink;
+    change.epoch = this.options.history.epoch;
     change.order = this.orders++;
     this.queue.push(change);
     this.wake(change.tenantId);
@@ -359,8 +366,9 @@ export class PostgresCommitLanes implements CommitLanes {
    * Inserts plain new items, and calls `commit_changes` for the rest (sql/0002_commit.sql). Never rejects, and omits no
    * change: on any failure, changes not known to be decided count as failed, and their clients retry (guarantee 2).
    */
-  private async commit(batch: readonly Change[], lane: Lane): Promise<Settled> {
+  private async commit(taken: readonly Change[], lane: Lane): Promise<Settled> {
     const settled: Settled = { committed: [], failed: [] };
+    const batch = taken.filter(({ epoch }) => epoch === lane.epoch);
     try {
       const { tenants, others } = byTenant(batch);
       const left = tenants.length === 0 ? [] : await this.insert(tenants, settled, lane);
@@ -371,7 +379,7 @@ export class PostgresCommitLanes implements CommitLanes {
     } catch (error) {
       this.options.onFault(error);
     }
-    this.failTheRest(batch, settled);
+    this.failTheRest(taken, settled);
     return settled;
   }
 
@@ -420,10 +428,14 @@ export class PostgresCommitLanes implements CommitLanes {
   }
 
   /**
-   * Whether the database is unreachable: then these changes fail. If the connection is gone, the queued changes fail now
-   * too: they would otherwise fail after another time limit.
+   * Whether the database is unreachable, or has another history: then these changes fail. If the connection is gone, the
+   * queued changes fail now too: they would otherwise fail after another time limit.
    */
   private outage(batch: readonly Change[], error: unknown, { failed }: Settled): boolean {
+    if (batch[0]?.epoch !== this.options.history.epoch) {
+      failed.push({ changes: batch, error: unknownOutcome() });
+      return true;
+    }
     if (!isUnavailable(error) && !isRetryable(error)) return false;
     this.downSince = isUnavailable(error) ? this.options.clock.now() : -Infinity;
     const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
