@@ -4,10 +4,11 @@ import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
-import { ApiError, NetworkError, QueuedError } from '../src/sdk/errors.js';
+import { ApiError, ClientError, NetworkError, QueuedError } from '../src/sdk/errors.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { Device } from '../src/sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../src/sdk/pairing.js';
+import { storeError } from '../src/sdk/store/error.js';
 import type { PutRequest } from '../src/sdk/writer.js';
 import { Cell } from '../src/web/engine/cell.js';
 import { Engine } from '../src/web/engine/engine.js';
@@ -207,16 +208,17 @@ function uploading(
     readonly begun?: readonly Pick<BegunUpload, 'id' | 'sent'>[];
     readonly giveUp?: (id: string) => Promise<void>;
     readonly pending?: readonly string[];
+    readonly get?: () => Promise<undefined>;
   } = {},
 ) {
-  const { begun = [], giveUp = () => Promise.resolve(), pending = [] } = more;
+  const { begun = [], giveUp = () => Promise.resolve(), pending = [], get } = more;
   const requests: PutRequest[] = [];
   const givenUp: string[] = [];
   const problems: unknown[] = [];
   const clock = new TestClock();
   const made = new Uploads(records, {
     device: {
-      get: (id) => Promise.resolve(pending.includes(id) ? ({ id, pending: true } as ItemView) : undefined),
+      get: get ?? ((id) => Promise.resolve(pending.includes(id) ? ({ id, pending: true } as ItemView) : undefined)),
       put: async (request) => {
         requests.push(request);
         await put(request);
@@ -236,6 +238,19 @@ function uploading(
 
 const file = (name: string, type: string): File => new File([new Uint8Array(10)], name, { type });
 const waiting = (...files: readonly File[]) => files.map((file, at) => ({ id: `id-${at + 1}`, binId: 'inbox', file }));
+
+t.test('WEB-56: a file whose item cannot be read for the moment is not sent again', async (t) => {
+  const records = new Records();
+  await uploading(records, () => new Promise(() => undefined)).made.add(waiting(file('a.pdf', 'application/pdf')));
+  const put = (): Promise<unknown> => Promise.resolve();
+  const failing = uploading(records, put, { get: () => Promise.reject(storeError('io')) });
+  await t.rejects(failing.made.load(), { code: 'io' });
+  t.same(failing.requests, [], 'it may be written already');
+  const damaged = new ClientError('damaged_item', 'it does not open');
+  const next = uploading(records, put, { get: () => Promise.reject(damaged) });
+  await next.made.load();
+  await until('it is sent', () => next.requests.length === 1);
+});
 
 t.test(
   'WEB-53: a file waits in the browser until its item is written, and resumes after a crash under the same id',

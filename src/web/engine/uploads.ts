@@ -97,8 +97,11 @@ export class Uploads {
   async load(): Promise<void> {
     for (const [, value] of await this.records.all(PREFIX)) {
       const waiting = value as Waiting;
-      // An item that does not open must not keep the device from opening.
-      const view = await this.ports.device.get(waiting.id).catch(() => undefined);
+      // An item that does not open must not keep the device from opening; a store that cannot be read must.
+      const view = await this.ports.device.get(waiting.id).catch((error: unknown) => {
+        if (!(error instanceof ClientError)) throw error;
+        return undefined;
+      });
       // An earlier run has sent it, and ended before it could forget it: sent again, it would replace what came after it.
       if (view?.pending === false) this.drop(waiting.id).catch(this.ports.onProblem);
       else this.take(waiting, view === undefined ? 'waiting' : 'queued');
