@@ -19,6 +19,7 @@ import {
   type TestDevice,
 } from './support/accounts.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { ask, heldBy, open, openIn, request, stays, waits } from './support/pairing.js';
 
 t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: a pairing with its steps on two instances completes', async (t) => {
@@ -277,6 +278,21 @@ t.test('PAIR-24: a session has one held call: a second replaces it, a caller tha
   t.equal(await second, 'pending');
   t.equal(heldBy(b.pairing), 0);
   t.equal(clock.waiting, 0, 'no timer is left');
+});
+
+t.test('PAIR-07: a call is held no longer where the clock is set back', async (t) => {
+  const world = await open(t);
+  const { b, tenantId, code, clock } = world;
+  const held = b.pairing.fetchNpk(tenantId, joinBody(code, newDevice()), stays());
+  await waits(b, () => clock.waiting);
+  clock.setBy(-3_600_000);
+  let outcome: unknown;
+  void held.then((one) => (outcome = one));
+  for (let seconds = 0; seconds < 30 && outcome === undefined; seconds += 2) {
+    clock.advance(2_000);
+    await until('its next look, or its end', () => clock.waiting > 0 || outcome !== undefined);
+  }
+  t.equal(outcome, 'pending');
 });
 
 t.test('PAIR-24: of two calls the later one is held, whichever reads the database faster', async (t) => {

@@ -5,7 +5,7 @@
  */
 import { ulid } from 'ulid';
 import { normalizeWords } from '../../crypto/words.js';
-import { delay, type Clock } from '../../protocol/clock.js';
+import { delay, monotonic, type Clock } from '../../protocol/clock.js';
 import { deviceReply, nameField, publicKeyField, wrappedMasterKeyField } from '../../protocol/device-fields.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { bytesField, macField } from '../../protocol/binary-fields.js';
@@ -207,6 +207,8 @@ export class Pairing {
   ): Promise<replies.Paired<Uint8Array> | 'pending'> {
     const { unauthenticatedStore, clock, tickets, maxDevices } = this.options;
     const arrival = this.waiters.arrive();
+    const passing = monotonic(clock);
+    const until = passing() + PAIR_HOLD_MS;
     const pubkey = publicKeyField('pubkey', body.pubkey);
     const now = clock.now();
     const request = {
@@ -230,7 +232,7 @@ export class Pairing {
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
     const waiter = this.waiters.add(tenantId, joined.lookup_id, arrival);
-    const release = await this.hold(waiter, now + PAIR_HOLD_MS, gone);
+    const release = await this.hold(waiter, () => until - passing(), gone);
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
   }
 
@@ -278,8 +280,8 @@ export class Pairing {
     await notifyChange(this.options, tenantId);
   }
 
-  /** Holds a call until its session is answered, at most until `until`, ms since 1970. */
-  private async hold(waiter: Waiter, until: number, gone: AbortSignal): Promise<PairRelease | 'pending'> {
+  /** Holds a call until its session is answered, or no time is left, ms. */
+  private async hold(waiter: Waiter, left: () => number, gone: AbortSignal): Promise<PairRelease | 'pending'> {
     const { unauthenticatedStore, clock } = this.options;
     gone.addEventListener('abort', () => waiter.end(), { once: true });
     if (gone.aborted) waiter.end();
@@ -288,8 +290,8 @@ export class Pairing {
         // A notification that arrives during this read is kept, so no answer is missed between reading and waiting.
         const release = releaseOf(await unauthenticatedStore.status(waiter.tenantId, waiter.lookupId), clock.now());
         if (release !== null) return release;
-        const left = until - clock.now();
-        if (left <= 0 || (await waiter.next(clock, Math.min(left, LOOK_AGAIN_MS))) === 'end') return 'pending';
+        const ms = Math.min(left(), LOOK_AGAIN_MS);
+        if (ms <= 0 || (await waiter.next(clock, ms)) === 'end') return 'pending';
       }
     } finally {
       this.waiters.remove(waiter);
