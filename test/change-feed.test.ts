@@ -2,6 +2,8 @@
 import { mock } from 'node:test';
 import type pg from 'pg';
 import t, { type Test } from 'tap';
+import { CircuitBreaker } from '../src/server/storage/circuit-breaker.js';
+import { clientConfig } from '../src/server/storage/database.js';
 import { Listener } from '../src/server/storage/listener.js';
 import { Events, soon, until } from './support/events.js';
 import { TcpProxy } from './support/tcp-proxy.js';
@@ -182,6 +184,28 @@ t.test('INST-03: a listening connection that dies is replaced, and a gap is repo
   t.strictSame(a.hints.all, [['tenant', 7, 1]]);
   t.equal((await listeners(pool)).length, 2, 'no connection is left over');
   t.strictSame(warnings, [], 'no statement queues up behind another in the driver');
+});
+
+t.test('INST-03 DUR-07: the circuit breaker ends the listening connection too, and it is opened again', async (t) => {
+  const { url, pool } = await world(t);
+  const breaker = new CircuitBreaker({ url, onChange: () => undefined });
+  const connected = new Events<null>();
+  const listener = new Listener({
+    connection: () => Promise.resolve(clientConfig({ url, name: 'listener', link: breaker.link })),
+    channels: { cut: () => undefined },
+    onConnected: () => connected.add(null),
+    onFault: () => undefined,
+  });
+  t.teardown(async () => {
+    await listener.close();
+    await breaker.close();
+  });
+  await listener.start();
+  const before = await listeners(pool);
+  breaker.cut();
+  await soon(connected.until(2), 'the next connection', 5_000);
+  await until('one listener', async () => (await listeners(pool)).length === 1);
+  t.not((await listeners(pool))[0], before[0]);
 });
 
 t.test('INST-03: an instance listens before it reports that it is connected', async (t) => {

@@ -4,6 +4,7 @@
  * meanwhile. So `replace` creates another subscriber, and a replaced subscriber ends itself.
  */
 import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
 import { WaitGroup } from '../../protocol/wait-group.js';
@@ -114,9 +115,10 @@ export class Listener {
 
   /** A subscriber of pg-listen, not connected yet. */
   private subscribe(connection: pg.ClientConfig): Subscription {
-    const sockets = new Set<Socket>();
-    const stream = (): Socket => {
-      const socket = new Socket();
+    const sockets = new Set<Duplex>();
+    const stream = (): Duplex => {
+      // The owner's, which it may end too.
+      const socket = connection.stream?.() ?? new Socket();
       sockets.add(socket);
       return socket.once('close', () => sockets.delete(socket));
     };
