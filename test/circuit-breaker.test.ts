@@ -1,9 +1,11 @@
 /** Whether the database answers at all (reference, Operating). */
 import t, { type Test } from 'tap';
-import { createPool, isConnectionLoss } from '../src/server/storage/database.js';
+import { clientConfig, createPool, isConnectionLoss } from '../src/server/storage/database.js';
 import { CircuitBreaker } from '../src/server/storage/circuit-breaker.js';
+import { Listener } from '../src/server/storage/listener.js';
 import { TestClock } from './support/clock.js';
 import { Events, soon, until } from './support/events.js';
+import { listeners } from './support/feeds.js';
 import { NamedProxy } from './support/named-proxy.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { runSql } from './support/server.js';
@@ -147,4 +149,26 @@ t.test('DUR-07: a stop does not wait for a database that does not answer', async
   await until('the check is over', () => clock.hasTimer(1_000));
   t.equal(proxy.swallow('service-pulse'), 1);
   await soon(breaker.close(), 'the end', 5_000);
+});
+
+t.test('INST-03 DUR-07: the circuit breaker ends the listening connection too, and it is opened again', async (t) => {
+  const { url, pool } = await world(t);
+  const breaker = new CircuitBreaker({ url, onChange: () => undefined });
+  const connected = new Events<null>();
+  const listener = new Listener({
+    connection: () => Promise.resolve(clientConfig({ url, name: 'listener', link: breaker.link })),
+    channels: { cut: () => undefined },
+    onConnected: () => connected.add(null),
+    onFault: () => undefined,
+  });
+  t.teardown(async () => {
+    await listener.close();
+    await breaker.close();
+  });
+  await listener.start();
+  const before = await listeners(pool);
+  breaker.cut();
+  await soon(connected.until(2), 'the next connection', 5_000);
+  await until('one listener', async () => (await listeners(pool)).length === 1);
+  t.not((await listeners(pool))[0], before[0]);
 });

@@ -194,6 +194,8 @@ export class ChangeFeed implements ChangeAnnouncer {
         [own]: (payload) => this.onPayload(own, payload),
         [GENERATIONS]: (payload) => this.onGeneration(payload),
       },
+      // An own heartbeat may come before it listens to all channels, and proves nothing.
+      onOpened: () => (this.heard = { ...this.heard, since: Infinity }),
       onConnected: () => this.onConnected(),
       onFault,
     });
