@@ -1,7 +1,7 @@
 /** The program as its users start it: its streams, its start and its end, and its prompts at a terminal. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, stat } from 'node:fs/promises';
+import { readFile, stat, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/sdk/types.js';
@@ -191,6 +191,22 @@ t.test('MCP-61: at the end of input calls are finished; then, and at a signal, i
   broken.child.stdout?.destroy();
   broken.send(call(2, 'sb_list_items', {}));
   t.ok([0, 130].includes(Number(await broken.ended)), 'the program ends when its output is no longer read');
+});
+
+t.test('MCP-14: a program whose pairing is gone from this machine refuses the next call, and ends', async (t) => {
+  const { at } = await machine(t);
+  const program = raw(t, at);
+  program.send(initialize);
+  await program.answer(1);
+  program.send({ jsonrpc: '2.0', method: 'notifications/initialized' });
+  program.send(call(2, 'sb_list_items', {}));
+  t.match(await program.answer(2), { result: { structuredContent: { complete: true } } });
+  // As `unpair --force` leaves it without the server: the device itself is not revoked.
+  await rm(at.paths.configPath);
+  program.send(call(3, 'sb_list_items', {}));
+  t.match(await program.answer(3), { result: { isError: true, content: [{ text: /not_paired/ }] } });
+  t.equal(await program.ended, 3);
+  t.match(program.errors(), /not_paired.*replaced or ended/);
 });
 
 t.test(

@@ -11,7 +11,7 @@ import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { within } from '../protocol/clock.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
-import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
+import { loadPairing, readConfig, renewIdentity, type Keeper } from './config-file.js';
 import type { Context, Env } from './context.js';
 import { failureOf, McpError } from './errors.js';
 import { holdInstance } from './lock.js';
@@ -41,18 +41,26 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   keepSmall();
   const policy = readPolicy(options.env);
   const ending = new AbortController();
-  let lost = false;
-  const lock = await holdInstance(context, () => {
-    lost = true;
+  let failure: McpError | undefined;
+  const endWith = (reason: McpError): void => {
+    failure ??= reason;
     ending.abort();
-  });
+  };
+  const lock = await holdInstance(context, () =>
+    endWith(new McpError('lock_lost', 'another instance took over while this one was stopped')),
+  );
   try {
     const { identity, passwords: allowed } = await loadPairing(context);
     expectServer(options.env, identity);
     const audit = await Audit.open(context);
     const keep = async (renewed: Identity): Promise<void> => {
-      if (!(await renewIdentity(context, renewed)))
-        note('The pairing was replaced or ended while this program was running.');
+      if (!(await renewIdentity(context, renewed))) endWith(unpaired());
+    };
+    const expectPaired = async (): Promise<void> => {
+      if (await isPaired(context, identity)) return;
+      const reason = unpaired();
+      endWith(reason);
+      throw reason;
     };
     const vault = await Vault.open({ platform, identity, policy, note, keep, paths });
     try {
@@ -60,7 +68,15 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
       const passwords = passwordsOf(context, policy, identity);
       const tools = toolsOf({ vault, passwords, now });
       const record = audit.write.bind(audit);
-      const server = new ToolServer({ version: options.version, tools, policy, audit: record, note, now });
+      const server = new ToolServer({
+        version: options.version,
+        tools,
+        policy,
+        expectPaired,
+        audit: record,
+        note,
+        now,
+      });
       note(`${identity.name} serves ${described(policy, allowed)}`);
       await converse(options, server, ending);
     } finally {
@@ -69,7 +85,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   } finally {
     lock.release();
   }
-  if (lost) throw new McpError('lock_lost', 'another instance took over while this one was stopped');
+  if (failure !== undefined) throw failure;
   return EXIT.ok;
 }
 
@@ -95,6 +111,19 @@ function expectServer(env: Env, { serverUrl }: Identity): void {
   const hint = 'Correct it or leave it out; to change the server run `service-mcp pair --force`.';
   throw new McpError('bad_setting', what, { hint });
 }
+
+const unpaired = (): McpError =>
+  new McpError('not_paired', 'the pairing was replaced or ended while this program was running');
+
+/**
+ * Whether the pairing is still that of this device: one that was forgotten here while the server could not be reached
+ * is still valid there. A file that cannot be read for the moment ends nothing.
+ */
+const isPaired = ({ paths, note }: Keeper, { deviceId }: Identity): Promise<boolean> =>
+  readConfig(paths, note).then(
+    (file) => file?.deviceId === deviceId,
+    () => true,
+  );
 
 /**
  * Whether agents may read the secrets of passwords. Reads the pairing for each answer, so that `passwords withhold`

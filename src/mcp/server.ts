@@ -18,6 +18,8 @@ interface ServerOptions {
   readonly version: string;
   readonly tools: readonly Tool[];
   readonly policy: Policy;
+  /** Throws `not_paired` where the pairing is gone. */
+  readonly expectPaired: () => Promise<void>;
   readonly audit: (entry: AuditEntry) => void;
   /** Prints a line for the user. */
   readonly note: (text: string) => void;
@@ -90,6 +92,7 @@ export class ToolServer {
       if (tool.annotations.readOnlyHint !== true && policy.readOnly)
         throw new McpError('read_only', `${tool.name} is switched off: ${READ_ONLY_VARIABLE} is set`);
       if (this.calls.size >= CALLS_MAX) throw new McpError('busy', `more than ${CALLS_MAX} calls at once`);
+      await this.options.expectPaired();
       const args = argumentsOf(tool, given);
       // Every tool that takes a bin calls it so.
       bin = (args as { readonly bin?: string }).bin ?? null;

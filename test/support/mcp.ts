@@ -77,7 +77,7 @@ export async function companion(t: WithTeardown, options: CompanionOptions): Pro
   const vault = await Vault.open({ platform, identity, policy, note, keep, paths });
   t.teardown(async () => vault.close());
   const { mcp } = new ToolServer({
-    ...{ version: '1.2.3', policy, note, now },
+    ...{ version: '1.2.3', policy, expectPaired: () => Promise.resolve(), note, now },
     tools: toolsOf({ vault, passwords, now }),
     audit: (entry) => {
       audit.push(entry);
