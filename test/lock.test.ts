@@ -3,7 +3,7 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
-import { chmod, chown, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, rm, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
@@ -290,6 +290,36 @@ t.test('WORK-06: a lock that a full disk has no room for is held by nobody once 
   t.ok('lock' in after);
   if ('lock' in after) after.lock.release();
 });
+
+t.test(
+  'WORK-06: a live holder keeps its lock where it is looked at before its first touch after a suspension',
+  async (t) => {
+    const path = join(await temporaryFolder(t), 'lock');
+    await mkdir(path);
+    const file = join(path, '7');
+    await writeFile(file, `${process.ppid} 0123456789abcdef`);
+    let at = 1_000;
+    const attempt = () => tryLock(path, { now: () => at });
+    const held = { heldBy: process.ppid };
+    const touch = async (agoMs: number): Promise<void> => {
+      const touched = new Date(Date.now() - agoMs);
+      await utimes(file, touched, touched);
+    };
+    await touch(60_000);
+    t.same(attempt(), held, 'the first look takes nothing');
+    at += 2_000;
+    t.same(attempt(), held, 'nor does one before the holder had time to touch its file');
+    await touch(0);
+    at += 10_000;
+    t.same(attempt(), held);
+    await touch(50_000);
+    t.same(attempt(), held, 'each suspension counts anew');
+    at += 5_000;
+    const taken = attempt();
+    t.ok('lock' in taken, 'a file that stays untouched is of no holder');
+    if ('lock' in taken) taken.lock.release();
+  },
+);
 
 t.test('CLI-18: a clock that is set back does not make the wait for a lock longer', async (t) => {
   const path = join(await temporaryFolder(t), 'lock');

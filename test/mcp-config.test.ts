@@ -365,7 +365,9 @@ t.test('MCP-12: one instance runs; a second names it, waits for one that ends, r
     const file = await taken(ms < 0 ? process.pid : process.ppid);
     const touched = new Date(Date.now() + ms);
     await utimes(file, touched, touched);
-    (await hold(paths)).release();
+    // The other one may be alive, and is watched for some seconds.
+    const wait = ms < 0 ? PATIENCE : { timeoutMs: 6_000 };
+    (await holdInstance({ paths, note: () => undefined }, () => undefined, wait)).release();
   }
 });
 

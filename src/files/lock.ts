@@ -23,12 +23,20 @@ const ABANDONED_AFTER_MS = 20_000;
  * its old process id, so that the holder has probably ended; but it may run in another container.
  */
 const OWN_PID_AFTER_MS = 5_000;
+/**
+ * How long a file of a live process must stay untouched while it is watched, ms: after a suspension of the machine each
+ * file looks old until its holder has touched it, which takes `TOUCH_EVERY_MS` at most.
+ */
+const WATCHED_MS = 4_000;
 const LONG_AGO = new Date(0);
 /** Bounds the first number: rising by one per acquisition, numbers stay within the 15 digits of a file name. */
 const FIRST_MAX = 2 ** 40;
 
 /** Owner texts of the locks that this process holds. */
 const ownedHere = new Set<string>();
+
+/** The silent files that were seen, by owner text: their last touch, ms, and when it was seen first (monotonic, ms). */
+const silent = new Map<string, { readonly touched: number; readonly since: number }>();
 
 /** A lock that this process holds. */
 export interface FileLock {
@@ -45,6 +53,8 @@ interface LockOptions {
   /** Called once if another process took the lock over while this one was suspended for long. */
   readonly onLost?: () => void;
   readonly touchEveryMs?: number;
+  /** Monotonic, ms. */
+  readonly now?: () => number;
 }
 
 export type LockFiles = ReturnType<typeof filesOf>;
@@ -70,9 +80,10 @@ const highest = (numbers: readonly number[]): number => Math.max(0, ...numbers);
  * One attempt to take the lock `path`, in a folder that exists. Throws the system's error, and `ENOTDIR` where a link or
  * another user's folder has the name, since files in there would be removed.
  */
-export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }: LockOptions = {}): Attempt {
+export function tryLock(path: string, options: LockOptions = {}): Attempt {
+  const { onLost, touchEveryMs = TOUCH_EVERY_MS, now = () => performance.now() } = options;
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
-  const number = take(filesOf(path, owner));
+  const number = take(filesOf(path, owner, now));
   if (number === undefined) return { heldBy: pidOf(holder(path)?.found) };
   ownedHere.add(owner);
   const file = join(path, String(number));
@@ -110,11 +121,11 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
 /** Process id of the live holder of the lock `path`; undefined if there is none. */
 export function lockHolder(path: string): number | undefined {
   const top = holder(path);
-  return top === undefined || isAbandoned(top.file, top.found) ? undefined : pidOf(top.found);
+  return top === undefined || stateOf(top.file, top.found) !== 'held' ? undefined : pidOf(top.found);
 }
 
 /** The files of a lock, by number. Other processes may change them between any two calls. */
-function filesOf(path: string, owner: string) {
+function filesOf(path: string, owner: string, now: () => number) {
   const fileOf = (number: number): string => join(path, String(number));
   return {
     /** All numbers at one moment: a file that exists before and after the call is listed. */
@@ -125,7 +136,9 @@ function filesOf(path: string, owner: string) {
     /** Whether the file's holder is alive and has not released it; true also for a file that was removed meanwhile. */
     isHeld: (number: number): boolean => {
       const found = contentOf(fileOf(number));
-      return found === undefined || !isAbandoned(fileOf(number), found);
+      if (found === undefined) return true;
+      const state = stateOf(fileOf(number), found);
+      return state === 'held' || (typeof state === 'number' && !staysSilent(found, state, now()));
     },
     /** A number for a folder without files, never used there before. */
     first: (): number => randomInt(1, FIRST_MAX),
@@ -198,15 +211,26 @@ function pidOf(found: string | undefined): number | undefined {
   return Number.isSafeInteger(pid) && pid > 0 ? pid : undefined;
 }
 
-function isAbandoned(file: string, found: string): boolean {
-  const age = ageOf(file);
-  if (age === undefined) return false;
-  if (age > ABANDONED_AFTER_MS) return true;
+/** The number: the time of the last touch, ms, of a file that is silent although its process may be alive. */
+function stateOf(file: string, found: string): 'held' | 'abandoned' | number {
+  // By the machine's clock, which the file system uses, not by an injected one.
+  const touched = ifThereSync(() => fs.statSync(file).mtimeMs);
+  if (touched === undefined) return 'held';
+  if (touched === LONG_AGO.getTime()) return 'abandoned';
+  // The absolute value, since a clock may be set back.
+  const age = Math.abs(Date.now() - touched);
   const pid = pidOf(found);
-  if (pid === process.pid) return !ownedHere.has(found) && age > OWN_PID_AFTER_MS;
-  // Empty: its creator is about to write it, or died between two system calls and is detected by age.
-  if (pid === undefined) return false;
-  return !isAlive(pid);
+  if (pid === process.pid && !ownedHere.has(found) && age > OWN_PID_AFTER_MS) return 'abandoned';
+  if (pid !== undefined && !isAlive(pid)) return 'abandoned';
+  // Without an id: its creator is about to write it, or died between two system calls.
+  return age > ABANDONED_AFTER_MS ? touched : 'held';
+}
+
+/** Whether an earlier look, `WATCHED_MS` ago or more, saw the same last touch. */
+function staysSilent(found: string, touched: number, now: number): boolean {
+  const seen = silent.get(found);
+  if (seen?.touched !== touched) silent.set(found, { touched, since: now });
+  return seen?.touched === touched && now - seen.since >= WATCHED_MS;
 }
 
 /** Whether this machine has a process with that id; also one of another user. */
@@ -218,12 +242,6 @@ export function isAlive(pid: number): boolean {
     return errorCode(error) !== 'ESRCH';
   }
 }
-
-/**
- * Time between the last touch and now, ms; the absolute value, since a clock may be set back. By the machine's clock,
- * which the file system uses, not by an injected one.
- */
-const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - fs.statSync(file).mtimeMs));
 
 /** Whether another process has created a higher file, or has removed this one (and perhaps the whole lock since). */
 function isLost({ path, number, owner }: { readonly path: string; readonly number: number; readonly owner: string }) {
