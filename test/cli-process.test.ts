@@ -248,6 +248,18 @@ t.test('CLI-15: a reader that closes the pipe ends the program without an error'
   t.equal(stderr, '');
 });
 
+t.test('CLI-15: a command that writes goes on to its end where nobody reads its output any more', async (t) => {
+  const { here, home } = await shared;
+  const folder = await temporaryFolder(t);
+  const names = Array.from({ length: 12 }, (_, at) => `unread-${at}.txt`);
+  for (const name of names) writeFileSync(join(folder, name), name);
+  const put = `${process.execPath} ${BINARY} put --folder ${folder}`;
+  const piped = spawnCli(t, ['-c', `${put} | true; echo "\${PIPESTATUS[0]}"`], { home, through: ['bash'] });
+  t.match(await piped.ended, { stdout: '0\n' });
+  const { items } = parsed(await here(['list', '--json'])) as { items: Json[] };
+  t.equal(items.filter(({ title }) => String(title).includes('unread-')).length, names.length);
+});
+
 t.test('CLI-15: a command whose messages nobody reads any more fails with its exit code', async (t) => {
   const { home } = await shared;
   const list = `${process.execPath} ${BINARY} list --profile none`;

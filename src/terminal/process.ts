@@ -69,8 +69,10 @@ export async function runProcess(options: {
 }): Promise<never> {
   const { stdin: input, stdout: output, stderr: errors, argv, env } = process;
   const { signal: interrupted, interrupt } = interruptible(options.graceMs);
+  let keepsOn = false;
   output.on('error', (error: NodeJS.ErrnoException) => {
-    // EPIPE: the reader has ended first (`| head`), which is no failure.
+    // EPIPE: the reader has ended first (`| head`), which is no failure; but what a command changes must not look done.
+    if (error.code === 'EPIPE' && keepsOn) return;
     process.exit(error.code === 'EPIPE' ? EXIT.ok : EXIT.failure);
   });
   // Messages are lost, but the command and its exit code are not: it may have failed, or be writing.
@@ -93,6 +95,7 @@ export async function runProcess(options: {
     env,
     terminal: (json) => nodeTerminal({ json, env, input, output, errors, interrupted, interrupt }),
     write: (text) => void output.write(text),
+    keepOn: () => (keepsOn = true),
     fail: (value) => void errors.write(`${jsonLine(value)}\n`),
   });
   return endProcess(code);

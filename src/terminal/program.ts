@@ -17,6 +17,9 @@ export type Run<C> = <A extends readonly unknown[]>(work: Work<C, A>) => (...arg
 
 /** A program or one of its commands; implementations get a `C`. */
 export class ProgramCommand<C> extends Command {
+  /** See `changes`. */
+  keepsOn = false;
+
   constructor(
     private readonly run: Run<C>,
     name?: string,
@@ -39,6 +42,12 @@ export class ProgramCommand<C> extends Command {
   does<A extends readonly unknown[]>(work: Work<C, A>): this {
     return this.action(this.run(work));
   }
+
+  /** `does`, for a command that changes something: it goes on to its end where nobody reads its output any more. */
+  changes<A extends readonly unknown[]>(work: Work<C, A>): this {
+    this.keepsOn = true;
+    return this.does(work);
+  }
 }
 
 const programName = (command: Command): string =>
@@ -59,6 +68,8 @@ export interface ProgramCall {
   readonly terminal: (json: boolean) => Terminal;
   /** Writes help and version to standard output. */
   readonly write: (text: string) => void;
+  /** Called before a command that goes on to its end where nobody reads its output any more. */
+  readonly keepOn?: () => void;
   /** Writes the error of a call with `--json` to standard error. */
   readonly fail: (value: unknown) => void;
 }
@@ -79,6 +90,9 @@ export async function runCall<C>(
   const terminal = call.terminal(json);
   let code: ExitCode = EXIT.ok;
   const command = program.programOf((work) => async (...args) => {
+    // The last argument of an action is its command.
+    const called: unknown = args.at(-1);
+    if (called instanceof ProgramCommand && called.keepsOn) call.keepOn?.();
     code = (await work(program.contextOf(terminal, command.opts()), ...args)) ?? EXIT.ok;
   });
   redirect(command, call.write, json);

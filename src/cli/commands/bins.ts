@@ -33,21 +33,21 @@ export function registerBins(program: DeviceCommand): void {
     .option('--emoji <emoji>', 'shown before the name')
     .option('--slug <slug>', 'what to type for it; the server can read it')
     .examples('bins add "To read" --emoji 📚 --slug reading')
-    .does(add);
+    .changes(add);
   bins
     .command('rename <bin> <name>')
     .summary('rename a bin')
     .description('Renames a bin. Its slug stays.')
     .option('--emoji <emoji>', 'another emoji ("": none)')
     .examples('bins rename reading "Read later"')
-    .does(rename);
+    .changes(rename);
   bins
     .command('rm <bin>')
     .summary('remove a bin and what is in it')
     .description('Removes a bin and every item in it, on all devices. This cannot be undone.')
     .option('-y, --yes', 'do not ask')
     .examples('bins rm reading')
-    .does(remove);
+    .changes(remove);
 }
 
 const binFacts = ({ id, slug, label, itemCount, readable }: BinView) => ({

@@ -33,7 +33,7 @@ export function registerClipboard(program: DeviceCommand): void {
     .description('Writes the text in the clipboard as a new item: an address is a link, other text is text.')
     .option('-b, --bin <bin>', 'where to: name, slug or id (default: inbox)')
     .examples('paste', 'paste -b shopping')
-    .does(paste);
+    .changes(paste);
 }
 
 async function copy(context: Context, id: string | undefined, { last }: { readonly last?: boolean }): Promise<void> {

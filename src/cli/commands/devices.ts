@@ -45,7 +45,7 @@ export function registerDevices(program: DeviceCommand): void {
         '(`status`), never from this list: the point is that the server could have put another key there.',
     )
     .examples('certify 01J9ZC4 "1f3a 90bc 77d1 02ee 5b6c 8a10 4410 c3d9"')
-    .does(certify);
+    .changes(certify);
   program
     .command('revoke <device>')
     .summary("end a device's access; for this one: sign out")
@@ -55,13 +55,13 @@ export function registerDevices(program: DeviceCommand): void {
     )
     .option('-y, --yes', 'do not ask')
     .examples('revoke Phone', 'revoke 01J9ZC4 --yes')
-    .does(revoke);
+    .changes(revoke);
   program
     .command('rename <device> <name>')
     .summary('rename a device')
     .description('Renames a device, given by id or name. The server can read it.')
     .examples('rename Phone "Old phone"')
-    .does(rename);
+    .changes(rename);
 }
 
 async function devices(context: Context, options: { readonly all?: boolean }): Promise<void> {

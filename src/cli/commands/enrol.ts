@@ -99,7 +99,7 @@ export function registerClaim(program: DeviceCommand): void {
     .option('--claim-token <token>', 'the token that signup or the operator gave you (or SERVICE_CLAIM_TOKEN)')
     .option('--show-phrase', 'print the words without asking for any; needed where there is no terminal')
     .examples('claim https://sync.example.org --name Laptop', 'claim --json --show-phrase')
-    .does(claim);
+    .changes(claim);
 }
 
 async function claim(context: Context, url: string | undefined, options: ClaimOptions): Promise<void> {
@@ -180,7 +180,7 @@ export function registerJoin(program: DeviceCommand): void {
       'join https://sync.example.org',
       "join 'https://sync.example.org/#pair=one-two-three-four-five-six' --name Desk",
     )
-    .does(joinCommand);
+    .changes(joinCommand);
   passwordOption(newcomerOptions(command));
 }
 
@@ -231,7 +231,7 @@ export function registerRecover(program: DeviceCommand): void {
     )
     .option('--phrase-file <path>', 'the twelve words, for scripts ("-": standard input)')
     .examples('recover https://sync.example.org --name "New laptop"')
-    .does(recover);
+    .changes(recover);
 }
 
 async function recover(context: Context, url: string | undefined, options: RecoverOptions): Promise<void> {
@@ -281,7 +281,7 @@ export function registerForget(program: DeviceCommand): void {
     )
     .option('-y, --yes', 'do not ask')
     .examples('forget --profile old')
-    .does(forget);
+    .changes(forget);
 }
 
 async function forget(context: Context, { yes }: { readonly yes?: boolean }): Promise<void> {

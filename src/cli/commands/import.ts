@@ -49,7 +49,9 @@ export function registerImport(program: DeviceCommand): void {
     .option('--password-file <path>', 'the password of a locked export, for scripts ("-": standard input)')
     .option('--key-file <path>', 'the key file of a KeePass database')
     .examples('import vault.archive', 'import bitwarden.json --dry-run', 'import passwords.kdbx', 'import ~/notes')
-    .does((context, file: string, options: Omit<ImportOptions, 'file'>) => importVault(context, { ...options, file }));
+    .changes((context, file: string, options: Omit<ImportOptions, 'file'>) =>
+      importVault(context, { ...options, file }),
+    );
 }
 
 /** Imports a file. The whole file is read and verified before anything is written. Throws `CommandError`. */

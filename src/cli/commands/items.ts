@@ -99,7 +99,7 @@ export function registerChanges(program: DeviceCommand): void {
     .summary('move an item to another bin')
     .description('Moves an item to another bin, named by name, slug or id.')
     .examples('move 3 shopping')
-    .does(move);
+    .changes(move);
   program
     .command('rm <id...>')
     .summary('delete items, on all devices')
@@ -110,14 +110,14 @@ export function registerChanges(program: DeviceCommand): void {
     .option('-y, --yes', 'do not ask')
     .option('--later', 'send it with the next command that reaches the server, not now')
     .examples('rm 3', 'rm --yes 8F3KQ 2M0VT', 'rm 3 --later')
-    .does(rm);
+    .changes(rm);
   program
     .command('restore [id...]')
     .summary('take back deletions that were not sent yet')
     .description('Takes back deletions that wait to be sent: of these items, or the last one.')
     .option('--last', 'the last deletion')
     .examples('restore', 'restore 8F3KQ')
-    .does(restore);
+    .changes(restore);
 }
 
 async function move(context: Context, typed: string, bin: string): Promise<void> {

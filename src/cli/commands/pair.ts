@@ -37,7 +37,7 @@ export function registerPair(program: DeviceCommand): void {
     .option('--join [url]', 'the other way round: the same as "join"')
     .addHelpText('after', '\n--name, --glyph and --password-file are for --join.')
     .examples('pair', 'pair --join https://sync.example.org')
-    .does(pair);
+    .changes(pair);
   passwordOption(newcomerOptions(command));
 }
 

@@ -25,7 +25,7 @@ export function registerPassword(program: DeviceCommand): void {
     .summary('remove the password; the current one is needed')
     .option('--current-file <path>', 'the current password, for scripts ("-": standard input)')
     .examples('password remove')
-    .does(removePassword);
+    .changes(removePassword);
 }
 
 function settingCommand(parent: DeviceCommand, which: 'set' | 'change'): void {
@@ -34,7 +34,7 @@ function settingCommand(parent: DeviceCommand, which: 'set' | 'change'): void {
     .summary(which === 'set' ? 'set a password where there is none' : 'change the password')
     .option('--password-file <path>', 'the new password, for scripts ("-": standard input)');
   if (which === 'change') command.option('--current-file <path>', 'the current password, for scripts');
-  command.examples(`password ${which}`).does((context, options: Options) => setPassword(context, which, options));
+  command.examples(`password ${which}`).changes((context, options: Options) => setPassword(context, which, options));
 }
 
 async function setPassword({ terminal, withDevice }: Context, which: 'set' | 'change', options: Options) {

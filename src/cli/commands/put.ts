@@ -70,7 +70,7 @@ export function registerPut(program: DeviceCommand): void {
       'git diff | $0 put --type code --set lang=diff',
       'put --type password --set service=mail --set user=me@example.org',
     )
-    .does(put);
+    .changes(put);
 }
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {

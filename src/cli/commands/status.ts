@@ -26,7 +26,7 @@ export function registerStatus(program: DeviceCommand): void {
     )
     .option('--full', 'read everything again, not only what is new')
     .examples('sync', 'sync --full')
-    .does(sync);
+    .changes(sync);
 }
 
 async function status({ terminal, profile, withDevice }: Context): Promise<void> {

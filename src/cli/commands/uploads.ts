@@ -28,7 +28,7 @@ export function registerUploads(program: DeviceCommand): void {
     .description('Gives up the uploads of these files, or all. The files themselves stay.')
     .option('--all', 'all of them')
     .examples('uploads rm holiday.mp4', 'uploads rm --all')
-    .does(rm);
+    .changes(rm);
 }
 
 const HINT = 'See `service-device uploads`.';

@@ -41,7 +41,7 @@ export function registerBackup(program: AdminCommand): void {
     .option('--force', 'replace a file of that name')
     .option('--no-objects', 'leave out the list of the objects of a bucket; the bucket need not be reachable then')
     .examples('backup service.tar.gz')
-    .does(backup);
+    .changes(backup);
   program
     .command('restore')
     .summary('restore a backup into the database')
@@ -54,7 +54,7 @@ export function registerBackup(program: AdminCommand): void {
     .option('--force', 'replace what is in the database; asks first')
     .option('-y, --yes', 'with --force: do not ask')
     .examples('restore service.tar.gz', 'restore service.tar.gz --force')
-    .does(restore);
+    .changes(restore);
 }
 
 /** How many of the blobs that items need are not in the backup: `restore` would bring the items back without them. */

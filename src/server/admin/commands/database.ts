@@ -18,7 +18,7 @@ export function registerDatabase(program: AdminCommand): void {
     .description('Bring the database to the schema of this version, as a server does when it starts')
     .option('--dry-run', 'show what would be applied, and apply nothing')
     .examples('migrate --dry-run', 'migrate')
-    .does(migrateNow);
+    .changes(migrateNow);
   program
     .command('upgrade-postgres')
     .summary('move the embedded database to another major version of PostgreSQL')
@@ -29,7 +29,7 @@ export function registerDatabase(program: AdminCommand): void {
     .option('--old-binaries <folder>', 'programs of the old PostgreSQL, if they are not found automatically')
     .option('--dry-run', 'show what would be done, and do nothing')
     .examples('upgrade-postgres --dry-run', 'upgrade-postgres --old-binaries /usr/lib/postgresql/17')
-    .does(upgradePostgres);
+    .changes(upgradePostgres);
 }
 
 async function migrateNow(

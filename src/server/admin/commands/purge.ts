@@ -20,7 +20,7 @@ export function registerPurge(program: AdminCommand): void {
         'store. Servers may keep running',
     )
     .examples('purge')
-    .does(purge);
+    .changes(purge);
 }
 
 async function purge({ terminal, withReady, config }: AdminContext): Promise<void> {

@@ -51,7 +51,7 @@ export function registerTenants(program: AdminCommand): void {
     .argument('<slug>', "the tenant's name")
     .option('--confirm <slug>', 'the name again, to confirm without a question')
     .examples('tenants delete anna')
-    .does(remove);
+    .changes(remove);
 }
 
 const stateCommand = (parent: AdminCommand, name: string, state: 'active' | 'suspended'): AdminCommand =>
