@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { isUlid } from '../src/protocol/ids.js';
 import type { BinView } from '../src/sdk/events.js';
@@ -361,6 +362,29 @@ t.test('MCP-92: a call that is cancelled is recorded as interrupted', async (t) 
   await one.raw('sb_put_item', { bin: 'nowhere', payload: { text: 'x' } });
   t.match(one.audit[0], { tool: 'sb_list_items', outcome: 'interrupted' });
   t.equal(TABLE.get('interrupted'), ERRORS.interrupted.next);
+});
+
+t.test('MCP-92: a search that is cancelled opens no further item', async (t) => {
+  const { agent } = await stage(t);
+  const one = await agent();
+  for (const text of ['one', 'two', 'three']) await one.put('inbox', { text });
+  const stop = new AbortController();
+  let opened = 0;
+  one.vault.store.textOf = () => undefined;
+  one.vault.openedText = async () => {
+    opened++;
+    stop.abort();
+    await setImmediate();
+    return '';
+  };
+  const search = { name: 'sb_search', arguments: { query: 'three' } };
+  await t.rejects(one.client.callTool(search, undefined, { signal: stop.signal }));
+  await one.raw('sb_put_item', { bin: 'nowhere', payload: { text: 'x' } });
+  t.equal(opened, 1);
+  t.match(
+    one.audit.find(({ tool }) => tool === 'sb_search'),
+    { outcome: 'interrupted' },
+  );
 });
 
 t.test(

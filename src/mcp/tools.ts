@@ -170,6 +170,7 @@ const searchTool = (tooling: Tooling): Tool =>
       let unread = 0;
       for (const card of store.cards()) {
         if (!page.fits(card)) continue;
+        expectWaiting(call.signal);
         if (card.reason !== null) unread++;
         else if ((store.textOf(card.id) ?? (await tooling.vault.openedText(card))).includes(needed)) page.offer(card);
       }
