@@ -1,9 +1,12 @@
 /**
  * How the command line prints, what it accepts for which type, and what it reports for errors. No server, no device.
  */
+import { open, type FileHandle } from 'node:fs/promises';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
+import { folderOutput } from '../src/cli/foreign/folder-export.js';
+import { documentOutput } from '../src/cli/export-document.js';
 import { CommanderError } from 'commander';
 import { encode } from 'uqr';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/sdk/errors.js';
@@ -440,4 +443,39 @@ t.test('CLI-20 CLI-52: names of bins are known without the server, and not on di
     { devices: [], bins: [{ id: 'b1', label }] },
     'an empty slug hides nothing else',
   );
+});
+
+t.test('ARCHIVE-14: an export to standard output is read no faster than its reader takes it', async (t) => {
+  let taken = (): void => undefined;
+  const write = (): Promise<void> => new Promise((resolve) => (taken = resolve));
+  const terminal = { write, print: () => undefined } as unknown as Parameters<typeof documentOutput>[0];
+  const form = { head: { format: 'test' }, bins: 'bins', entry: () => ({ text: 'x'.repeat(100_000) }) };
+  const output = await documentOutput(terminal, { file: '-' }, form);
+  let added = false;
+  const record = { record: 'bin', id: 'inbox', slug: 'inbox', label: null } as const;
+  const adding = output.add(record).then(() => (added = true));
+  await new Promise(setImmediate);
+  t.equal(added, false);
+  taken();
+  await adding;
+});
+
+t.test('ARCHIVE-14: a folder that is exported is durable: every file and folder in it', async (t) => {
+  const folder = await temporaryFolder(t);
+  const handle = await open(folder);
+  const prototype = Object.getPrototypeOf(handle) as FileHandle;
+  await handle.close();
+  let synced = 0;
+  const { sync } = prototype;
+  prototype.sync = function (this: FileHandle) {
+    synced++;
+    return sync.call(this);
+  };
+  t.teardown(() => (prototype.sync = sync));
+  const output = await folderOutput(join(folder, 'out'), {} as Parameters<typeof folderOutput>[1]);
+  await output.add({ record: 'bin', id: 'inbox', slug: 'inbox', label: null });
+  const item = { record: 'item', id: 'A', bin: 'inbox', type: 'text', ts: 1, payload: { text: 'x' } } as const;
+  await output.add({ ...item, blob: false, content: null });
+  await output.finish();
+  t.ok(synced >= 4, 'the file, its folder, the root and its parent');
 });

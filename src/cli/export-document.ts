@@ -50,7 +50,7 @@ export async function documentOutput(
     buffer += '],"items":[\n';
   };
   const flush = async (): Promise<void> => {
-    if (file === undefined) terminal.print(buffer.replace(/\n$/, ''));
+    if (file === undefined) await terminal.write(text(buffer));
     else await file.write(text(buffer));
     buffer = '';
   };
@@ -61,7 +61,6 @@ export async function documentOutput(
       const value = record.record === 'part' ? undefined : entry(record);
       if (value === undefined) return;
       if (record.record === 'item') beginItems();
-      // The comma is in front so that the buffer ends with a whole line: standard output is written line by line.
       buffer += `${separator}${JSON.stringify(value)}\n`;
       separator = ',';
       if (buffer.length > BUFFER_BYTES) await flush();

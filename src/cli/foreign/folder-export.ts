@@ -127,12 +127,15 @@ class FolderWriter {
     const { createdAt, tenantId, masterFingerprint } = this.manifest;
     const head = { format: FOLDER_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
     await this.write(MANIFEST, `${JSON.stringify({ ...head, bins: this.bins, items: this.items }, null, 1)}\n`);
+    for (const folder of this.folders.values()) await syncFolder(join(this.root, folder));
+    await syncFolder(this.root);
   }
 
+  /** Closes the open file, whose content becomes durable. */
   async close(): Promise<void> {
     const { file } = this;
     this.file = undefined;
-    await file?.close();
+    await file?.sync().finally(() => file.close());
   }
 
   private async folderOf(bin: string, name: string): Promise<string> {
@@ -145,7 +148,7 @@ class FolderWriter {
   }
 
   private async write(name: string, text: string): Promise<void> {
-    await writeFile(join(this.root, name), text, { flag: 'wx', mode: FILE_MODE });
+    await writeFile(join(this.root, name), text, { flag: 'wx', mode: FILE_MODE, flush: true });
   }
 }
 
