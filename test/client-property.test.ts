@@ -338,6 +338,17 @@ t.test('SDK-04: a query shows an item that was moved and moved back while it was
   ]),
 );
 
+t.test('CLIENT-65: re-wraps that were stored are sent where the store fails at a later one', (t) =>
+  ends(t, [
+    { what: 'join' },
+    { what: 'rewrap', a: 1 },
+    { what: 'storage', a: 1, c: 976 },
+    { what: 'lose' },
+    { what: 'finish' },
+    { what: 'put' },
+  ]),
+);
+
 t.test('CLIENT-70: a clock that is set back delays no change and no connection', async (t) => {
   // The connection is lost, and the clock set back by three days before the next attempt is due.
   await ends(t, [

@@ -277,11 +277,15 @@ export class Writer {
 
   private async rewrapBatch(ids: readonly string[], devices: readonly ListedDevice[]): Promise<number> {
     const waiting: Promise<Stored>[] = [];
-    for (const id of ids) {
-      const submitted = await this.preparing.run(() => this.rewrapOne(id, devices));
-      if (submitted !== undefined) waiting.push(submitted.outcome);
+    try {
+      for (const id of ids) {
+        const submitted = await this.preparing.run(() => this.rewrapOne(id, devices));
+        if (submitted !== undefined) waiting.push(submitted.outcome);
+      }
+    } finally {
+      // Also where the store fails at one of them: the others are in the outbox, on top of what the stream brings.
+      this.options.sender.kick();
     }
-    this.options.sender.kick();
     const outcomes = await Promise.allSettled(waiting);
     const refused = outcomes.filter((outcome) => outcome.status === 'rejected');
     for (const { reason } of refused) if (!isConflict(reason)) throw reason;

@@ -166,6 +166,9 @@ export const HAPPENINGS = {
       if (b % 2 === 0) await device?.connect();
     });
   },
+  /** One of its live queries shows another part. */
+  window: (world: ClientWorld, { a, b, c }: Numbers) =>
+    attempt(async () => deviceOf(world, a)?.program?.queries?.move(b, { offset: c % 3, limit: 1 + (c % 4) })),
   rewrap: (world: ClientWorld, { a }: Numbers) => attempt(async () => deviceOf(world, a)?.device?.rewrap()),
   restart: (world: ClientWorld) => world.server.restart(),
   tokens: (world: ClientWorld) => world.server.voidTokens(),
@@ -421,6 +424,7 @@ async function faultsOf(world: ClientWorld): Promise<readonly string[]> {
             content === contentOf(titleOf(payload)).toString() || say(`reads ${content} for ${titleOf(payload)}`),
           (error: unknown) => say(`cannot read ${titleOf(payload)}: ${String(error)}`),
         );
+    for (const fault of (await program.queries?.faults()) ?? []) say(fault);
     const waiting = await of.store.pending();
     if (waiting.length > 0) say(`${waiting.length} changes wait`);
     if (program.unlisted.length > 0) say(`has items in ${program.unlisted.join()}, which no list has`);

@@ -25,6 +25,7 @@ import { deviceId } from './changes.js';
 import { TestClock } from './clock.js';
 import { HonestServer, refusalOf, type Reply, type Request } from './honest-server.js';
 import { RefusedChanges } from './refused-changes.js';
+import { OpenQueries } from './open-queries.js';
 import { never, Program, SlowStore } from './simulated-program.js';
 import { TENANT } from './world.js';
 
@@ -217,6 +218,7 @@ export class SimulatedDevice {
     program.device = device;
     this.listen(device, program);
     await device.query({}, ({ items }) => (program.shown = items));
+    program.queries = await OpenQueries.of(device);
     device.connect().catch(() => undefined);
   }
 

@@ -4,6 +4,7 @@ import type { Device } from '../../src/sdk/device.js';
 import type { ItemView } from '../../src/sdk/events.js';
 import { storeError } from '../../src/sdk/store/error.js';
 import { MemoryStore, type Batch, type Entry } from '../../src/sdk/store/store.js';
+import type { OpenQueries } from './open-queries.js';
 
 /** A run of a device's program. Killed, it does nothing more: no timer, no request, no batch of its store. */
 export class Program {
@@ -17,6 +18,7 @@ export class Program {
   reads = { left: 0, failing: 0 };
   device: Device | undefined;
   shown: readonly ItemView[] = [];
+  queries: OpenQueries | undefined;
   /** What it was last told of the bins, and those of its items that are not among them. */
   bins: readonly string[] = [];
   unlisted: readonly string[] = [];
