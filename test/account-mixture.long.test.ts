@@ -12,6 +12,7 @@ import { ShiftedClock } from './support/clock.js';
 import { claim, newCode, newId, newItem, npkBody, write, wrapBody, type TestDevice } from './support/devices.js';
 import { soon, until, untilIs } from './support/events.js';
 import { inLongRun } from './support/long.js';
+import { oneOf } from './support/one-of.js';
 import { runServer, type Running } from './support/server.js';
 import { UpgradeRefused, type Ask, type Json, type Reply, type Socket, type Wire } from './support/wire.js';
 
@@ -21,8 +22,6 @@ const MAX_DEVICES = 8;
 const HOST = '127.0.0.1';
 /** A held call returns after 25 s; a new device whose pairing has ended must not wait for that. */
 const ANSWERED_WITHIN_MS = 20_000;
-
-const oneOf = <T>(list: readonly T[]): T | undefined => list[randomInt(Math.max(1, list.length))];
 
 /** Refusals of one call that was overtaken by another. */
 const ALLOWED = [

@@ -9,6 +9,7 @@ import t from 'tap';
 import { never, stageOf, type Stage } from './support/blob-stage.js';
 import { askUpload, blobItem, downloadUrl, send } from './support/blobs.js';
 import { inLongRun } from './support/long.js';
+import { oneOf } from './support/one-of.js';
 import { runServer } from './support/server.js';
 import { askBegin, askStanding, PART, put, standingIn, type Part } from './support/uploads.js';
 import type { Json, Wire } from './support/wire.js';
@@ -25,8 +26,6 @@ interface Content {
   readonly bytes: Buffer;
   readonly parts: readonly Part[];
 }
-
-const oneOf = <T>(list: readonly T[]): T | undefined => list[randomInt(Math.max(1, list.length))];
 
 /** What may be answered, beside 200: a refusal is right where another call was first. */
 const ALLOWED = [

@@ -321,6 +321,7 @@ t.test('INST-03: of two replacements at once, the second to begin ends what the 
   const listener = new Listener({
     connection: () => new Promise((resolve) => asked.push(resolve)),
     channels: { replaced: () => undefined },
+    onOpened: () => undefined,
     onConnected: () => connected.add(null),
     onFault: (error) => faults.push(error),
   });

@@ -158,6 +158,7 @@ t.test('INST-03 DUR-07: the circuit breaker ends the listening connection too, a
   const listener = new Listener({
     connection: () => Promise.resolve(clientConfig({ url, name: 'listener', link: breaker.link })),
     channels: { cut: () => undefined },
+    onOpened: () => undefined,
     onConnected: () => connected.add(null),
     onFault: () => undefined,
   });

@@ -10,6 +10,7 @@ import {
   type Actor,
 } from '../src/server/tenant/actor.js';
 import { ARENA_BYTES, QUEUE_CHANGES } from '../src/server/storage/commit/lanes.js';
+import type { Change, CommitSink } from '../src/server/tenant/change.js';
 import type { CommitLanes } from '../src/server/tenant/ports.js';
 import { arena, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
 import { until } from './support/events.js';
@@ -437,19 +438,24 @@ t.test(
   },
 );
 
+/** Lanes that settle a change, by `end`, when the test calls what waits. */
+function held(end: (change: Change, sink: CommitSink) => void) {
+  const waiting: (() => void)[] = [];
+  const submit: CommitLanes['submit'] = (change, sink) =>
+    void waiting.push(() => {
+      end(change, sink);
+      sink.settled();
+    });
+  return { lanes: { arena, submit }, waiting };
+}
+
 t.test(
   'INST-17 INST-58: a commit that ends after its actor was given up reaches the sockets of the next actor',
   async (t) => {
-    const done: (() => void)[] = [];
-    const lanes: CommitLanes = {
-      arena,
-      submit: (change, sink) =>
-        void done.push(() => {
-          const { changes, ...standing } = setting.log.apply([change]);
-          sink.committed(changes, standing);
-          sink.settled();
-        }),
-    };
+    const { lanes, waiting } = held((change, sink) => {
+      const { changes, ...standing } = setting.log.apply([change]);
+      sink.committed(changes, standing);
+    });
     const setting = new Setting({ lanes });
     setting.devices = [1, 2];
     const writing = write(
@@ -457,11 +463,11 @@ t.test(
       writeOf({ inline: inline('one', [deviceId(1), deviceId(2)]) }),
       deviceId(1),
     );
-    await until('the lane has it', () => done.length === 1);
+    await until('the lane has it', () => waiting.length === 1);
     setting.registry.restart();
     const ears = await listen(await setting.actor(), 2);
     t.strictSame(ears.versions, []);
-    done[0]?.();
+    waiting[0]?.();
     t.equal((await writing).version, 1);
     await ears.until(() => ears.versions.length > 0);
     t.strictSame(ears.versions, [1]);
@@ -476,25 +482,20 @@ t.test(
 t.test(
   'INST-55: a commit whose answer was lost after its actor was given up is discovered by the next one',
   async (t) => {
-    const lost: (() => void)[] = [];
-    const lanes: CommitLanes = {
-      arena,
-      submit: (change, sink) =>
-        void lost.push(() => {
-          setting.log.apply([change]);
-          sink.failed([change], unavailable());
-          sink.settled();
-        }),
-    };
+    const { lanes, waiting } = held((change, sink) => {
+      setting.log.apply([change]);
+      sink.failed([change], unavailable());
+    });
     const setting = new Setting({ lanes });
     setting.devices = [1, 2];
     setting.registry.start();
     t.teardown(() => setting.registry.close());
     const one = writeOf({ inline: inline('one', [deviceId(1), deviceId(2)]) });
     const writing = refusal(write(await setting.actor(), one, deviceId(1)));
+    await until('the lane has it', () => waiting.length === 1);
     setting.registry.restart();
     const ears = await listen(await setting.actor(), 2);
-    lost[0]?.();
+    waiting[0]?.();
     t.equal(await writing, 'unavailable');
     setting.clock.advance(4_000);
     await until('the commit is sent', () => ears.versions.length > 0);

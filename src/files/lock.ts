@@ -35,7 +35,7 @@ const FIRST_MAX = 2 ** 40;
 /** Owner texts of the locks that this process holds. */
 const ownedHere = new Set<string>();
 
-/** The silent files that were seen, by owner text: their last touch, ms, and when it was seen first (monotonic, ms). */
+/** The silent files that were seen, by path: their last touch, ms, and when it was seen first (monotonic, ms). */
 const silent = new Map<string, { readonly touched: number; readonly since: number }>();
 
 /** A lock that this process holds. */
@@ -135,10 +135,11 @@ function filesOf(path: string, owner: string, now: () => number) {
     },
     /** Whether the file's holder is alive and has not released it; true also for a file that was removed meanwhile. */
     isHeld: (number: number): boolean => {
-      const found = contentOf(fileOf(number));
+      const file = fileOf(number);
+      const found = contentOf(file);
       if (found === undefined) return true;
-      const state = stateOf(fileOf(number), found);
-      return state === 'held' || (typeof state === 'number' && !staysSilent(found, state, now()));
+      const state = stateOf(file, found);
+      return state === 'held' || (typeof state === 'number' && !staysSilent(file, state, now()));
     },
     /** A number for a folder without files, never used there before. */
     first: (): number => randomInt(1, FIRST_MAX),
@@ -227,9 +228,9 @@ function stateOf(file: string, found: string): 'held' | 'abandoned' | number {
 }
 
 /** Whether an earlier look, `WATCHED_MS` ago or more, saw the same last touch. */
-function staysSilent(found: string, touched: number, now: number): boolean {
-  const seen = silent.get(found);
-  if (seen?.touched !== touched) silent.set(found, { touched, since: now });
+function staysSilent(file: string, touched: number, now: number): boolean {
+  const seen = silent.get(file);
+  if (seen?.touched !== touched) silent.set(file, { touched, since: now });
   return seen?.touched === touched && now - seen.since >= WATCHED_MS;
 }
 

@@ -18,6 +18,7 @@ import { describeHosts, hostsOf, type DatabaseHosts } from '../storage/database-
 import { migrate, MigrationError } from '../storage/migrate.js';
 import { untestedLibrary } from '../http/library.js';
 import { errorCode } from '../../protocol/error-code.js';
+import { percentDecoded } from '../../protocol/percent.js';
 import { SQL_FOLDER } from '../../root.js';
 
 /** The server cannot start; the message says why, and what to do. */
@@ -157,20 +158,11 @@ async function checkPooler(url: string, directUrl: string): Promise<void> {
   );
 }
 
-/** A part of a URL as text; unchanged if it has a percent sign that encodes nothing. */
-function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
-}
-
 /** The message for an error of the database. It omits the URL, which has the password. */
 function databaseText(error: unknown, { host, username, pathname }: URL): string {
   const code = errorCode(error);
   const where = host === '' ? 'the local socket' : host;
-  const [user, database] = [decoded(username), decoded(pathname.slice(1))];
+  const [user, database] = [percentDecoded(username), percentDecoded(pathname.slice(1))];
   const unknown = `the host of ${where} is not known (${code}). Correct its name, or check this machine's name service.`;
   const silent = `no database listens at ${where} (${code}). Start it, or correct host and port.`;
   const texts: Readonly<Record<string, string>> = {

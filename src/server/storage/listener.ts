@@ -28,7 +28,7 @@ interface ListenerOptions {
   /** Called with the notifications of each channel. */
   readonly channels: Readonly<Record<string, (payload: unknown) => void>>;
   /** A connection was opened, and listens from now on to one channel after the other: notifications were lost. */
-  readonly onOpened?: () => void;
+  readonly onOpened: () => void;
   /** It listens to all channels. */
   readonly onConnected: () => void;
   readonly onFault: (error: unknown) => void;
@@ -95,7 +95,7 @@ export class Listener {
   /** Listens to every channel on a new connection; only then is the connection reported. Rejects if one fails. */
   private async listen(subscription: Subscription): Promise<void> {
     if (this.current !== subscription) return subscription.end();
-    this.options.onOpened?.();
+    this.options.onOpened();
     // One after the other: queries that queue up are deprecated in the driver.
     for (const channel of Object.keys(this.options.channels)) await subscription.subscriber.listenTo(channel);
     // If it was replaced or closed meanwhile, `replace` or `close` ends it.

@@ -1,8 +1,8 @@
 /** Detects the kind of a typed or pasted text, and its fields. Pure; fast enough for each key press. */
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
+import { percentDecoded } from '../../protocol/percent.js';
 import { codeIn } from './detect-code.js';
-import { decoded } from './typed.js';
 
 /** A kind that text can become; files have kinds of their own. */
 export type TextKind = Extract<ContentType, 'password' | 'link' | 'text' | 'code' | 'contact' | 'location'>;
@@ -113,7 +113,7 @@ function placeIn(text: string): Detection | undefined {
 const labelOf = (uri: string): string => spaced(/\(([^)]*)\)/.exec(uri)?.[1] ?? '');
 
 /** Decodes a part of an address in which `+` is a space. */
-const spaced = (part: string): string => decoded(part.replaceAll('+', ' '));
+const spaced = (part: string): string => percentDecoded(part.replaceAll('+', ' '));
 
 const MAPS = /^(www\.|maps\.)?(google\.[a-z.]{2,6}|apple\.com|openstreetmap\.org|osm\.org)$/i;
 
@@ -151,7 +151,7 @@ const contact = (fields: Readonly<Record<string, string>>): Detection => ({
 function contactIn(text: string): Detection | undefined {
   if (/^begin:vcard/i.test(text)) return cardIn(text);
   const scheme = /^(mailto|tel):([^?\s]+)/i.exec(text);
-  const bare = scheme === null ? text : decoded(scheme[2] ?? '');
+  const bare = scheme === null ? text : percentDecoded(scheme[2] ?? '');
   if (MAIL.test(bare)) return contact({ name: bare, email: bare });
   if (isPhone(bare)) return contact({ name: bare, phone: bare });
   const named = /^"?([^"<>\n]{1,80}?)"?\s*<([^<>\s]{3,254})>$/.exec(text);

@@ -1,5 +1,6 @@
 /** Words as typed, pasted or given by a link. The engine checks whether they are valid. */
 import { PHRASE_WORDS } from '../../protocol/limits.js';
+import { percentDecoded } from '../../protocol/percent.js';
 
 const PAIR = '#pair=';
 const CLAIM = '#claim=';
@@ -36,18 +37,9 @@ export interface Fragment {
 
 /** Reads `#pair=six-words` and `#claim=token`; null for any other fragment. */
 export function readFragment(hash: string): Fragment | null {
-  if (hash.startsWith(PAIR)) return { words: wordsIn(decoded(hash.slice(PAIR.length))).join(' ') };
-  if (hash.startsWith(CLAIM)) return { token: decoded(hash.slice(CLAIM.length)) };
+  if (hash.startsWith(PAIR)) return { words: wordsIn(percentDecoded(hash.slice(PAIR.length))).join(' ') };
+  if (hash.startsWith(CLAIM)) return { token: percentDecoded(hash.slice(CLAIM.length)) };
   return null;
-}
-
-/** Decodes a part of an address; one that is not percent-encoded is returned unchanged. */
-export function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
 }
 
 /** Two different places among the twelve words, in order. `random`: 32 random bits at each call. */
