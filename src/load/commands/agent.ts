@@ -21,7 +21,7 @@ export function registerAgent(program: LoadCommand): void {
     .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
     .option('--processes <count>', 'default: one for each core')
     .examples('agent --join 10.0.0.5:7070 --url https://sync.example.org --confirm sync.example.org')
-    .does(agent);
+    .changes(agent);
 }
 
 async function agent({ terminal }: LoadContext, options: AgentOptions): Promise<void> {

@@ -22,7 +22,7 @@ export function registerClean(program: LoadCommand): void {
     .option('--device-list <file>', 'the devices of the run')
     .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
     .examples('clean --url http://localhost:8080')
-    .does(clean);
+    .changes(clean);
 }
 
 async function clean({ terminal }: LoadContext, options: CleanOptions): Promise<void> {

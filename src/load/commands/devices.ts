@@ -29,7 +29,7 @@ export function registerDevices(program: LoadCommand): void {
     .option('--out <file>', 'the list', 'devices.json')
     .option('--force', 'replace it')
     .examples('devices --url http://localhost:8080 --count 5')
-    .does(devices);
+    .changes(devices);
 }
 
 async function devices({ terminal }: LoadContext, options: DevicesOptions): Promise<void> {

@@ -66,7 +66,7 @@ export function registerRun(program: LoadCommand): void {
     .option('--out <name>', 'name of the report, without .html and .json; default: name of the run')
     .option('--force', 'replace a report of that name')
     .examples('run --url http://localhost:8080 --tenants 32 --devices 5 --rate 200 --seconds 60')
-    .does(run);
+    .changes(run);
 }
 
 const storms = (text: string, before: readonly Storm[]): readonly Storm[] => [...before, stormOf(text)];

@@ -61,7 +61,7 @@ export function registerEpoch(program: AdminCommand): void {
         'reads everything again. Running servers learn of it at once',
     )
     .examples('epoch new')
-    .does(async ({ terminal, withReady }) => {
+    .changes(async ({ terminal, withReady }) => {
       const epoch = await withReady(({ store }) => store.newEpoch());
       const text = `The epoch is ${epoch} now. Every device replays from the start when it connects.`;
       show(terminal, { epoch }, () => [text]);

@@ -38,7 +38,7 @@ export function registerInstances(program: AdminCommand): void {
     .option('--minutes <count>', 'over this many minutes (default: DRAIN_MINUTES)', wholeNumber(0, MINUTES_MAX))
     .option('--force', 'even if no other instance is left to take the sockets')
     .examples('drain sync-1', 'drain 01K2ZD6E0Q4W3SMXX0PZ7VJ5R1 --minutes 2')
-    .does(drain);
+    .changes(drain);
 }
 
 const stateOf = ({ draining, sockets }: InstanceRow): string =>

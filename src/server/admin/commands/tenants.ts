@@ -59,7 +59,7 @@ const stateCommand = (parent: AdminCommand, name: string, state: 'active' | 'sus
     .command(name)
     .argument('[slug]', SLUG)
     .examples(`tenants ${name} anna`)
-    .does(async ({ terminal, withReady }, slug?: string) => {
+    .changes(async ({ terminal, withReady }, slug?: string) => {
       await withReady(async ({ store }) => {
         const verdict = await store.setState(await tenantNamed(store, slug), state);
         if (verdict !== 'ok') throw deleted('tenant_not_found');
@@ -134,7 +134,7 @@ export function registerAccess(program: AdminCommand): void {
     )
     .argument('<slug>', "the tenant's name")
     .examples('claim-token anna')
-    .does(claimToken);
+    .changes(claimToken);
   program
     .command('password-reset')
     .summary('remove the account password of a tenant')
@@ -144,7 +144,7 @@ export function registerAccess(program: AdminCommand): void {
     )
     .argument('[slug]', SLUG)
     .examples('password-reset', 'password-reset anna')
-    .does(async ({ terminal, withReady }, slug?: string) => {
+    .changes(async ({ terminal, withReady }, slug?: string) => {
       await withReady(async ({ store }) => {
         if ((await store.removePassword(await tenantNamed(store, slug))) !== 'ok') throw deleted();
       });
@@ -161,7 +161,7 @@ export function registerAccess(program: AdminCommand): void {
     )
     .option('-y, --yes', 'do not ask')
     .examples('bootstrap-restart')
-    .does(bootstrapRestart);
+    .changes(bootstrapRestart);
 }
 
 async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
