@@ -10,6 +10,7 @@ import {
   changesHead,
   COALESCE_MS,
   framesOf,
+  listensAnew,
   listeners,
   NOTICE_KEY,
   notifyChanges,
@@ -66,7 +67,8 @@ t.test('INST-40: an instance with a socket is notified of the change itself, one
     rows.map(({ version, changedBy }) => [version, changedBy]),
   );
   b.tenants.length = 0;
-  for (let beats = 0; beats < 15; beats++) await b.beat();
+  // Each is waited for: an instance that hears nothing of several listens anew, and misses what is sent meanwhile.
+  for (let beats = 0; beats < 15; beats++) await beatBack(b);
   b.clock.advance(COALESCE_MS);
   tell(b, ['sync', 2, 1]);
   await a.hints.until(2);
@@ -287,7 +289,7 @@ t.test('INST-53: an overdue heartbeat makes an instance announce to all; after a
   ]);
   const { since } = a.feed.heard;
   for (let beats = 0; beats < 3; beats++) await a.beat();
-  await until('another connection', () => a.feed.heard.since > since);
+  await listensAnew(a, since);
   const answers = (): number => b.statements.all.filter((text) => text.includes('"parts"')).length;
   const before = answers();
   await until('b answers', () => {

@@ -217,6 +217,10 @@ export async function beatBack(of: Instance): Promise<void> {
   await until('the heartbeat is back', () => of.feed.heard.until === of.clock.now());
 }
 
+/** Waits until it listens to all channels on another connection than that of `since`. */
+export const listensAnew = ({ feed }: Instance, since: number): Promise<void> =>
+  until('another connection', () => feed.heard.since > since && feed.heard.since < Infinity);
+
 /** Beats, and waits until the beat was heard: the listening connection may be slower than the statement's answer. */
 export async function beatHeard(of: Instance, from: Instance, sync: number): Promise<void> {
   await of.beat();
