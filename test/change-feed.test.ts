@@ -46,6 +46,14 @@ t.test('INST-51: instances find each other, and an instance alone sends no notif
   await b.hints.until(1);
   t.strictSame(b.hints.all, [['tenant', 2, 1]]);
   t.strictSame(a.hints.all, [], 'an instance does not receive its own hints');
+  // What b still sent would arrive after it has left, and count as present.
+  await until('b has answered', () => {
+    for (const { clock } of [a, b]) clock.advance(COALESCE_MS);
+    return b.statements.all.some((text) => text.includes('"parts"'));
+  });
+  tell(b, ['last', 1, 1]);
+  await a.hints.until(1);
+  await heard.until((all) => all.some((text) => text.includes('"last"')));
   const told = heard.all.length;
   await b.feed.close();
   await client.query("SELECT pg_notify('marker', 'after b')");
