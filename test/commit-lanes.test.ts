@@ -36,6 +36,12 @@ const together = async (
     ({ outcome }) => [outcome.verdict, outcome.version === 0 ? null : outcome.version] as const,
   );
 
+/** How long a batch waits for a lock, however slow the machine is. */
+const lockTimeout = (pool: pg.Pool, time: string): Promise<unknown> =>
+  pool.query(
+    ['insert_changes', 'commit_changes'].map((name) => `ALTER FUNCTION ${name} SET lock_timeout = '${time}'`).join(';'),
+  );
+
 const BOTH = [
   ['the log in memory', (_t: Test, cap?: number): Promise<LogUnderTest> => Promise.resolve(memoryLogs(cap))],
   ['PostgreSQL', (t: Test, cap?: number): Promise<LogUnderTest> => postgresLogs(t, cap)],
@@ -187,6 +193,7 @@ t.test('INST-05: an item that another instance is storing at the same moment is 
   const { lanes, pool, newTenant } = await postgresLogs(t);
   const [tenantId, other] = [await newTenant(), await newTenant()];
   const same = numbered(tenantId, 1);
+  await lockTimeout(pool, '1min');
   const rival = await pool.connect();
   await rival.query('BEGIN');
   const parameters = new CallParameters(true);
@@ -457,6 +464,7 @@ for (const spareCores of [true, false]) {
     const locked = await newTenant();
     const others = await Promise.all(Array.from({ length: 3 }, newTenant));
     const lanes = moreLanes({ spareCores });
+    await lockTimeout(pool, '1min');
     const { reached, release } = await lockElsewhere(t, pool, locked);
     const held = [commit(lanes, numbered(locked, 1))];
     await reached();
@@ -475,6 +483,42 @@ for (const spareCores of [true, false]) {
     t.equal((await allRows(log, locked)).length, 300);
   });
 }
+
+t.test('FAIR-43 INST-14: tenants that stay locked elsewhere fail alone, though they share a batch', async (t) => {
+  const { moreLanes, newTenant, pool } = await postgresLogs(t);
+  const [locked, another, other, third] = [await newTenant(), await newTenant(), await newTenant(), await newTenant()];
+  const faults: unknown[] = [];
+  const lanes = moreLanes({ lanes: 1, onFault: (error) => faults.push(error) });
+  await commit(lanes, numbered(third, 1));
+  const { rows } = await pool.query<{ settings: string }>(
+    "SELECT proconfig::text AS settings FROM pg_proc WHERE proname IN ('insert_changes', 'commit_changes')",
+  );
+  t.equal(rows.filter(({ settings }) => settings.includes('lock_timeout=3s')).length, 2);
+  await lockTimeout(pool, '100ms');
+  const { release } = await lockElsewhere(t, pool, locked);
+  const { release: releaseAnother } = await lockElsewhere(t, pool, another);
+  // Of one only inserts, which are a call of their own.
+  const held = [numbered(another, 1), numbered(locked, 1), deleteChange(itemId(1), null, { tenantId: locked })];
+  const refused = Promise.all(held.map(async (change) => refusal(commit(lanes, change))));
+  const changes = [numbered(other, 1), deleteChange(itemId(1), null, { tenantId: third }), numbered(other, 2)];
+  t.strictSame(await together(lanes, changes), [
+    ['insert', 1],
+    ['delete', 2],
+    ['insert', 2],
+  ]);
+  t.strictSame(await refused, ['unavailable', 'unavailable', 'unavailable']);
+  t.match(faults, [{ code: '55P03' }, { code: '55P03' }], 'the operator is told');
+  await Promise.all([release(), releaseAnother()]);
+  await lockTimeout(pool, '1min');
+  t.strictSame(
+    await together(lanes, [numbered(locked, 2), numbered(another, 2)]),
+    [
+      ['insert', 1],
+      ['insert', 1],
+    ],
+    'no write was refused meanwhile',
+  );
+});
 
 t.test('a queue that is full sheds load', async (t) => {
   const { moreLanes, newTenant } = await postgresLogs(t);

@@ -413,6 +413,9 @@ export function isUnavailable(error: unknown): boolean {
   return REFUSED_STATES.test(code) || EXHAUSTED_ERRORS.test(code) || UNABLE_STATES.test(code);
 }
 
+/** Whether another transaction held a lock for longer than `lock_timeout`: nothing was done. */
+export const isLockTimeout = (error: unknown): boolean => errorCode(error) === '55P03';
+
 /** Deadlock or serialization failure: nothing was done, and the same transaction may succeed at once. */
 export function isRetryable(error: unknown): boolean {
   const code = errorCode(error);

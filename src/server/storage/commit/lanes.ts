@@ -12,7 +12,7 @@ import type { Summary } from '../../../protocol/item.js';
 import type { Meter } from '../../../protocol/meter.js';
 import { Arena, type Change, type CommitSink, type Position } from '../../tenant/change.js';
 import type { CommitLanes, History } from '../../tenant/ports.js';
-import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
+import { isConnectionLoss, isLockTimeout, isRetryable, isUnavailable } from '../database.js';
 import {
   byTenant,
   callBinary,
@@ -161,6 +161,18 @@ class Lane {
     });
   }
 
+  /** Those of these tenants that no other transaction has locked. */
+  async unlocked(tenants: readonly string[]): Promise<ReadonlySet<string>> {
+    const client = await this.prepared();
+    try {
+      const text = 'SELECT id FROM tenants WHERE id = ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED';
+      return new Set((await client.query<{ id: string }>(text, [tenants])).rows.map(({ id }) => id));
+    } catch (error) {
+      this.disconnect();
+      throw error;
+    }
+  }
+
   private query(statement: string, put: () => void, attempt: number): Promise<unknown> {
     const { client } = this;
     const send = (on: pg.Client): Promise<unknown> => {
@@ -171,7 +183,7 @@ class Lane {
     };
     const sent = client === undefined || ++this.calls >= this.planAt ? this.prepared().then(send) : send(client);
     return sent.catch(async (error: unknown) => {
-      if (isUnavailable(error)) this.disconnect();
+      if (isUnavailable(error) && !isLockTimeout(error)) this.disconnect();
       if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
       await this.options.wait(RETRY_MS);
       return this.query(statement, put, attempt + 1);
@@ -373,8 +385,7 @@ export class PostgresCommitLanes implements CommitLanes {
       const { tenants, others } = byTenant(batch);
       const left = tenants.length === 0 ? [] : await this.insert(tenants, settled, lane);
       // If the database is unreachable, the others would wait for the same time limit again.
-      const away = settled.failed.length > 0;
-      if (away && others.length > 0) settled.failed.push({ changes: others, error: outOfReach() });
+      if (left === undefined) settled.failed.push({ changes: others, error: outOfReach() });
       else if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled, lane);
     } catch (error) {
       this.options.onFault(error);
@@ -394,16 +405,24 @@ export class PostgresCommitLanes implements CommitLanes {
     settled.failed.push({ changes, error: unknownOutcome() });
   }
 
-  /** Inserts the changes of tenants that have only new items. Resolves with the changes that were not inserted. */
-  private async insert(tenants: readonly TenantChanges[], settled: Settled, lane: Lane): Promise<readonly Change[]> {
+  /**
+   * Inserts the changes of tenants that have only new items. Resolves with the changes that are left to decide, and with
+   * undefined in an outage.
+   */
+  private async insert(
+    tenants: readonly TenantChanges[],
+    settled: Settled,
+    lane: Lane,
+  ): Promise<readonly Change[] | undefined> {
     let inserted: (Summary | null)[];
     try {
       const put = (): void => putInsert(lane.parameters, tenants, this.options.storageCap);
       inserted = await lane.call(INSERT.text, put, (rows) => readInserted(rows, tenants.length));
     } catch (error) {
       const changes = tenants.flatMap((tenant) => tenant.changes);
+      if (this.outage(changes, error, settled)) return undefined;
       // Another instance may have stored one of the items meanwhile: `commit_changes` decides each change.
-      return this.outage(changes, error, settled) ? [] : changes;
+      return isLockTimeout(error) ? this.unlocked(changes, error, settled, lane) : changes;
     }
     return this.inserted(tenants, inserted, settled);
   }
@@ -419,12 +438,31 @@ export class PostgresCommitLanes implements CommitLanes {
       decided = await lane.call(COMMIT.text, put, (rows) => readDecided(rows, batch.length));
     } catch (error) {
       if (this.outage(batch, error, settled)) return;
+      if (isLockTimeout(error)) {
+        const left = await this.unlocked(batch, error, settled, lane);
+        // Otherwise the same batch is not repeated, so that this ends: the lock is gone, or one of a whole table.
+        if (left.length < batch.length) return left.length === 0 ? undefined : this.decide(left, settled, lane);
+        return void settled.failed.push({ changes: batch, error: lockedElsewhere() });
+      }
       if (batch.length === 1) return void settled.failed.push({ changes: batch, error: asError(error) });
       const half = batch.length >> 1;
       await this.decide(batch.slice(0, half), settled, lane);
       return this.decide(batch.slice(half), settled, lane);
     }
     this.decided(batch, decided, settled);
+  }
+
+  /** After a lock timeout: fails the changes of tenants that are still locked, and resolves with the others. */
+  private async unlocked(
+    batch: readonly Change[],
+    timeout: unknown,
+    { failed }: Settled,
+    lane: Lane,
+  ): Promise<readonly Change[]> {
+    this.options.onFault(timeout);
+    const unlocked = await lane.unlocked([...new Set(batch.map(({ tenantId }) => tenantId))]);
+    failed.push({ changes: batch.filter(({ tenantId }) => !unlocked.has(tenantId)), error: lockedElsewhere() });
+    return batch.filter(({ tenantId }) => unlocked.has(tenantId));
   }
 
   /**
@@ -436,7 +474,7 @@ export class PostgresCommitLanes implements CommitLanes {
       failed.push({ changes: batch, error: unknownOutcome() });
       return true;
     }
-    if (!isUnavailable(error) && !isRetryable(error)) return false;
+    if (isLockTimeout(error) || (!isUnavailable(error) && !isRetryable(error))) return false;
     this.downSince = isUnavailable(error) ? this.options.clock.now() : -Infinity;
     const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
     failed.push({ changes: [...batch, ...waiting], error: outOfReach() });
@@ -541,6 +579,8 @@ export class PostgresCommitLanes implements CommitLanes {
 }
 
 const holds = (lanes: readonly Lane[], tenantId: string): boolean => lanes.some((lane) => lane.holds(tenantId));
+
+const lockedElsewhere = (): ServiceError => unavailable('another transaction has locked the tenant');
 
 const outOfReach = (): ServiceError => unavailable('the database is out of reach');
 
