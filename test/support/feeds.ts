@@ -211,6 +211,13 @@ export async function pair(t: WithTeardown, linkFolder?: string): Promise<World 
   return { ...made, a, b };
 }
 
+/** Waits until no statement is under way: one that takes a heartbeat and longer counts as slow, and its clock may be turned. */
+export const answered = (pool: pg.Pool): Promise<void> =>
+  until('every answer', async () => {
+    await new Promise((resolve) => setImmediate(resolve));
+    return pool.idleCount === pool.totalCount;
+  });
+
 /** Beats, and waits until the instance has heard that. */
 export async function beatBack(of: Instance): Promise<void> {
   await of.beat();
