@@ -89,6 +89,8 @@ export interface Instance {
   readonly orders: Events<DrainOrder>;
   /** Its statements, or the next so many of them, fail with this error, each after so many milliseconds of its clock. */
   readonly refuse: (error: Error | undefined, times?: number, ms?: number) => void;
+  /** Waits until none of its statements is under way. */
+  readonly answered: () => Promise<void>;
   /** Turns the clock to the next heartbeat and waits until it is sent. */
   readonly beat: () => Promise<void>;
 }
@@ -105,11 +107,13 @@ export function watched(
   pool: pg.Pool,
   statements: Events<string>,
   refusal: () => Error | undefined = () => undefined,
+  underWay = { count: 0 },
 ): pg.Pool {
   const query = async (statement: string | pg.QueryConfig, values?: unknown[]): Promise<unknown> => {
     const error = refusal();
     if (error !== undefined) throw error;
-    const answer = await pool.query(statement as string, values);
+    underWay.count++;
+    const answer = await pool.query(statement as string, values).finally(() => underWay.count--);
     statements.add(typeof statement === 'string' ? statement : `${statement.text} ${String(statement.values)}`);
     return answer;
   };
@@ -119,7 +123,9 @@ export function watched(
     const client = await pool.connect();
     const call = (statement: Call): void => {
       const { text, parameters, callback } = statement;
+      underWay.count++;
       statement.callback = (...answer) => {
+        underWay.count--;
         callback(...answer);
         if (answer[0] === null) statements.add(`${text} ${Buffer.concat(parameters.message()).toString('latin1')}`);
       };
@@ -162,9 +168,10 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
       tenants: [] as string[],
       epoch: { now: 'epoch' },
     };
+    const underWay = { count: 0 };
     const feed = new ChangeFeed({
       ...{ instanceId: id, noticeKey: NOTICE_KEY, linkFolder },
-      pool: watched(pool, made.statements, refusal),
+      pool: watched(pool, made.statements, refusal, underWay),
       prepares: true,
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
@@ -186,7 +193,12 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
       clock.advance(BEAT_MS);
       await made.statements.until((all) => all.filter(isBeat).length > before);
     };
-    return { id, feed, clock, beat, refuse, ...made };
+    const answered = (): Promise<void> =>
+      until('every answer', async () => {
+        await new Promise((resolve) => setImmediate(resolve));
+        return underWay.count === 0;
+      });
+    return { id, feed, clock, beat, answered, refuse, ...made };
   };
   return { url, pool, instance };
 }
@@ -211,15 +223,9 @@ export async function pair(t: WithTeardown, linkFolder?: string): Promise<World 
   return { ...made, a, b };
 }
 
-/** Waits until no statement is under way: one that takes a heartbeat and longer counts as slow, and its clock may be turned. */
-export const answered = (pool: pg.Pool): Promise<void> =>
-  until('every answer', async () => {
-    await new Promise((resolve) => setImmediate(resolve));
-    return pool.idleCount === pool.totalCount;
-  });
-
-/** Beats, and waits until the instance has heard that. */
+/** Beats, and waits until the instance has heard that. What is being sent is sent first: over that, a heartbeat is slow. */
 export async function beatBack(of: Instance): Promise<void> {
+  await of.answered();
   await of.beat();
   await until('the heartbeat is back', () => of.feed.heard.until === of.clock.now());
 }
