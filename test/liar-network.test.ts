@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import t from 'tap';
 import { PROJECT_ROOT } from '../src/root.js';
-import { FAULTS, seenAll, SMALL_CLIENT, told } from './support/client-mutants.js';
+import { changed, FAULTS, seenAll, SMALL_CLIENT, told } from './support/client-mutants.js';
 
 t.setTimeout(600_000);
 
@@ -37,6 +37,39 @@ t.test('CONF-11: a fault put into the client is detected', async (t) => {
   const some = FAULTS.filter(({ what }) => SOME.includes(what));
   t.equal(some.length, SOME.length);
   await seenAll(t, some);
+});
+
+t.test('CONF-10: lies reach a client that names its shape in the query of every call', async (t) => {
+  const command = await changed(t, {
+    what: 'names its shape in the query',
+    file: 'client',
+    find: '/api${path}`,',
+    put: "/api${path}${path.includes('?') ? '&' : '?'}shape=${this.shape}`,",
+  });
+  const outcomes = await told(t, command, ['HONEST-03', 'LIAR-24', 'LIAR-56', 'LIAR-84', 'LIAR-85']);
+  t.same(
+    outcomes.map(({ id, kind, text }) => [id, kind, text]),
+    [
+      ['HONEST-03', 'kept_safe', ''],
+      ['LIAR-24', 'noticed', 'rolled_back'],
+      ['LIAR-56', 'noticed', 'uncertified_device'],
+      ['LIAR-84', 'noticed', 'wrong_device'],
+      ['LIAR-85', 'noticed', 'bad_challenge'],
+    ],
+  );
+});
+
+t.test('CONF-10: a client that adds the keys of the device that it let in at once is not suspected', async (t) => {
+  const release = "await this.call('POST', '/devices/pair-wrap', { code: code.wire, ...release, confirmation });";
+  const command = await changed(t, {
+    what: 'adds the keys of a device at once',
+    file: 'client',
+    find: release,
+    put: `${release}
+      for (const row of (await this.call('GET', '/items?since=0')).items)
+        await this.write(await this.rewrapped(readItem(row)), row.version);`,
+  });
+  t.match(await told(t, command, ['HONEST-03']), [{ id: 'HONEST-03', kind: 'kept_safe' }]);
 });
 
 t.test('CONF-10: a client that exits, or calls everything a lie, fails; an unknown command is skipped', async (t) => {

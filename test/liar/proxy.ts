@@ -132,7 +132,7 @@ export class Liar implements Hooks {
     this.heard.push(`${method} ${url}`, JSON.stringify(request.headers), content);
     const call = {
       method,
-      path: (method === 'GET' ? url : url.replace(/\?epoch=.*/, '')).replace(/^\/api/, ''),
+      path: signed ? url : pathOf(method, url),
       body: signed || content === '' ? {} : (JSON.parse(content) as Json),
     };
     this.calls.push(call);
@@ -233,6 +233,15 @@ export class Liar implements Hooks {
     server.on('close', end);
     client.on('close', () => end(1006));
   }
+}
+
+/**
+ * The path below `/api` by which lies recognise a call. Only that of a listing has its query, which lies read: any other
+ * query names the shape or the epoch, and does not change what the call is.
+ */
+function pathOf(method: string, url: string): string {
+  const [path = '', query = ''] = url.replace(/^\/api/, '').split('?');
+  return method === 'GET' && path === '/items' ? `${path}?${query}` : path;
 }
 
 /** Replaces the rows of a listing. */

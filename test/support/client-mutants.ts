@@ -145,8 +145,17 @@ export const FAULTS: readonly Fault[] = [
   ]),
 ];
 
-/** A copy of the small client with these faults; its folder. */
-async function copyWith(t: WithTeardown, { file, find, put, what }: Fault): Promise<string> {
+/** A change of one of the client's files. */
+type Edit = Pick<Fault, 'what' | 'file' | 'find' | 'put'>;
+
+/** The command of a copy of the small client with this change. */
+export const changed = async (t: WithTeardown, edit: Edit): Promise<readonly string[]> => [
+  process.execPath,
+  join(await copyWith(t, edit), 'liar.js'),
+];
+
+/** A copy of the small client with this change; its folder. */
+async function copyWith(t: WithTeardown, { file, find, put, what }: Edit): Promise<string> {
   const folder = await temporaryFolder(t);
   await symlink(join(PROJECT_ROOT, 'node_modules'), join(folder, 'node_modules'));
   await writeFile(join(folder, 'package.json'), '{"type":"module"}');

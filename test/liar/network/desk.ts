@@ -30,6 +30,8 @@ export class Desk {
   readonly believed: string[] = [];
   /** The items that the client printed at its last `sync` since the lie began; undefined: there was no `sync`. */
   private printed: readonly Printed[] | undefined;
+  /** Devices that the client has let in for its user. */
+  private readonly guests = new Set<string>();
   /** Every text that the user wrote, by item, oldest first; `null` as the last one: the user deleted the item. */
   private readonly wrote = new Map<string, (string | null)[]>();
   /** The items that the client showed when the lie began, with the index of the shown text in `wrote`. */
@@ -70,6 +72,7 @@ export class Desk {
     this.liar.heard.length = 0;
     this.client = new Client(this.command);
     this.clientId = '';
+    this.guests.clear();
     if (joined) {
       await this.joinClient();
       await this.sync();
@@ -252,8 +255,14 @@ export class Desk {
     );
   }
 
+  /** Counts the devices that are in now as the user's: a client that lets one in adds its keys to items at once. */
+  async welcome(): Promise<void> {
+    const { devices } = await this.get('/devices');
+    for (const { id, revokedAt } of devices as Json[]) if (revokedAt === null) this.guests.add(String(id));
+  }
+
   private strangers(): readonly string[] {
-    const own = new Set([this.clientId, this.owner.id]);
+    const own = new Set([this.clientId, this.owner.id, ...this.guests]);
     return this.liar.sealedFor().filter((id) => !own.has(id));
   }
 

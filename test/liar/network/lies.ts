@@ -137,6 +137,7 @@ const HONEST: readonly NetworkLie[] = [
   }),
   honest(3, 'passes on the pairing of a device of its user', async (desk) => {
     const in_ = await offers(desk);
+    await desk.welcome();
     if (!in_ && !desk.client.cannot.includes('offer')) desk.believed.push('it did not let the device in');
   }),
 ];
