@@ -4,15 +4,27 @@ import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { sealBinMeta } from '../src/crypto/bin-meta.js';
+import type { JsonObject } from '../src/crypto/payload.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { joinedDesk, type Json, type Machine } from './support/cli.js';
-import { note, wiretap } from './support/client-world.js';
+import { note, type World, wiretap } from './support/client-world.js';
 
 const SECRET = 'tr0ub4dor-and-3';
 
 const items = async (desk: Machine, ...argv: string[]): Promise<Json[]> =>
   (await desk.json([...argv]))['items'] as Json[];
+
+/** Creates a bin with a label that our own client would not write. */
+async function createBin(first: World['first'], url: string, id: string, label: JsonObject): Promise<void> {
+  const { masterKey, token } = first.identity();
+  const created = await fetch(`${url}/api/bins`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token.text}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ id, meta: toBase64Url(sealBinMeta(nodeSodium, { masterKey, binId: id }, label)) }),
+  });
+  if (!created.ok) throw new Error(`the bin was answered ${created.status}`);
+}
 
 t.test('CLI-06 CLI-08 CLI-13: items are put, listed, read back, and read by the other device', async (t) => {
   const { desk, first } = await joinedDesk(t);
@@ -194,6 +206,12 @@ t.test('CLI-09 CLI-21: bins are added, renamed, and removed with their items', a
   t.same(await first.device.list(), []);
 });
 
+t.test('CLI-09: a bin that another client left without a visible name is shown by its slug', async (t) => {
+  const { desk, first, url } = await joinedDesk(t);
+  await createBin(first, url, 'blank', { name: ' \u200d' });
+  t.match((await desk.call(['bins'])).out, /^blank +0 +blank$/m);
+});
+
 t.test('CLI-10 CLI-11: search finds every word, regardless of case and accents, and no secret', async (t) => {
   const { desk, first } = await joinedDesk(t);
   await first.device.put(note('Un CAFÉ à Zürich'));
@@ -228,15 +246,7 @@ t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', a
     payload: { service: { evil: 1 }, user: 7, secret: [hostile] },
     asIs: true,
   });
-  // Our own client would not write such a name.
-  const { masterKey, token } = first.identity();
-  const meta = sealBinMeta(nodeSodium, { masterKey, binId: 'evil' }, { name: hostile, emoji: hostile });
-  const created = await fetch(`${url}/api/bins`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${token.text}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ id: 'evil', meta: toBase64Url(meta) }),
-  });
-  t.ok(created.ok);
+  await createBin(first, url, 'evil', { name: hostile, emoji: hostile });
   await first.device.put({ ...note(hostile), binId: 'evil' });
   // Nor would a server accept such names of devices or such a slug.
   tap.lie = ({ path, method }, answer) => {

@@ -1,4 +1,5 @@
 /** Items as tables and as JSON. */
+import { isVisible } from '../protocol/ids.js';
 import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
@@ -25,7 +26,9 @@ export async function surroundings(context: Context, open: OpenDevice): Promise<
 export const binName = (bins: readonly BinView[], id: string): string => {
   const bin = bins.find((one) => one.id === id);
   if (bin === undefined) return id;
-  return bin.label === null ? bin.slug : [bin.label.emoji, bin.label.name].filter(Boolean).join(' ');
+  // Another client may have left the name empty.
+  const name = bin.label !== null && isVisible(bin.label.name) ? bin.label.name : bin.slug;
+  return [bin.label?.emoji, name].filter(Boolean).join(' ');
 };
 
 const deviceName = (devices: readonly DeviceEntry[], id: string): string =>
