@@ -11,6 +11,7 @@ import { poolOf, testDatabase, type WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
 
+const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const AT = 3 * 60 + 30;
@@ -86,6 +87,46 @@ t.test('JOB-01 JOB-09: the jobs run once a night, and soon after a start that fo
   await ran.until(4);
   t.equal(new Date(ran.all[3] ?? 0).getHours(), 12, 'the missed run is made up for after the start');
   await again.close();
+});
+
+t.test('JOB-01: a run goes on in every night after the clock was set back by years', async (t) => {
+  const clock = new TestClock(new Date(2026, 4, 1, 12).getTime());
+  const { turn, ran, job } = stage(clock);
+  turn.last = clock.now() + 1_000 * DAY_MS;
+  const nightly = new Nightly({ jobs: [job], turn, clock, at: AT, onReport: () => undefined, onFault: failing(t) });
+  await nightly.start();
+  clock.advance(DAY_MS);
+  await new Promise(setImmediate);
+  await nightly.close();
+  t.equal(ran.all.length, 1);
+});
+
+t.test('JOB-01: a run for which the database was out of reach is made up for in the same night', async (t) => {
+  const clock = new TestClock(new Date(2026, 4, 1, 12).getTime());
+  const { turn, ran, job } = stage(clock);
+  const faults = new Events<unknown>();
+  const { take } = turn;
+  turn.take = async () => Promise.reject(new Error('away'));
+  const onFault = (error: unknown): void => faults.add(error);
+  const nightly = new Nightly({ jobs: [job], turn, clock, at: AT, onReport: () => undefined, onFault });
+  await nightly.start();
+  clock.advance(15.5 * HOUR_MS);
+  await faults.until(1);
+  await new Promise(setImmediate);
+  clock.advance(5 * MINUTE_MS);
+  await faults.until(2);
+  await new Promise(setImmediate);
+  turn.take = take;
+  clock.advance(5 * MINUTE_MS);
+  await new Promise(setImmediate);
+  t.equal(ran.all.length, 1);
+  t.ok(clock.hasTimer(DAY_MS - 10 * MINUTE_MS), 'the next run is at the usual time');
+  turn.take = async () => Promise.reject(new Error('away'));
+  clock.advance(DAY_MS - 10 * MINUTE_MS);
+  const closed = nightly.close();
+  await faults.until(3);
+  await closed;
+  t.notOk(clock.hasTimer(5 * MINUTE_MS), 'a failure during the stop is not made up for');
 });
 
 t.test('JOB-07 JOB-08: a failed job stops no other, and a stop acts between two batches', async (t) => {
@@ -199,6 +240,11 @@ t.test('JOB-02: one instance at a time has the turn, and a lost connection relea
   await one.ran(7);
   await two.ran(5);
   t.equal(await two.lastRun(), 7);
+  await one.ran(9 * HOUR_MS);
+  await two.ran(8.5 * HOUR_MS);
+  t.equal(await two.lastRun(), 9 * HOUR_MS, 'the clocks of two instances differ a little');
+  await two.ran(7 * HOUR_MS);
+  t.equal(await two.lastRun(), 7 * HOUR_MS, 'the clock was set back');
 });
 
 t.test('JOB-02: of two servers one runs the jobs of a night', async (t) => {

@@ -6,7 +6,10 @@ import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, type Timer } from '../../protoc
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Job, PostgresJobTurn } from './store.js';
 
-/** A missed run begins this long after the server's start, so that it does not add to the load of the start. */
+/**
+ * A missed run begins this long after the server's start, so that it does not add to the load of the start; and one for
+ * which the database was out of reach this long after that.
+ */
 const MAKE_UP_AFTER_MS = 5 * MINUTE_MS;
 /** Instances' clocks differ a little: within this time after a run, another instance does not run the jobs again. */
 const JUST_RUN_MS = HOUR_MS;
@@ -74,7 +77,7 @@ export async function runJobs(
 /** Schedules the runs. */
 export class Nightly {
   private timer: Timer | undefined;
-  private readonly running = new SingleFlight(() => this.run().catch(this.options.onFault));
+  private readonly running = new SingleFlight(() => this.run().catch((error: unknown) => this.makeUp(error)));
   private readonly stopping = new AbortController();
 
   constructor(private readonly options: NightlyOptions) {}
@@ -103,11 +106,20 @@ export class Nightly {
     });
   }
 
+  /** The database was out of reach: at the same time of the next night it may be so again. */
+  private makeUp(error: unknown): void {
+    this.options.onFault(error);
+    if (this.stopping.signal.aborted) return;
+    this.timer?.cancel();
+    this.schedule(this.options.clock.now() + MAKE_UP_AFTER_MS);
+  }
+
   private async run(): Promise<void> {
     const { turn, clock } = this.options;
     await turn.take(async (lost) => {
       const last = await turn.lastRun();
-      if (last !== null && clock.now() - last < JUST_RUN_MS) return;
+      // A time far ahead is from before the clock was set back: no run would begin until the clock has caught up.
+      if (last !== null && Math.abs(clock.now() - last) < JUST_RUN_MS) return;
       if (await runJobs(this.options, AbortSignal.any([this.stopping.signal, lost]))) await turn.ran(clock.now());
     });
   }

@@ -1,6 +1,6 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
-import { DAY_MS } from '../../protocol/clock.js';
+import { DAY_MS, HOUR_MS } from '../../protocol/clock.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import { Store } from '../storage/query.js';
 import { openClient, valueOf } from '../storage/database.js';
@@ -113,10 +113,11 @@ export class PostgresJobTurn extends Store {
     return (await this.first<{ at: number }>(text, [ALL], { readOnly: true }))?.at ?? null;
   }
 
-  /** Notes that all jobs have completed. */
+  /** Notes that all jobs have completed. A later time stays, unless it is so far ahead that the clock was set back. */
   async ran(at: number): Promise<void> {
     const text = `INSERT INTO job_runs AS j (name, finished_at) VALUES ($1, $2)
-      ON CONFLICT (name) DO UPDATE SET finished_at = greatest(j.finished_at, excluded.finished_at)`;
+      ON CONFLICT (name) DO UPDATE SET finished_at = excluded.finished_at
+      WHERE j.finished_at NOT BETWEEN excluded.finished_at AND excluded.finished_at + ${HOUR_MS}`;
     await this.rows(text, [ALL, at]);
   }
 }
