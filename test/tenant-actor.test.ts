@@ -206,6 +206,18 @@ t.test('a tenant that is gone: its sockets close, its pending calls fail, no soc
   t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'tenant_not_found');
 });
 
+t.test('TOKEN-03: a tenant that is deleted while a request compares it is unknown to that request', async (t) => {
+  const setting = new Setting();
+  await setting.actor();
+  // The comparison finds a newer generation, and the read that follows it no tenant any more.
+  setting.log.tenant('tenant').generation++;
+  setting.gone.add('tenant');
+  setting.clock.advance(6_000);
+  // Not compared by `equal`, which would print the whole actor.
+  t.ok((await setting.registry.get('tenant')) === undefined);
+  t.equal(setting.registry.actors.size, 0);
+});
+
 t.test('TOKEN-11: a reload resolves only with a read that began after the call', async (t) => {
   const setting = new Setting();
   const actor = await setting.actor();

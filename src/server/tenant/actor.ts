@@ -469,6 +469,7 @@ export class Actor implements CommitSink {
   /** The tenant was deleted: its sockets close, changes waiting for a reload are refused, and `reload` resolves. */
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
+    this.ports.onBroken(this);
     this.post({ kind: 'reload-failed', error: new ServiceError('tenant_not_found') });
     for (const waiter of this.takeReloads()) waiter.resolve();
   }
