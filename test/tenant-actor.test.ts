@@ -288,6 +288,40 @@ t.test('WS-24 WS-25: a socket with a full buffer is sent nothing until the buffe
   t.equal(actor.sessionCount, 0);
 });
 
+t.test('FAIR-25: no further page is read for a socket that is closing', async (t) => {
+  let pages = 0;
+  const setting: Setting = new Setting({
+    log: {
+      page: (request) => {
+        pages++;
+        return setting.log.page({ ...request, limit: 1 });
+      },
+    },
+  });
+  setting.devices = [1, 2];
+  setting.log.addTenant('tenant');
+  const keys = [deviceId(1), deviceId(2)];
+  for (let n = 0; n < 5; n++) {
+    const write = writeOf({ id: itemId(n), inline: inline(`${n}`, keys) });
+    setting.log.apply([writeChange(write, { tenantId: 'tenant', deviceId: deviceId(1) })]);
+  }
+  const actor = await setting.actor();
+  const ears = new Ears(deviceId(2), 1);
+  const session = actor.open(ears);
+  if (typeof session === 'string') throw new Error(session);
+  const send = ears.send.bind(ears);
+  ears.send = (frames) => {
+    // Its peer reads, and then sends more than it may.
+    if (ears.closing) return 0;
+    ears.closing = pages === 2;
+    return send(frames);
+  };
+  actor.hello(session, { since: 0, epoch: null, acks: false });
+  await until('the second page', () => pages >= 2);
+  for (let n = 0; n < 20; n++) await turn();
+  t.equal(pages, 2);
+});
+
 t.test('the registry loads a tenant once for concurrent calls, and keeps no failure', async (t) => {
   const setting = new Setting();
   setting.log.addTenant('tenant');

@@ -216,12 +216,12 @@ export class HonestServer {
   }
 
   /** The actor that takes a socket with this ticket; undefined: the upgrade is refused. */
-  async upgrade(ticket: string, port: Omit<SocketPort, 'deviceId' | 'tokenEpoch' | 'shape'>) {
+  async upgrade(ticket: string, port: Pick<SocketPort, 'send' | 'close'>) {
     const deviceId = this.tickets.get(ticket);
     this.tickets.delete(ticket);
     if (deviceId === undefined) return undefined;
     const actor = await this.actor();
-    const session = actor.open({ ...port, deviceId, tokenEpoch: 1, shape: 'a' });
+    const session = actor.open({ ...port, deviceId, tokenEpoch: 1, shape: 'a', closing: false });
     return typeof session === 'string' ? undefined : { actor, session };
   }
 

@@ -94,6 +94,7 @@ async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promi
 /** Hears a socket's frames and remembers their versions. */
 export class Ears implements SocketPort {
   readonly shape: Shape = 'a';
+  closing = false;
   readonly versions: number[] = [];
   /** Of the frames that brought them. */
   bytes = 0;

@@ -29,6 +29,7 @@ const FULL = 1_000_000;
 export class Witness implements SocketPort {
   /** Frames that carry no version, since the last hello. */
   readonly plain: Parsed[] = [];
+  readonly closing = false;
   /** Code of the close that the server asked for. */
   closedWith: number | null = null;
   /** Takes nothing from the network: what is sent stays in the buffer. */

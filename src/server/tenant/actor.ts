@@ -436,7 +436,8 @@ export class Actor implements CommitSink {
       if (since < (this.pushedSince ?? Infinity)) this.pushedSince = since;
       // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
       if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
-      const congested = waiting > HIGH_WATER_BYTES;
+      // A closing socket takes every frame, unsent: its replay would read on to the end of the log.
+      const congested = waiting > HIGH_WATER_BYTES || session.port.closing;
       if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
       else if (congested) this.post({ kind: 'congested', session });
     } catch (error) {

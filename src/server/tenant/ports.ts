@@ -143,6 +143,8 @@ export interface SocketPort {
   readonly deviceId: string;
   readonly tokenEpoch: number;
   readonly shape: Shape;
+  /** It was closed, and its peer has not read yet what was sent before: nothing is sent any more. */
+  readonly closing: boolean;
   /** Writes the frames in order under one cork. Returns the bytes left in the socket's buffer. */
   send(frames: readonly FrameBytes[]): number;
   /** Closes with a code of the protocol (reference, Sockets, Close codes). */
