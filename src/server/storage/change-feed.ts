@@ -421,7 +421,8 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private onOwn({ beat }: Notice): void {
     if (beat === undefined) return;
-    this.unheard = 0;
+    // On a connection that listens to some channels only it proves nothing, and the connection is replaced.
+    if (this.heard.since !== Infinity) this.unheard = 0;
     const sent = this.awaited.findIndex(({ number }) => number === beat);
     const [found] = this.awaited.splice(0, sent + 1).slice(-1);
     if (found === undefined) return;
