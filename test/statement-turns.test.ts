@@ -6,7 +6,7 @@ import { openClient, valueOf, type Client } from '../src/server/storage/database
 import { STATEMENTS_OF_TENANT_MAX, takeTurns } from '../src/server/storage/query.js';
 import { claim, newCode } from './support/devices.js';
 import { until } from './support/events.js';
-import { hosted, neighbour } from './support/hosted.js';
+import { hosted, neighbour, signUp } from './support/hosted.js';
 import { postgresLogs } from './support/logs.js';
 import { runServer } from './support/server.js';
 
@@ -142,6 +142,22 @@ for (const multi of [false, true])
       t.same(new Set(await Promise.all(calls)), new Set([400]), 'no such code');
     },
   );
+
+t.test('FAIR-50: signups of any number of addresses leave connections to devices', async (t) => {
+  const server = await hosted(t);
+  const { wire, device } = await neighbour(t, server.port, 'busy');
+  const holder = await openClient({ url: server.databaseUrl, name: 'holder', onLost: () => undefined });
+  const watch = await openClient({ url: server.databaseUrl, name: 'watch', onLost: () => undefined });
+  t.teardown(async () => Promise.all([holder.end(), watch.end()]));
+  // The lock of all signups, which the nightly job holds too.
+  await holder.query('SELECT pg_advisory_lock(7265763011)');
+  const signups = Array.from({ length: 50 }, async (_, n) => (await signUp(server.apex, `name-${n}`)).status);
+  await until('they wait', async () => (await lockedBy(watch)) >= STATEMENTS_OF_TENANT_MAX);
+  t.equal((await wire.get('/bins', { token: device.token })).status, 200, 'while they wait');
+  t.equal(await lockedBy(watch), STATEMENTS_OF_TENANT_MAX);
+  await holder.query('SELECT pg_advisory_unlock(7265763011)');
+  t.same(new Set(await Promise.all(signups)), new Set([200]));
+});
 
 t.test('FAIR-43: a hosted server answers one tenant while calls of another wait for a lock', async (t) => {
   const server = await hosted(t);

@@ -484,7 +484,9 @@ async function composeHosting(
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
   const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
   const signup = new Signup({
-    ...{ store, hosts, clock, urlOf, announce, issueToken, onFault },
+    ...{ hosts, clock, urlOf, announce, issueToken, onFault },
+    // In a line of their own: they wait for each other's lock, which the nightly job holds too.
+    store: new HostingStore(database.pool, 'signups'),
     maxDevices: config.maxDevices,
     checkout: billing?.checkout,
   });

@@ -61,10 +61,15 @@ export class HostingStore extends Store {
   }
 
   /** `unavailable`: too many tenants are unclaimed; `rate_limited`: too many from this network. */
-  signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable' | 'rate_limited'> {
+  async signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable' | 'rate_limited'> {
     const { id, slug, email, claimHash, returnHash, state, network } = tenant;
     const limits = [tenant.unclaimedMax, tenant.networkMax, tenant.freeBefore, tenant.now];
-    return this.value('sign_up', id, slug, email, claimHash, returnHash, state, network, ...limits);
+    // Not the tenant first: each is a new one, and would have turns of its own, though all wait for one lock.
+    const { verdict } = await this.one<{ verdict: 'ok' | 'slug_taken' | 'unavailable' | 'rate_limited' }>(
+      'SELECT sign_up($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict',
+      [slug, id, email, claimHash, returnHash, state, network, ...limits],
+    );
+    return verdict;
   }
 
   /** Names of test tenants and when they were made, oldest first: at most `limit`. */

@@ -65,8 +65,8 @@ export function takeTurns(pool: pg.Pool, all = true): void {
 
 /**
  * Runs a statement in its tenant's turn, where `takeTurns` was called. The first parameter of every statement about one
- * tenant is the tenant's id; statements about none or many run at once, but those in a line take turns together. Those of
- * one tenant in different lines take turns too. Throws `unavailable` if the turn came too late.
+ * tenant is the tenant's id; statements about none or many run at once, but those in a line take turns as those of one
+ * tenant. Those of one tenant in different lines take turns too. Throws `unavailable` if the turn came too late.
  */
 export function inTurn<T>(pool: Client, first: unknown, statement: () => Promise<T>, line = ''): Promise<T> {
   const found = turns.get(pool);
@@ -74,7 +74,7 @@ export function inTurn<T>(pool: Client, first: unknown, statement: () => Promise
   if (found === undefined || (line === '' && !(found.all && tenantId !== ''))) return statement();
   // Machine time, as for the pool's own limit.
   const queuedAt = performance.now();
-  return found.queue.take({ tenantId, deviceId: line }, () => {
+  return found.queue.take({ tenantId: tenantId || line, deviceId: line }, () => {
     if (performance.now() - queuedAt > TURN_WITHIN_MS) throw unavailable('too many calls wait for the database');
     return statement();
   });
