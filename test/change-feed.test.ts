@@ -1,9 +1,7 @@
 /** Notifications between instances over real LISTEN/NOTIFY (src/server/storage/change-feed.ts). */
 import { Socket } from 'node:net';
 import { mock } from 'node:test';
-import type pg from 'pg';
 import t, { type Test } from 'tap';
-import { Listener } from '../src/server/storage/listener.js';
 import { Events, soon, until } from './support/events.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 import {
@@ -218,29 +216,6 @@ t.test('INST-45: a heartbeat that comes back before all channels are listened to
   t.equal(a.feed.heard.since, a.clock.now());
 });
 
-t.test('INST-03: a first connection that could not listen to all channels is replaced', async (t) => {
-  const { instance, pool } = await world(t);
-  const a = instance('a');
-  const write = Socket.prototype.write;
-  const breaking = mock.method(Socket.prototype, 'write', function (this: Socket, ...sent: Parameters<typeof write>) {
-    const text = 'LISTEN service_generations';
-    const [bytes, ...rest] = sent;
-    if (!Buffer.isBuffer(bytes) || !bytes.includes(text)) return write.apply(this, sent);
-    const broken = Buffer.from(bytes.toString('latin1').replace(text, text.replace('N', '?')), 'latin1');
-    return write.apply(this, [broken, ...rest] as typeof sent);
-  });
-  t.teardown(() => breaking.mock.restore());
-  await a.feed.start();
-  t.match(a.faults.all, [{ code: '42601' }]);
-  breaking.mock.restore();
-  const [before] = await listeners(pool);
-  for (let beats = 0; beats < 2; beats++) await beatBack(a);
-  t.equal(a.feed.heard.since, Infinity);
-  await a.feed.register();
-  await until('another connection', async () => (await listeners(pool)).every((pid) => pid !== before));
-  await until('the end of its beginning', async () => Promise.resolve(a.feed.heard.since !== Infinity));
-});
-
 t.test('INST-03: an instance listens before it reports that it is connected', async (t) => {
   const { instance, pool } = await world(t);
   const [a, b] = [instance('a'), instance('b')];
@@ -343,34 +318,6 @@ t.test('a listener that was replaced while it could not connect does not come ba
   await aWhile();
   t.equal((await listeners(pool)).length, 1);
   t.equal(proxy.connections, 1);
-});
-
-t.test('INST-03: of two replacements at once, the second to begin ends what the first has opened', async (t) => {
-  const { url, pool } = await world(t);
-  const asked: ((config: pg.ClientConfig) => void)[] = [];
-  const connected = new Events<null>();
-  const faults: unknown[] = [];
-  const listener = new Listener({
-    connection: () => new Promise((resolve) => asked.push(resolve)),
-    channels: { replaced: () => undefined },
-    onOpened: () => undefined,
-    onConnected: () => connected.add(null),
-    onFault: (error) => faults.push(error),
-  });
-  const answer = (n: number): void => asked[n]?.({ connectionString: url, application_name: `listener-${n}` });
-  const started = listener.start();
-  answer(0);
-  await started;
-  listener.replace();
-  listener.replace();
-  for (const n of [1, 2]) {
-    answer(n);
-    await connected.until(n + 1);
-  }
-  await until('one listener', async () => (await listeners(pool)).length === 1);
-  await listener.close();
-  await until('no listener', async () => (await listeners(pool)).length === 0);
-  t.same(faults, []);
 });
 
 t.test('INST-45: a heartbeat that came back proves that all before it came, and nothing is compared', async (t) => {
