@@ -156,6 +156,16 @@ function buckets(t: Test, newBucket: NewBucket): void {
     await signed();
   });
 
+  t.test('OBJ-25: an upload that another kind of store began is unknown to this one, and given up', async (t) => {
+    const { store } = await newBucket(t);
+    // STORAGE_KIND was changed while uploads were open: a folder has no session, S3 an id and Google a URL.
+    for (const session of ['', 'VXBsb2FkIElE', 'https://storage.example/upload/storage/v1/b/bucket/o?upload_id=1']) {
+      const open = { ...newName(), size: 6 * 1024 * 1024, contentType: 'a/b', session, kept: 0 };
+      t.equal(await store.offsetOf(open), undefined, session);
+      await store.abort(open);
+    }
+  });
+
   t.test(
     'OBJ-07: a listing gives every object under the prefix, by pages, without names that are not ours',
     async (t) => {

@@ -91,10 +91,13 @@ export class GcsStore extends BucketStore implements ObjectStore {
         ...(page === undefined ? {} : { origin: page }),
       }),
     );
-    // Requests to the session carry the server's token, and pages may send only to the store's origin.
-    if (!URL.canParse(session) || new URL(session).origin !== (await this.origin()))
-      throw this.fault('broken', 'begin: no session');
+    if (!(await this.isSession(session))) throw this.fault('broken', 'begin: no session');
     return session;
+  }
+
+  /** Requests to a session carry the server's token, and pages may send only to the store's origin. */
+  private async isSession(session: string): Promise<boolean> {
+    return URL.canParse(session) && new URL(session).origin === (await this.origin());
   }
 
   /** The session's URL itself grants access: nothing is signed, and it ends with the upload. */
@@ -136,15 +139,16 @@ export class GcsStore extends BucketStore implements ObjectStore {
     return last === undefined ? 0 : Math.min(Number(last) + 1, size - 1);
   }
 
-  /** A request to a session. Undefined: its status is one of `ENDED`, so there is no such session (any more). */
+  /** A request to a session. Undefined: there is none (any more), or another store began it (STORAGE_KIND was changed). */
   private async requestSession(
     method: 'PUT' | 'DELETE',
     session: OpenUpload['session'],
     signal: AbortSignal,
     headers: Readonly<Record<string, string>> = {},
   ): Promise<{ readonly status: number; readonly range: string | undefined } | undefined> {
+    if (session === null || !(await this.isSession(session))) return undefined;
     const response = await this.storage.authClient.request({
-      ...{ url: session ?? '', method, signal },
+      ...{ url: session, method, signal },
       headers: { ...headers, 'content-length': '0' },
       validateStatus: (status) => status === GO_ON || (status >= 200 && status < 300) || ENDED.has(status),
     });
