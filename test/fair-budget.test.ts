@@ -162,6 +162,16 @@ t.test('FAIR-04: what has stood still gives way to something new of the same hol
   t.equal(gone.length, 2);
 });
 
+t.test('FAIR-04: what has stood still gives way in time where the clock was set back', async (t) => {
+  const { clock, budget, gone, holding } = stage();
+  budget.set(holding('a', 'a1', 'old'), 60);
+  clock.setBy(-3_600_000);
+  t.equal(budget.set(holding('a', 'a1'), 50), 'share');
+  clock.advance(STILL_MS);
+  t.equal(budget.set(holding('a', 'a1'), 50), 'held');
+  t.same(gone, ['old']);
+});
+
 t.test('FAIR-05: reservations wait, owners are served in turn, and no wait is endless', async (t) => {
   const { clock, budget, holding } = stage();
   const served: string[] = [];

@@ -7,7 +7,7 @@
  * addition, each device has rates: requests, and bytes of bodies and replies, per second.
  */
 import type { HttpResponse } from 'uWebSockets.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { monotonic, type Clock, type Timer } from '../../protocol/clock.js';
 import { rateLimited, type ServiceError, unavailable } from '../../protocol/errors.js';
 import { addressOfPeer, limitKey, type TrustedProxies } from './client-address.js';
 import { BODY_BYTES_BURST, BODY_BYTES_PER_S, REPLY_BYTES_BURST, REPLY_BYTES_PER_S } from '../../protocol/limits.js';
@@ -128,11 +128,14 @@ export class FairBudget {
   /** By owner: owners are served round robin. */
   private readonly queue = new Map<string, Waiter[]>();
   private admitting = false;
+  /** By it holdings stand still: where the clock is set back, none would give way until it has caught up. */
+  private readonly now: () => number;
 
   constructor(
     readonly bound: number,
     readonly clock: Clock,
   ) {
+    this.now = monotonic(clock);
     this.groupShare = Math.floor(bound / GROUP_PARTS);
     this.ownerShare = Math.floor(bound / OWNER_PARTS);
   }
@@ -184,7 +187,7 @@ export class FairBudget {
   moved(holding: Holding): void {
     const { holder } = holding;
     if (holder === undefined) return;
-    holding.movedAt = this.clock.now();
+    holding.movedAt = this.now();
     if (holder.last === holding) return;
     unlink(holder, holding);
     append(holder, holding);
@@ -216,7 +219,7 @@ export class FairBudget {
       append(group, holder);
       this.holders.map.set(holding.owner, holder);
     }
-    holding.movedAt = this.clock.now();
+    holding.movedAt = this.now();
     append(holder, holding);
     return holder;
   }
@@ -251,7 +254,7 @@ export class FairBudget {
 
   /** Makes room within a share. Only holdings without progress are evicted, those of the owner first. */
   private replaceOwn(holding: Holding, more: number): void {
-    const still = this.clock.now() - STILL_MS;
+    const still = this.now() - STILL_MS;
     const own = this.holders.map.get(holding.owner);
     if (own !== undefined) {
       this.cutWhile(own, (old) => old !== holding && old.movedAt <= still && own.held + more > this.ownerShare);
@@ -271,7 +274,7 @@ export class FairBudget {
   private makeRoom(holding: Holding, more: number): void {
     const enough = (): boolean => this.held + more <= this.bound - Math.floor(this.bound / SLACK_PARTS);
     const after = (this.groups.map.get(holding.group)?.held ?? 0) + more;
-    for (const movedBefore of [this.clock.now() - STILL_MS, Infinity]) {
+    for (const movedBefore of [this.now() - STILL_MS, Infinity]) {
       const goes = ({ giveWay, movedAt }: Holding): boolean => giveWay !== undefined && movedAt <= movedBefore;
       const larger = [...this.groups.map.values()].filter(
         (group) => group.held >= after && group.name !== holding.group && hasAny(group, goes),
@@ -494,7 +497,6 @@ export interface Bucket {
   at: number;
 }
 
-/** Of a request. */
 const PARTS = 1_000;
 
 /** A count after refilling by `more`, up to its bound; a 32-bit integer, clamped so that no debt turns into credit. */

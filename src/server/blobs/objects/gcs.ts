@@ -139,7 +139,7 @@ export class GcsStore extends BucketStore implements ObjectStore {
     return last === undefined ? 0 : Math.min(Number(last) + 1, size - 1);
   }
 
-  /** A request to a session. Undefined: there is none (any more), or another store began it (STORAGE_KIND was changed). */
+  /** A request to a session. Undefined: none (any more), or one of another store, before STORAGE_KIND was changed. */
   private async requestSession(
     method: 'PUT' | 'DELETE',
     session: OpenUpload['session'],
