@@ -111,6 +111,7 @@ t.test(
         transfers: {
           check: () => ({ tenantId: TENANT, ref: REF }),
           tooSlow: (_tenant, pace) => pace < 1024,
+          enter: () => () => undefined,
           upload: () => Promise.resolve(),
           download: () => {
             opened++;

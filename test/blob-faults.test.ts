@@ -226,6 +226,7 @@ t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time',
       transfers: {
         check: () => ({ tenantId: TENANT, ref: 'x.bin' }),
         tooSlow: (_tenant, pace) => pace < 1024,
+        enter: () => () => undefined,
         download: () => Promise.reject(new Error('nobody asks')),
         upload: async (_wish, source) => {
           let bytes = 0;
@@ -269,6 +270,7 @@ t.test('BLOB-19: a download that is not read is cut, and its file closed', async
       transfers: {
         check: () => ({ tenantId: TENANT, ref: 'x.bin' }),
         tooSlow: (_tenant, pace) => pace < 1024,
+        enter: () => () => undefined,
         upload: () => Promise.reject(new Error('nobody asks')),
         download: () =>
           Promise.resolve({

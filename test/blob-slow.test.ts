@@ -5,6 +5,7 @@ import type { HttpResponse } from 'uWebSockets.js';
 import t, { type Test } from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
 import type { BlobName } from '../src/protocol/ids.js';
+import type { App } from '../src/server/app/route-table.js';
 import type { BlobStore } from '../src/server/blobs/store.js';
 import { DownloadStream, UploadStream } from '../src/server/http/streams.js';
 import { Transfers, type BlobFiles, type UploadBody } from '../src/server/blobs/transfers.js';
@@ -13,7 +14,7 @@ import { openRequest, send } from './support/blobs.js';
 import { TestClock } from './support/clock.js';
 import { newId } from './support/devices.js';
 import { Events, until } from './support/events.js';
-import { frontOf, TENANT } from './support/front.js';
+import { frontOf, StubActor, TENANT } from './support/front.js';
 
 const SECRET = 'a-secret-of-the-tests';
 const WINDOW_MS = 30_000;
@@ -36,7 +37,11 @@ interface Places {
 const UPLOAD_BYTES = 10_000_000;
 
 /** A front over files without content, with so many places. */
-async function placesOf(t: Test, bounds: { readonly all: number; readonly perTenant: number }): Promise<Places> {
+async function placesOf(
+  t: Test,
+  bounds: { readonly all: number; readonly perTenant: number },
+  tenants?: App['tenants'],
+): Promise<Places> {
   const clock = new TestClock();
   const reads = new Events<number>();
   let written = 0;
@@ -73,7 +78,7 @@ async function placesOf(t: Test, bounds: { readonly all: number; readonly perTen
     onFault: (error) => t.fail(String(error)),
     bounds,
   });
-  const { port } = await frontOf(t, { clock, services: { transfers } });
+  const { port } = await frontOf(t, { clock, services: { transfers, ...(tenants && { tenants }) } });
   const url: Places['url'] = (method) => {
     const size = method === 'PUT' ? { size: UPLOAD_BYTES, contentType: 'a/b' } : {};
     const signed = { tenantId: TENANT, ref: `${newId()}.bin`, method, expiresAt: clock.now() + 900_000, ...size };
@@ -90,6 +95,24 @@ async function placesOf(t: Test, bounds: { readonly all: number; readonly perTen
     upload: () => openRequest('PUT', url('PUT'), headers),
   };
 }
+
+t.test('FAIR-11 BLOB-18: an upload that waits for its admission holds the place of a transfer', async (t) => {
+  let load = (_: StubActor): void => undefined;
+  const loaded = new Promise<StubActor>((resolve) => (load = resolve));
+  const nothing = (): Promise<void> => Promise.resolve();
+  const tenants = { actors: new Map<string, StubActor>(), get: () => loaded, hurry: () => undefined, changed: nothing };
+  const places = await placesOf(t, { all: 10, perTenant: 2 }, tenants);
+  const waiting = [places.upload(), places.upload()];
+  for (const { sent } of waiting) sent.write(randomBytes(1_000));
+  await until('they wait', () => places.transfers['all'].taken === 2);
+  const third = places.upload();
+  third.sent.write(randomBytes(1_000));
+  t.equal((await third.reply).status, 429);
+  load(new StubActor());
+  for (const { sent } of waiting) sent.end(randomBytes(UPLOAD_BYTES - 1_000));
+  for (const { reply } of waiting) t.equal((await reply).status, 200);
+  t.equal(places.transfers['all'].taken, 0);
+});
 
 t.test('BLOB-48: where slow uploads hold all places, one is cut for a transfer that was refused', async (t) => {
   const places = await placesOf(t, { all: 10, perTenant: 2 });

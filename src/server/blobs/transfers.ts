@@ -181,7 +181,7 @@ export class Transfers {
   }
 
   /** Takes a slot; the returned function releases it once. Throws `rate_limited`, `unavailable`. */
-  private enter(tenantId: string): () => void {
+  enter(tenantId: string): () => void {
     const { all } = this;
     const { all: most, shared, perTenant } = this.bounds;
     const now = this.options.clock.now();

@@ -75,6 +75,13 @@ class Router<P> {
 const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read' | 'write' | 'none'> =>
   limit !== 'read' && limit !== 'write' && limit !== 'none';
 
+/** The same work, during which a slot is held. Throws as `enter`. */
+function inSlot(work: Promise<void>, enter: () => () => void): Promise<void> {
+  // Nobody waits for the work where there is no slot.
+  work.catch(() => undefined);
+  return work.finally(enter());
+}
+
 /** A device is noted as seen at most this often, ms. */
 const SEEN_EVERY_MS = MINUTE_MS;
 
@@ -186,8 +193,10 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private admitStream(ctx: RequestContext, row: Row<P>): void {
     // A signed URL is for one length, which a chunked body does not declare.
     if (ctx.chunked || !ctx.lengthDeclared) throw invalid('content-length', 'required');
-    const admitted = this.admit(ctx, row);
+    const admission = this.admit(ctx, row);
     const { clock, transfers } = this.app;
+    // Its first bytes are kept while it waits: so it takes the slot of a transfer from then on.
+    const admitted = admission && inSlot(admission, () => mounted(transfers).enter(ctx.tenantId));
     ctx.upload = new UploadStream(ctx, clock, (pace) => transfers?.tooSlow(ctx.tenantId, pace) ?? true);
     if (admitted === undefined) this.run(ctx, row, NO_BYTES);
     else this.hold(ctx, admitted, () => this.run(ctx, row, NO_BYTES));

@@ -111,6 +111,8 @@ export interface HttpParts {
         check(request: SignedCall): { readonly tenantId: string };
         /** Whether a transfer of the tenant is too slow, at this pace in bytes a second, to keep its slot. */
         tooSlow(tenantId: string, bytesPerS: number): boolean;
+        /** Takes a slot; the returned function releases it. Throws `rate_limited`, `unavailable`. */
+        enter(tenantId: string): () => void;
       }
     | undefined;
   readonly addressLimits: Pick<AddressLimits, 'guess' | 'take'>;
