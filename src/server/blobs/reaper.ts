@@ -125,10 +125,9 @@ export class Reaper {
         found.objects += page.length;
       }
       const modifiedBefore = remove ? begun - UNATTACHED_MS : begun;
-      for (let strays = await audit.takeStrays(modifiedBefore, PAGE); strays.length > 0;) {
+      for await (const strays of pagesOf((after) => audit.strays(modifiedBefore, after, PAGE))) {
         if (stopped.aborted) return { ...found, whole: false };
         await this.handleStrays(strays, remove, found);
-        strays = await audit.takeStrays(modifiedBefore, PAGE);
       }
       const whole = await this.findMissing(audit, begun, found, stopped);
       return { ...found, whole };
@@ -156,9 +155,7 @@ export class Reaper {
 
   /** Counts blobs created before `begun` whose object is missing. False: stopped before the end. */
   private async findMissing(audit: BlobAudit, begun: number, found: Found, stopped: AbortSignal): Promise<boolean> {
-    let after: BlobName = { tenantId: '', ref: '' };
-    for (;;) {
-      const page = await audit.missing(begun, after, PAGE);
+    for await (const page of pagesOf((after) => audit.missing(begun, after, PAGE))) {
       for (const blob of page) {
         if (stopped.aborted) return false;
         // The listing may be outdated: a blob that was uploaded or removed since is not missing.
@@ -167,9 +164,17 @@ export class Reaper {
         found.missing++;
         if (found.examples.length < EXAMPLES_MAX) found.examples.push(blob);
       }
-      const last = page.at(-1);
-      if (page.length < PAGE || last === undefined) return true;
-      after = last;
     }
+    return true;
+  }
+}
+
+/** The pages of what `read` returns by name, at most `PAGE` of it, beginning after the name that it is given. */
+async function* pagesOf<N extends BlobName>(read: (after: BlobName) => Promise<N[]>): AsyncGenerator<readonly N[]> {
+  let after: BlobName | undefined = { tenantId: '', ref: '' };
+  while (after !== undefined) {
+    const page: readonly N[] = await read(after);
+    yield page;
+    after = page.length < PAGE ? undefined : page.at(-1);
   }
 }

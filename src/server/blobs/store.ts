@@ -205,20 +205,17 @@ export class BlobAudit extends TemporaryTable {
     );
   }
 
-  /** Objects last modified before `before` that no row names. Each is returned once. */
-  takeStrays(before: number, limit: number): Promise<Stray[]> {
+  /** Objects last modified before `before` that no row names, by name, beginning after `after`. */
+  strays(before: number, after: BlobName, limit: number): Promise<Stray[]> {
     return this.rows<Stray>(
-      `WITH stray AS (
-        SELECT l.tenant_id, l.ref FROM listed l
-        WHERE l.modified_at < $1
-          AND NOT EXISTS (SELECT 1 FROM blobs b WHERE b.tenant_id = l.tenant_id AND b.ref = l.ref)
-        LIMIT $2
-      )
-      DELETE FROM listed l USING stray s WHERE l.tenant_id = s.tenant_id AND l.ref = s.ref
-      RETURNING l.tenant_id AS "tenantId", l.ref, l.size,
+      `SELECT l.tenant_id AS "tenantId", l.ref, l.size,
         EXISTS (SELECT 1 FROM tenants t WHERE t.id = l.tenant_id)
-          OR EXISTS (SELECT 1 FROM gone_tenants g WHERE g.tenant_id = l.tenant_id) AS ours`,
-      [before, limit],
+          OR EXISTS (SELECT 1 FROM gone_tenants g WHERE g.tenant_id = l.tenant_id) AS ours
+      FROM listed l
+      WHERE l.modified_at < $1 AND (l.tenant_id, l.ref) > ($2, $3)
+        AND NOT EXISTS (SELECT 1 FROM blobs b WHERE b.tenant_id = l.tenant_id AND b.ref = l.ref)
+      ORDER BY l.tenant_id, l.ref LIMIT $4`,
+      [before, after.tenantId, after.ref, limit],
     );
   }
 
