@@ -32,7 +32,7 @@ t.test('BLOB-31: with too many uploads open, those whose URL has expired are rel
       open--;
       return Promise.resolve(true);
     },
-    free: (names) => {
+    free: (_, names) => {
       open -= names.length;
       return Promise.resolve();
     },

@@ -159,6 +159,31 @@ t.test('FAIR-50: signups of any number of addresses leave connections to devices
   t.same(new Set(await Promise.all(signups)), new Set([200]));
 });
 
+t.test('FAIR-43: uploads that one tenant gives up leave connections to others', async (t) => {
+  const server = await hosted(t);
+  const busy = await neighbour(t, server.port, 'busy');
+  const other = await neighbour(t, server.port, 'other');
+  const { token } = busy.device;
+  const refs = await Promise.all(
+    Array.from({ length: 20 }, async () => {
+      const reply = await busy.wire.post('/uploads', { contentLength: 1_000, contentType: 'a/b' }, { token });
+      return reply.text('blobRef');
+    }),
+  );
+  const holder = await openClient({ url: server.databaseUrl, name: 'holder', onLost: () => undefined });
+  const watch = await openClient({ url: server.databaseUrl, name: 'watch', onLost: () => undefined });
+  t.teardown(async () => Promise.all([holder.end(), watch.end()]));
+  await holder.query('BEGIN');
+  await holder.query("SELECT 1 FROM tenants WHERE slug = 'busy' FOR UPDATE");
+  const given = refs.map(async (ref) => (await busy.wire.delete(`/uploads/${ref}`, { token })).status);
+  await until('they wait', async () => (await lockedBy(watch)) >= STATEMENTS_OF_TENANT_MAX);
+  const answer = await other.wire.ask('PATCH', '/bins/inbox', { token: other.device.token, body: { meta: null } });
+  t.equal(answer.status, 200, 'while they wait');
+  t.equal(await lockedBy(watch), STATEMENTS_OF_TENANT_MAX);
+  await holder.query('ROLLBACK');
+  t.same(new Set(await Promise.all(given)), new Set([200]));
+});
+
 t.test('FAIR-43: a hosted server answers one tenant while calls of another wait for a lock', async (t) => {
   const server = await hosted(t);
   const busy = await neighbour(t, server.port, 'busy');

@@ -97,7 +97,7 @@ export class Blobs {
       // No client knows of the upload yet. If this fails as well, the nightly job frees the room.
       if (await rows.giveUp(name)) {
         if (upload.session !== null) await store.abort(upload);
-        await rows.free([name]);
+        await rows.free(tenantId, [name]);
       }
       throw error;
     }
@@ -201,7 +201,7 @@ export class Blobs {
     const { store, rows } = this.options;
     if (!(await rows.giveUp(upload)) && (await rows.find(upload))?.state !== 'dying') return;
     await discard(store, upload);
-    await rows.free([upload]);
+    await rows.free(upload.tenantId, [upload]);
   }
 
   private checkSize(size: number): void {
@@ -336,9 +336,9 @@ export async function releaseExpired(
     }
   };
   const { done, faults } = await mapLimit(store, expired, settle).catch(async (error: unknown) => {
-    await rows.free(gone);
+    await rows.free(tenantId, gone);
     throw error;
   });
-  await rows.free(gone);
+  await rows.free(tenantId, gone);
   return { seen: expired.length, done: done.length, refused: faults.length, fault: faults[0] };
 }

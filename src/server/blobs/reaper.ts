@@ -79,7 +79,7 @@ export class Reaper {
     return this.inBatches(stopped, async (turn) => {
       const names = await this.rows.takeUnused(turn.now - UNATTACHED_MS, turn);
       const { done, faults } = await mapLimit(this.store, names, (upload) => discard(this.store, upload));
-      await this.rows.free(done);
+      await this.rows.free(null, done);
       return { seen: names.length, done: done.length, refused: faults.length, fault: faults[0] };
     });
   }

@@ -166,9 +166,14 @@ export class BlobStore extends Store {
     return this.one(text);
   }
 
-  /** Deletes dying rows, and subtracts their sizes from the tenants' storage. */
-  async free(names: readonly BlobName[]): Promise<void> {
-    if (names.length > 0) await this.call('free_blobs', ...byColumn(names, 'tenantId', 'ref'));
+  /** Deletes dying rows of one tenant, or of any (null), and subtracts their sizes from the tenants' storage. */
+  async free(tenantId: string | null, names: readonly BlobName[]): Promise<void> {
+    if (names.length === 0) return;
+    const [tenants, refs] = byColumn(names, 'tenantId', 'ref');
+    if (tenantId === null) await this.call('free_blobs', tenants, refs);
+    // Where a device waits for it, in the turn of its tenant, whose lock it needs.
+    else
+      await this.rows('SELECT free_blobs(array_fill($1::text, ARRAY[cardinality($2::text[])]), $2)', [tenantId, refs]);
   }
 
   private async changed(text: string, values: readonly unknown[]): Promise<boolean> {
