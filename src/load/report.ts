@@ -2,6 +2,7 @@
 import type { Release } from '../terminal/output.js';
 import { sumOf, type Audited } from './audit.js';
 import { Histogram, type Latency } from './histogram.js';
+import { nowUs } from './ledger.js';
 import { Counts, ofSecond, SERIES, type Series, type Tick } from './meter.js';
 import { byName, KINDS, sum, type Kind, type Plan } from './plan.js';
 import type { ClientResult, PartResult, StormResult } from './worker.js';
@@ -61,13 +62,18 @@ const CPU_SHARE = 0.9;
 const RATE_SHARE = 0.999;
 /** Seconds that are kept; a longer run keeps the first of them. */
 const SECONDS_MAX = 86_400;
+/** Seconds by which an agent's clock may run ahead of this one. */
+const AHEAD_MAX = 60;
 
 /** Sums the processes' ticks, second by second. */
 export class Timeline {
   private readonly sums: { readonly counts: Counts; readonly sockets: Map<number, number> }[] = [];
+  private readonly madeAt = nowUs();
 
   add(part: number, tick: Tick): void {
-    if (!Number.isSafeInteger(tick.second) || tick.second < 0 || tick.second >= SECONDS_MAX) return;
+    // Of seconds that have not been yet an agent could report more than fits into memory.
+    const most = Math.min(SECONDS_MAX, (nowUs() - this.madeAt) / 1e6 + AHEAD_MAX);
+    if (!Number.isSafeInteger(tick.second) || tick.second < 0 || tick.second >= most) return;
     while (this.sums.length <= tick.second) this.sums.push({ counts: ofSecond(), sockets: new Map() });
     const slot = this.sums[tick.second];
     slot?.sockets.set(part, tick.sockets);
@@ -135,6 +141,8 @@ function doubtsOf({ plan, results, lostParts }: Sources, audit: Audited, lag: La
   const starved = sum(results, ({ client }) => client.starved);
   const slow = results.filter(({ client }) => client.loopDelayP99Ms > LOOP_P99_MS).length;
   const busy = results.filter(({ client }) => client.cpu > CPU_SHARE).length;
+  const failed = sum(results, ({ totals }) => totals.errors['client_fault'] ?? 0);
+  if (failed > 0) doubts.push(`${failed} operations failed in this program, or by an answer that it cannot read.`);
   const limit = 'The client was the limit:';
   if (starved > 0)
     doubts.push(`${limit} ${starved} times an item was due and not sealed yet. Add processes or machines.`);

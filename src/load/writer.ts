@@ -200,7 +200,11 @@ export class Writer {
     const page = record((await this.send(call, { method: 'GET', path })).body, '');
     const row: unknown = Array.isArray(page['items']) ? page['items'][0] : undefined;
     const item = readItem(row, 'type');
-    if (item.id !== entry.id || item.deletedAt !== null) return;
+    if (item.id !== entry.id || item.deletedAt !== null) {
+      // Nothing else changes the entry meanwhile.
+      call.ledger.faults.add(`the item of the blob ${entry.id} is not listed under its version`);
+      return;
+    }
     const opened = (): string => {
       const decryptor = blobDecryptor(sodium, item, { masterKey, device: null });
       const plain = [...decryptor.push(bytes)].map((part) => new Uint8Array(part));
