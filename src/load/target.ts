@@ -150,6 +150,11 @@ export class Target {
       const outgoing = open(this.url, { method, path, headers, agent });
       outgoing.setTimeout(TIMEOUT_MS, () => outgoing.destroy(Object.assign(new Error(), { code: 'timeout' })));
       outgoing.on('error', fail);
+      // Node closes the connection to a server that switches protocols unasked, and reports nothing.
+      outgoing.on('upgrade', (_, socket) => {
+        socket.destroy();
+        reject(new Refused('http_101', 0));
+      });
       outgoing.on('response', (incoming) => {
         readAll(incoming).then((read) => {
           const status = incoming.statusCode ?? 0;
