@@ -25,6 +25,8 @@ export class Coordinator {
   readonly timeline = new Timeline();
   private readonly results = new Map<number, PartResult>();
   private readonly lost = new Map<string, string>();
+  /** Crews that did not report what they removed, and why. */
+  private readonly unremoved = new Map<string, string>();
   /** The current phase. */
   phase: Phase = 'prepare';
   /** What could not be removed, and why. */
@@ -63,7 +65,8 @@ export class Coordinator {
       );
     // A signal that is aborted already calls no listener.
     signal.throwIfAborted();
-    const interrupted = (): void => void this.performAll(crews, 'remove');
+    let removing = Promise.resolve();
+    const interrupted = (): void => void (removing = this.performAll(crews, 'remove'));
     signal.addEventListener('abort', interrupted, { once: true });
     try {
       await this.prepare(crews);
@@ -72,9 +75,13 @@ export class Coordinator {
         this.phase = phase;
         await this.performAll(crews, phase);
       }
+      this.expectResults(crews);
     } finally {
       signal.removeEventListener('abort', interrupted);
       this.phase = 'remove';
+      await removing;
+      // Named anew by each crew, which tries it again.
+      this.left = [];
       await this.performAll(crews, 'remove');
       await this.removeRest();
     }
@@ -106,18 +113,29 @@ export class Coordinator {
         try {
           await crew.perform({ phase });
         } catch (error) {
-          if (!this.lost.has(crew.name)) this.lost.set(crew.name, asError(error).message);
+          const { message } = asError(error);
+          if (!this.lost.has(crew.name)) this.lost.set(crew.name, message);
           // Its remaining processes must not go on.
           if (phase !== 'remove') await crew.perform({ phase: 'remove' }).catch(() => undefined);
+          else this.unremoved.set(crew.name, message);
         }
       }),
     );
   }
 
+  /** A process without a result was not audited: that is no run of which nothing was lost. */
+  private expectResults(crews: readonly Crew[]): void {
+    const missing = processesOf(crews) - this.results.size;
+    if (missing > 0 && this.lost.size === 0) this.lost.set('', `${missing} of its processes sent no result`);
+  }
+
   /** Removes tenants whose process died or could not remove them; their names identify them as this run's. */
   private async removeRest(): Promise<void> {
     const { adminToken, plan } = this.options;
-    if (adminToken === undefined || (this.lost.size === 0 && this.left.length === 0)) return;
+    // Without the token nobody can look.
+    if (adminToken === undefined)
+      return this.leave([...this.unremoved.values()].map((text) => `${plan.name}: ${text}`));
+    if (this.lost.size === 0 && this.left.length === 0) return;
     try {
       await withTarget(plan.url, async (target) => {
         for (const slug of await this.slugs(target)) await removeTenant(target, slug, adminToken);

@@ -3,9 +3,11 @@ import { asError } from '../protocol/error-code.js';
 import type { LocalOrder, News } from './orders.js';
 import { LoadWorker } from './worker.js';
 
-let worker: LoadWorker | undefined;
+/** Set before the worker is there: a removal that is ordered meanwhile waits for it, and for what it begins to make. */
+let opened: Promise<LoadWorker> | undefined;
 const report = (news: News): void => {
-  if (process.connected) process.send?.(news);
+  // Without a callback the failure of a send, to a parent that has just died, would end this process with all it has made.
+  if (process.connected) process.send?.(news, () => undefined);
 };
 
 async function perform(order: LocalOrder): Promise<void> {
@@ -13,22 +15,22 @@ async function perform(order: LocalOrder): Promise<void> {
     case 'prepare': {
       const { plan, share, access = {} } = order;
       // The tenants of the first run would never be removed.
-      if (worker !== undefined) throw new Error('a second run');
-      worker = await LoadWorker.open({
+      if (opened !== undefined) throw new Error('a second run');
+      opened = LoadWorker.open({
         ...{ plan, share, access },
         onTick: (tick) => report({ news: 'tick', part: share.part, tick }),
       });
-      return worker.prepare();
+      return (await opened).prepare();
     }
     case 'connect':
-      return worker?.connect();
+      return (await opened)?.connect();
     case 'write':
-      return worker?.write();
+      return (await opened)?.write();
     case 'finish':
-      if (worker !== undefined) report({ news: 'result', result: await worker.finish() });
+      if (opened !== undefined) report({ news: 'result', result: await (await opened).finish() });
       return;
     case 'remove':
-      report({ news: 'left', left: (await worker?.remove()) ?? [] });
+      report({ news: 'left', left: (await (await opened)?.remove()) ?? [] });
   }
 }
 
@@ -44,5 +46,7 @@ for (const signal of ['SIGINT', 'SIGHUP', 'SIGTERM'] as const) process.on(signal
 // Nothing else would end this process once its parent is gone.
 process.on('disconnect', () => {
   const end = (): void => process.exit();
-  Promise.resolve(worker?.remove()).then(end, end);
+  Promise.resolve(opened)
+    .then((worker) => worker?.remove())
+    .then(end, end);
 });

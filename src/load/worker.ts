@@ -88,7 +88,8 @@ export class LoadWorker {
   private preparing: Promise<void> = Promise.resolve();
   private timers: NodeJS.Timeout[] = [];
   private window = { from: Infinity, to: -Infinity };
-  private rate = 0;
+  /** Its share of all tenants, and so of the rates. */
+  private weight = 0;
   private client: ClientResult = { rate: 0, cpu: 0, loopDelayP99Ms: 0, starved: 0 };
   private pushing = false;
 
@@ -127,6 +128,7 @@ export class LoadWorker {
       const { own, ...listed } = readDeviceList(sodium, access.deviceList, { plan, share });
       ({ inAll } = listed);
       await forEach(own, async (tenant) => {
+        this.stop.signal.throwIfAborted();
         const base = await headOf(target, tenant);
         await this.cleanerOf(tenant).makeBin(tenant.binId);
         made.add(tenant);
@@ -134,12 +136,17 @@ export class LoadWorker {
       });
     }
     // A process without tenants has nothing to write to: the others do its share.
-    this.rate = (plan.rate * places.length) / Math.max(1, inAll);
+    this.weight = places.length / Math.max(1, inAll);
     const writes = this.rate * (plan.seconds + plan.warmUp);
     if (writes === 0) return;
     const tenants = places.map(({ tenant }) => tenant);
     this.pool = new SealedPool(tenants, plan, writes);
     await this.pool.fill();
+  }
+
+  /** Its operations a second. */
+  private get rate(): number {
+    return this.options.plan.rate * this.weight;
   }
 
   /** `base`: the tenant's head before the run. */
@@ -156,12 +163,12 @@ export class LoadWorker {
 
   /** Opens the sockets at the plan's rate and holds them. */
   async connect(): Promise<void> {
-    const { plan, share } = this.options;
+    const { plan } = this.options;
     const began = nowUs();
     this.timers.push(setInterval(() => this.options.onTick(this.meter.tick()), TICK_MS));
     const all = this.receivers;
     this.timers.push(setInterval(() => all.forEach((receiver) => receiver.check(nowUs())), CHECK_EVERY_MS));
-    const gap = (1e6 * share.parts) / plan.connectRate;
+    const gap = 1e6 / (plan.connectRate * this.weight);
     for (let next = 0; next < all.length && !this.stop.signal.aborted;) {
       for (; next < all.length && began + next * gap <= nowUs(); next++) all[next]?.open(began + next * gap);
       await sleep(OPEN_EVERY_MS);

@@ -1,0 +1,163 @@
+/** The processes of a run of `service-load`: what they make, remove and report while orders and deaths cross. */
+import { fork, spawn } from 'node:child_process';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import t from 'tap';
+import { Coordinator } from '../src/load/coordinator.js';
+import { sumOf } from '../src/load/audit.js';
+import { Meter } from '../src/load/meter.js';
+import { Timeline } from '../src/load/report.js';
+import type { Crew, News, Order, Progress } from '../src/load/orders.js';
+import { Target } from '../src/load/target.js';
+import { LoadWorker } from '../src/load/worker.js';
+import { PROJECT_ROOT } from '../src/root.js';
+import { until } from './support/events.js';
+import { hosted } from './support/hosted.js';
+import { answering } from './support/load-program.js';
+import { PLAN, urlOf } from './support/load-plan.js';
+import { openFor } from './support/loopback-server.js';
+import { ADMIN_TOKEN } from './support/server.js';
+
+const NOTHING = (): undefined => undefined;
+const WORKER = join(PROJECT_ROOT, 'build/src/load/worker-process.js');
+const LOAD = { version: '1', commit: 'unknown' };
+
+t.test('LOAD-16: a server that switches protocols unasked refuses the request, which is not waited for', async (t) => {
+  const server = createServer((socket) => {
+    socket.on('error', NOTHING);
+    socket.once('data', () =>
+      socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'),
+    );
+  });
+  const target = new Target(`http://127.0.0.1:${await openFor(t, server)}`, { connections: 1, from: [] });
+  t.teardown(() => target.close());
+  await t.rejects(target.send({ method: 'GET', path: '/' }), { code: 'http_101', transient: true });
+});
+
+t.test('LOAD-17: a removal that is ordered while a process starts waits for what that makes', async (t) => {
+  const server = await hosted(t);
+  const child = fork(WORKER, { execArgv: [] });
+  t.teardown(() => child.kill('SIGKILL'));
+  const ended: string[] = [];
+  child.on('message', ({ news, ...of }: News) => {
+    if ('phase' in of) ended.push(`${of.phase} ${news}`);
+  });
+  const access = { adminToken: ADMIN_TOKEN };
+  const plan = { ...PLAN, url: urlOf(server), rate: 0 };
+  child.send({ phase: 'prepare', plan, share: { part: 0, parts: 1 }, access });
+  child.send({ phase: 'remove' });
+  await until('both outcomes', () => ended.length === 2);
+  t.equal(ended[1], 'remove done', 'the removal ends last');
+  t.same(await server.sql('SELECT count(*)::int AS n FROM tenants'), [{ n: 0 }]);
+});
+
+/** A parent that dies while its process computes, just before that reports an outcome. */
+const BUSY = `
+const send = process.send.bind(process);
+process.send = (...all) => {
+  send('busy');
+  for (const end = Date.now() + 500; Date.now() < end;);
+  return send(...all);
+};
+`;
+const PARENT = `
+import { fork } from 'node:child_process';
+const [, worker, busy] = process.argv;
+const child = fork(worker, { execArgv: ['--import', 'data:text/javascript,' + encodeURIComponent(busy)] });
+child.once('message', () => process.kill(process.pid, 'SIGKILL'));
+child.send({ phase: 'connect' });
+`;
+
+t.test('LOAD-17: a process whose parent has died in the middle of its work goes on to its own end', async (t) => {
+  const parent = spawn(process.execPath, ['--input-type=module', '-e', PARENT, WORKER, BUSY], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  t.equal(await text(parent.stderr), '', 'no failure of a send ends it before the removal');
+});
+
+/** A crew of one process that does what `perform` says. */
+const crewOf = (perform: (order: Order) => Promise<void>): Crew => {
+  return { name: 'agent 1', processes: 1, end: NOTHING, perform };
+};
+
+t.test('LOAD-08: a part that sends no result is lost', async (t) => {
+  const { url } = await answering(t, (_, reply) => void reply.end('{}'));
+  const { signal } = new AbortController();
+  const coordinator = new Coordinator({ plan: { ...PLAN, url }, load: LOAD, adminToken: undefined, signal });
+  const { totals } = new Meter();
+  const client = { rate: PLAN.rate, cpu: 0, loopDelayP99Ms: 0, starved: 0 };
+  const result = { part: 0, tenants: 1, sockets: 1, totals, storms: [], client, audit: sumOf([]) };
+  const good = crewOf(async ({ phase }) => {
+    if (phase === 'finish') coordinator.onNews({ news: 'result', result });
+  });
+  const { lostParts, trusted } = await coordinator.run([good, { ...crewOf(async () => undefined), name: 'agent 2' }]);
+  t.match({ lostParts, trusted }, { lostParts: [/sent no result/], trusted: false });
+});
+
+t.test('LOAD-17: what a lost part has made is named where nobody can look for it', async (t) => {
+  const { url } = await answering(t, (_, reply) => void reply.end('{}'));
+  const { signal } = new AbortController();
+  const coordinator = new Coordinator({ plan: { ...PLAN, url }, load: LOAD, adminToken: undefined, signal });
+  const crew = crewOf(async ({ phase }) => {
+    if (phase === 'write' || phase === 'remove') throw new Error('it has died');
+  });
+  const { lostParts, left } = await coordinator.run([crew]);
+  t.same({ lostParts, left }, { lostParts: ['it has died'], left: ['load-plan: it has died'] });
+});
+
+t.test('LOAD-17: what a second removal has removed is not named', async (t) => {
+  const { url } = await answering(t, (_, reply) => void reply.end('{}'));
+  const over = new AbortController();
+  const coordinator = new Coordinator({
+    plan: { ...PLAN, url },
+    load: LOAD,
+    adminToken: undefined,
+    signal: over.signal,
+  });
+  // Ordered by the interruption, because of the phase that it ended, and at the end.
+  const left: Progress[] = ['network', 'network', 'forbidden'].map((one) => ({ news: 'left', left: [one] }));
+  let end = NOTHING as () => void;
+  const crew = crewOf(({ phase }) => {
+    if (phase === 'write')
+      return new Promise<void>((_, reject) => {
+        end = () => reject(new Error('interrupted'));
+        over.abort();
+      });
+    const one = phase === 'remove' ? left.shift() : undefined;
+    if (one !== undefined) coordinator.onNews(one);
+    if (phase === 'remove') end();
+    return Promise.resolve();
+  });
+  await t.rejects(coordinator.run([crew]), { name: 'AbortError' });
+  t.same(coordinator.left, ['forbidden'], 'only what the last one has left');
+});
+
+t.test('LOAD-23: an agent reports no seconds that have not been yet', (t) => {
+  const timeline = new Timeline();
+  const counts = { sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors: {}, timed: { connect: [], push: [] } };
+  for (const second of [86_399, 3_600, 0, 5]) timeline.add(0, { ...counts, second });
+  t.equal(timeline.seconds.length, 6);
+  t.end();
+});
+
+t.test('LOAD-15: sockets are opened at the rate of the plan by the processes that have them', async (t) => {
+  const plan = { ...PLAN, url: urlOf(await hosted(t)), tenants: 3, devices: 2, rate: 0, connectRate: 300 };
+  const gaps: number[] = [];
+  for (const part of [0, 1]) {
+    const share = { part, parts: 2 };
+    const worker = await LoadWorker.open({ plan, share, access: { adminToken: ADMIN_TOKEN }, onTick: NOTHING });
+    await worker.prepare();
+    const opened: number[] = [];
+    for (const receiver of worker.places.flatMap(({ receivers }) => receivers)) {
+      receiver.open = (at) => {
+        opened.push(Number(at));
+        receiver.live = true;
+      };
+    }
+    await worker.connect();
+    gaps.push(Math.round(((opened.at(-1) ?? 0) - (opened[0] ?? 0)) / (opened.length - 1)));
+    t.same(await worker.remove(), []);
+  }
+  t.same(gaps, [10_000, 5_000], '100 a second for one of three tenants, 200 for two');
+});
