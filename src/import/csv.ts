@@ -46,17 +46,27 @@ const COLUMNS_MAX = 200_000;
 export function readCsv(text: string): foreign.ForeignEntries | undefined {
   const rows = rowsOf(text, COLUMNS_MAX);
   const header = rows.next();
-  const columns = (header.done === true ? [] : header.value.cells).map((cell) => cell.trim());
+  const columns = namesOf(header.done === true ? [] : header.value.cells);
   const form = FORMS.find(({ needs }) => needs.every((column) => columns.includes(column)));
   if (form === undefined) return undefined;
   const { program, title } = form;
   return { program, title, entries: foreign.entriesOf(draftsOf(form, columns, rows)) };
 }
 
+/** The names of the columns. A name that is there again gets a number: what is in that column must not be lost. */
+function namesOf(cells: readonly string[]): readonly string[] {
+  const seen = new Map<string, number>();
+  return cells.map((cell) => {
+    const name = cell.trim();
+    const count = (seen.get(name) ?? 0) + 1;
+    seen.set(name, count);
+    return count === 1 ? name : `${name} (${count})`;
+  });
+}
+
 function* draftsOf(form: Form, columns: readonly string[], rows: ReturnType<typeof rowsOf>): Generator<foreign.Draft> {
   const read = new Set([...form.needs, ...form.read]);
-  // Of several columns with one name the first is read.
-  const positions = new Map(columns.map((column, at) => [column, at] as const).reverse());
+  const positions = new Map(columns.map((column, at) => [column, at] as const));
   const numbered = foreign.keyCounter();
   let count = 0;
   for (const { cells, line } of rows) {

@@ -30,7 +30,12 @@ export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): 
 
 /** One after the other: each may copy its attachments. */
 function* draftsOf(found: readonly Place[], byUuid: EntryMap): Generator<foreign.Draft | foreign.Entry> {
-  for (const one of found) yield one.entry === undefined ? ofGroup(one) : ofEntry(one, one.entry, byUuid);
+  // Plugins and other programs have written databases in which two entries have one UUID.
+  const numbered = foreign.keyCounter();
+  for (const one of found) {
+    const made = one.entry === undefined ? ofGroup(one) : ofEntry(one, one.entry, byUuid);
+    yield { ...made, key: numbered(made.key) };
+  }
 }
 
 /** Most levels of groups. */
@@ -56,17 +61,13 @@ function placed(root: KdbxGroup, binId: string | undefined): Place[] {
     const { group, folder, depth } = at;
     const binned = at.binned || (binId !== undefined && group.uuid.id === binId);
     if ((group.notes ?? '').trim() !== '') places.push({ ...at, binned, entry: undefined });
-    places.push(...group.entries.map((entry) => ({ ...at, binned, entry })));
+    for (const entry of group.entries) places.push({ ...at, binned, entry });
     if (depth > DEPTH_MAX) throw new foreign.ForeignError('', `its groups are nested more than ${DEPTH_MAX} deep`);
     if (folder.length > FOLDER_MAX) throw new foreign.ForeignError('', 'the names of its groups are too long');
     const inside = (name: string): string => (depth === 0 ? name : `${folder}/${name}`);
-    const below = group.groups.map((child) => ({
-      folder: inside(child.name ?? ''),
-      group: child,
-      binned,
-      depth: depth + 1,
-    }));
-    open.push(...below.reverse());
+    // The last of them is taken first.
+    for (const child of [...group.groups].reverse())
+      open.push({ folder: inside(child.name ?? ''), group: child, binned, depth: depth + 1 });
   }
   return places;
 }

@@ -1,4 +1,5 @@
 /** vCards 2.1, 3.0 (RFC 2426) and 4.0 (RFC 6350): several in a file, folded lines, quoted-printable, groups. */
+import { text as utf8 } from '../protocol/bytes.js';
 import * as foreign from './entries.js';
 
 /** A line of a card: `item1.TEL;TYPE=cell,pref:+49 ...`. */
@@ -100,30 +101,53 @@ function colonOf(line: string): number {
   return 0;
 }
 
+const EQUALS = 0x3d;
+const HEX = /^[0-9A-F]{2}$/i;
+
 function unquoted(raw: string, charset: string, where: string): string {
-  // What a program left as it is, is UTF-8, like the file.
-  const encoded = raw.replace(/[^\x00-\x7f]+/g, (left) => encodeURIComponent(left).replaceAll('%', '='));
-  const characters = encoded.replace(/=([0-9A-F]{2})/gi, (_, hex: string) =>
-    String.fromCharCode(Number.parseInt(hex, 16)),
-  );
-  const bytes = Uint8Array.from(characters, (character) => character.charCodeAt(0));
+  // What a program left as it is, is UTF-8, like the file. Decoded in place: a value may be as long as the file.
+  const bytes = utf8(raw);
+  let size = 0;
+  for (let at = 0; at < bytes.length; at++) {
+    const hex = bytes[at] === EQUALS ? String.fromCharCode(bytes[at + 1] ?? 0, bytes[at + 2] ?? 0) : '';
+    const isByte = HEX.test(hex);
+    bytes[size++] = isByte ? Number.parseInt(hex, 16) : (bytes[at] ?? 0);
+    if (isByte) at += 2;
+  }
   try {
-    return new TextDecoder(charset, { fatal: true }).decode(bytes);
+    return new TextDecoder(charset, { fatal: true }).decode(bytes.subarray(0, size));
   } catch (error) {
     throw new foreign.ForeignError(where, 'its character set is not the one it declares', undefined, { cause: error });
   }
 }
 
-/** Escapes of a value: `\n`, `\,`, `\;`, `\\`. */
-const unescaped = (value: string): string =>
-  value.replace(/\\([\s\S])/g, (_, character: string) => (/n/i.test(character) ? '\n' : character));
+const BACKSLASH = 0x5c;
+const [LINE_FEED, SMALL_N, LARGE_N] = [0x0a, 0x6e, 0x4e];
+
+/** Without escapes: `\n`, `\,`, `\;`, `\\`. In place, as above. */
+function unescaped(value: string): string {
+  if (!value.includes('\\')) return value;
+  const bytes = utf8(value);
+  let size = 0;
+  for (let at = 0; at < bytes.length; at++) {
+    const escapes = bytes[at] === BACKSLASH && at + 1 < bytes.length;
+    const byte = bytes[escapes ? ++at : at] ?? 0;
+    bytes[size++] = escapes && (byte === SMALL_N || byte === LARGE_N) ? LINE_FEED : byte;
+  }
+  return new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes.subarray(0, size));
+}
+
+/** Most parts of a value; a name has five, and an organisation one for each of its units. */
+const PARTS_MAX = 1_000;
+
 /** The parts between semicolons that are not escaped, unescaped. */
-function parts(value: string): string[] {
+function parts(value: string, where: string): string[] {
   const found: string[] = [];
   let begin = 0;
   for (let at = 0; at <= value.length; at++) {
     if (value[at] === '\\' && at + 1 < value.length) at++;
     else if (at === value.length || value[at] === ';') {
+      if (found.length >= PARTS_MAX) throw new foreign.ForeignError(where, `a value has more than ${PARTS_MAX} parts`);
       found.push(unescaped(value.slice(begin, at)));
       begin = at + 1;
     }
@@ -144,18 +168,18 @@ const WORDS: Readonly<{ [name: string]: string }> = {
 
 function draftOf(card: Card, number: number, numbered: (key: string) => string): foreign.Draft {
   const { properties } = card;
+  const where = `card ${number} (line ${card.line})`;
   const all = (name: string): Property[] =>
     properties.filter((property) => property.name === name && property.value.trim() !== '');
   const first = (name: string): string => unescaped(preferred(all(name))?.value ?? '').trim();
-  const [family = '', given = '', middle = '', before = '', after = ''] = parts(all('N')[0]?.value ?? '');
+  const [family = '', given = '', middle = '', before = '', after = ''] = parts(all('N')[0]?.value ?? '', where);
   const structured = [before, given, middle, family, after].map((part) => part.trim());
-  const org = foreign.joined(', ', ...parts(all('ORG')[0]?.value ?? '').map((part) => part.trim()));
+  const org = foreign.joined(', ', ...parts(all('ORG')[0]?.value ?? '', where).map((part) => part.trim()));
   const email = first('EMAIL').replace(/^mailto:/i, '');
   const phone = first('TEL').replace(/^tel:/i, '');
   const name = first('FN') || foreign.joined(' ', ...structured) || org || email || phone;
   const roles = new Set([first('TITLE'), first('ROLE'), org]);
   roles.delete(name);
-  const where = `card ${number} (line ${card.line})`;
   return {
     ...{ program: 'vcard', where, kind: 'contact', name, folder: '' },
     key: numbered(first('UID') || JSON.stringify([name, email, phone])),
