@@ -1,5 +1,5 @@
 /** Files put at the command line: bytes and names come back unchanged, several at once, and refusals are reported. */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -82,6 +82,17 @@ t.test('CLI-40: an archive has a text byte for byte as it was put', async (t) =>
     { type: 'code', payload: { label: 'bom.txt', text: '\ufeffwith a mark' } },
   );
 });
+
+t.test(
+  'CLI-40: a file that has content and no size is put with its content',
+  { skip: existsSync('/proc/version') ? false : 'no /proc here' },
+  async (t) => {
+    const desk = await scene(t);
+    const { id, type } = await desk.json(['put', '--file', '/proc/version']);
+    t.equal(type, 'text', 'read like a pipe');
+    t.ok((await desk.call(['get', String(id)])).bytes.equals(readFileSync('/proc/version')));
+  },
+);
 
 t.test('CLI-42: a file that cannot be read affects none of the others', async (t) => {
   const desk = await scene(t);

@@ -113,7 +113,7 @@ const HINT = 'Use --folder for folders.';
 /** An open file. It is read through its handle: another file that gets its name meanwhile is not sent. */
 class FileSource implements HeldSource {
   readonly size: number;
-  /** False: a pipe or a device, which has no size and can be read once. */
+  /** False: a pipe, a device or a file without a size, which can be read once. */
   readonly isFile: boolean;
   /** Its path; its device, inode and time of modification. */
   readonly identity: SourceIdentity;
@@ -124,9 +124,10 @@ class FileSource implements HeldSource {
     private readonly handle: FileHandle,
     path: string,
     stat: BigIntStats,
+    isFile: boolean,
   ) {
     this.size = Number(stat.size);
-    this.isFile = stat.isFile();
+    this.isFile = isFile;
     this.changedAt = stat.ctimeNs;
     this.identity = { name: resolve(path), state: `${stat.dev}:${stat.ino}:${stat.mtimeNs}` };
   }
@@ -138,7 +139,9 @@ class FileSource implements HeldSource {
       const stat = await handle.stat({ bigint: true });
       if (stat.isDirectory())
         throw new CommandError(EXIT.failure, `${sanitizeText(path)}: that is a folder`, HINT, { code: 'eisdir' });
-      return new FileSource(handle, path, stat);
+      // Files in /proc have content and say that they have none: they are read like a pipe.
+      const isFile = stat.isFile() && (stat.size > 0n || (await readBytes(handle, 0, 1)).length === 0);
+      return new FileSource(handle, path, stat, isFile);
     } catch (error) {
       await handle.close();
       throw error;
