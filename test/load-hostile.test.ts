@@ -45,7 +45,8 @@ t.test('LOAD-21: no delete is signed for an item that a server only claims to be
       request.on('data', (chunk: Buffer) => (body += chunk.toString()));
       request.on('end', () => {
         if (request.method === 'DELETE') deleted.push(`${request.url ?? ''} ${body}`);
-        reply.end(JSON.stringify({ items: [own, listed], nextSince: 2, hasMore: false }));
+        const bins = [{ id: 'load-mine' }];
+        reply.end(JSON.stringify({ bins, items: [own, listed], nextSince: 2, hasMore: false }));
       });
     });
     const cleaner = new Cleaner({ sodium: nodeSodium, target, tenant });
@@ -84,6 +85,47 @@ t.test('LOAD-11 LOAD-17: a tenant that may have been made is removed, one that w
     await t.rejects(worker.prepare(), outcome);
     t.same(await worker.remove(), []);
     t.same([...there], before || outcome === 'taken' ? [name] : [], outcome);
+  }
+});
+
+t.test('LOAD-11 LOAD-17: a bin that may have been made is removed, one that another made stays', async (t) => {
+  const tenant = fleetTenant();
+  const devices = tenant.devices.map(({ id, token, publicKey }) => {
+    return { id, token, publicKey: Buffer.from(publicKey).toString('base64url') };
+  });
+  const listed = { host: null, masterKey: Buffer.from(tenant.masterKey).toString('base64url'), devices };
+  const deviceList = JSON.stringify({ format: 'service-load-devices', version: 1, tenants: [listed] });
+  const conflict = JSON.stringify({ error: { code: 'conflict' } });
+  for (const [outcome, prepares, stays] of [
+    ['cut', true, false],
+    ['cut, then broken', false, false],
+    ['broken', false, false],
+    ['taken meanwhile', false, true],
+  ] as const) {
+    const there = new Set<string>();
+    let asked = 0;
+    const { url } = await answering(t, (request, reply) => {
+      request.resume();
+      const bins = [...there].map((id) => ({ id }));
+      if (request.method === 'DELETE') there.delete(request.url?.split('/').at(-1) ?? '');
+      if (request.method !== 'POST')
+        return reply.end(JSON.stringify({ headVersion: 0, bins, items: [], nextSince: 0, hasMore: false }));
+      reply.statusCode = asked++ > 0 || outcome === 'taken meanwhile' ? 409 : 500;
+      there.add(PLAN.name);
+      if (asked === 1 && outcome.startsWith('cut')) return request.socket.destroy();
+      if (outcome === 'cut, then broken') reply.statusCode = 500;
+      return reply.end(reply.statusCode === 409 ? conflict : '{}');
+    });
+    const share = { part: 0, parts: 1 };
+    const plan = { ...PLAN, url, rate: 0 };
+    const worker = await LoadWorker.open({ plan, share, access: { deviceList }, onTick: NOTHING });
+    const prepared = await worker.prepare().then(
+      () => true,
+      () => false,
+    );
+    t.equal(prepared, prepares, outcome);
+    t.same(await worker.remove(), []);
+    t.same([...there], stays ? [PLAN.name] : [], outcome);
   }
 });
 

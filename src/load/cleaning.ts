@@ -9,7 +9,10 @@ import { array, object, string } from '../sdk/reader.js';
 import { readItem } from '../sdk/wire.js';
 import { itemsAbove } from './audit.js';
 import { asDevice, type FleetTenant } from './fleet.js';
-import { withRetries, type TargetReply, type TargetRequest, type Target } from './target.js';
+import { Refused, withRetries, type TargetReply, type TargetRequest, type Target } from './target.js';
+
+/** Whether a request that was answered so, or not at all, may have been executed. */
+const isUnknown = (status: number): boolean => status === 0 || status >= 500;
 
 const binList = object({ bins: array(object({ id: string })) });
 
@@ -21,22 +24,35 @@ export class Cleaner {
     private readonly parts: { readonly sodium: Sodium; readonly target: Target; readonly tenant: FleetTenant },
   ) {}
 
-  /** Makes the run's bin. Throws `Refused` `conflict` if it exists: it is somebody else's then, and stays. */
-  async makeBin(id: string): Promise<void> {
-    await this.send({ method: 'POST', path: '/api/bins', body: JSON.stringify({ id, slug: id }) });
+  /**
+   * Makes the run's bin. Throws `Refused` `conflict` if it exists: it is somebody else's then, and stays. `onMaybe` is
+   * called if it may have been made by a request that was not answered.
+   */
+  async makeBin(id: string, onMaybe: () => void): Promise<void> {
+    if (await this.has(id)) throw new Refused('conflict', 409);
+    let isMaybe = false;
+    const body = JSON.stringify({ id, slug: id });
+    try {
+      await this.send({ method: 'POST', path: '/api/bins', body }, ({ status }) => (isMaybe ||= isUnknown(status)));
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      if (isMaybe && error.code === 'conflict') return;
+      if (isMaybe || isUnknown(error.status)) onMaybe();
+      throw error;
+    }
   }
 
-  /** Whether the tenant has this bin. */
-  async has(bin: string): Promise<boolean> {
+  private async has(bin: string): Promise<boolean> {
     const { body } = await this.send({ method: 'GET', path: '/api/bins' });
     return binList(body, '').bins.some(({ id }) => id === bin);
   }
 
   /**
-   * Deletes the items of a bin, and the bin; the items' tombstones stay, as for all items. Throws `ProtocolError` where
-   * the server lists anything else as an item of the bin: that is not deleted.
+   * Deletes the items of a bin, and the bin; the items' tombstones stay, as for all items. False: there is no such bin.
+   * Throws `ProtocolError` where the server lists anything else as an item of the bin: that is not deleted.
    */
-  async removeBin(bin: string): Promise<void> {
+  async removeBin(bin: string): Promise<boolean> {
+    if (!(await this.has(bin))) return false;
     const { sodium, tenant } = this.parts;
     const read = async (path: string): Promise<unknown> =>
       (await this.send({ method: 'GET', path: `${path}&bin_id=${bin}` })).body;
@@ -48,6 +64,7 @@ export class Cleaner {
       await this.send({ method: 'DELETE', path: `/api/items/${item.id}`, body: JSON.stringify({ sig }) });
     }
     await this.send({ method: 'DELETE', path: `/api/bins/${bin}`, body: '{}' });
+    return true;
   }
 
   /**
@@ -61,8 +78,9 @@ export class Cleaner {
       throw new ProtocolError(`the server lists ${item.id} in ${bin}, its tag does not`);
   }
 
-  private send(request: TargetRequest): Promise<TargetReply> {
+  private send(request: TargetRequest, onRetry?: (error: Refused) => void): Promise<TargetReply> {
     const { target, tenant } = this.parts;
-    return withRetries(() => target.send(asDevice(tenant, request, this.turn++ % tenant.devices.length)));
+    const attempt = () => target.send(asDevice(tenant, request, this.turn++ % tenant.devices.length));
+    return withRetries(attempt, { onRetry });
   }
 }

@@ -130,7 +130,7 @@ export class LoadWorker {
       await forEach(own, async (tenant) => {
         this.stop.signal.throwIfAborted();
         const base = await headOf(target, tenant);
-        await this.cleanerOf(tenant).makeBin(tenant.binId);
+        await this.cleanerOf(tenant).makeBin(tenant.binId, () => made.add(tenant));
         made.add(tenant);
         places.push(this.placeOf(tenant, base));
       });

@@ -56,9 +56,7 @@ async function cleanBins(terminal: Terminal, options: CleanOptions, target: Targ
   let removed = 0;
   for (const tenant of readDeviceList(sodium, deviceList, { plan: { name }, share: { part: 0, parts: 1 } }).own) {
     const cleaner = new Cleaner({ sodium, target, tenant });
-    if (!(await cleaner.has(name))) continue;
-    await cleaner.removeBin(name);
-    removed++;
+    if (await cleaner.removeBin(name)) removed++;
   }
   return removed;
 }
