@@ -14,7 +14,7 @@ import { LoadWorker } from '../src/load/worker.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { until } from './support/events.js';
 import { hosted } from './support/hosted.js';
-import { answering } from './support/load-program.js';
+import { answering, load } from './support/load-program.js';
 import { PLAN, urlOf } from './support/load-plan.js';
 import { openFor } from './support/loopback-server.js';
 import { ADMIN_TOKEN } from './support/server.js';
@@ -33,6 +33,27 @@ t.test('LOAD-16: a server that switches protocols unasked refuses the request, w
   const target = new Target(`http://127.0.0.1:${await openFor(t, server)}`, { connections: 1, from: [] });
   t.teardown(() => target.close());
   await t.rejects(target.send({ method: 'GET', path: '/' }), { code: 'http_101', transient: true });
+});
+
+t.test('LOAD-04: the address of a server on this machine is no name to ask a certificate for', async (t) => {
+  const warnings: string[] = [];
+  const onWarning = ({ message }: Error): void => void warnings.push(message);
+  process.on('warning', onWarning);
+  t.teardown(() => process.off('warning', onWarning));
+  for (const host of ['127.0.0.1', '[::1]']) {
+    const target = new Target(`https://${host}:1`, { connections: 1, from: [] });
+    await t.rejects(target.send({ method: 'GET', path: '/' }), { name: 'Refused' });
+    target.close();
+  }
+  t.same(warnings, []);
+});
+
+t.test('LOAD-08: an address where no agent can join is named', async (t) => {
+  const port = await openFor(t, createServer());
+  const program = await load(t);
+  const out = join(program.folder, 'none');
+  const at = ['--url', 'http://127.0.0.1:1', '--agents', '1', '--listen', `127.0.0.1:${port}`, '--out', out];
+  t.match(await program.call('run', ...at), { code: 2, stderr: /nobody can join at 127\.0\.0\.1:\d+ \(EADDRINUSE\)/ });
 });
 
 t.test('LOAD-17: a removal that is ordered while a process starts waits for what that makes', async (t) => {

@@ -1,6 +1,7 @@
 /** The server under load: requests over persistent connections, and how long to wait after a refusal. */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { isIP } from 'node:net';
 import { isObject } from '../protocol/bytes.js';
 import { delay, systemClock } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
@@ -111,12 +112,15 @@ export class Target {
   ) {
     this.url = new URL(url);
     const { connections, from } = options;
-    const secure = this.url.protocol === 'https:';
+    const { hostname, protocol } = this.url;
+    const secure = protocol === 'https:';
+    // Not the tenant's name, which no certificate needs; an address is none.
+    const servername = isIP(hostname.replace(/^\[|\]$/g, '')) === 0 ? hostname : '';
     this.agents = (from.length === 0 ? [undefined] : from).map((localAddress) => {
       const maxSockets = Math.max(1, Math.ceil(connections / Math.max(1, from.length)));
       const kept = { keepAlive: true, maxSockets, maxFreeSockets: maxSockets, timeout: IDLE_MS };
       const settings = { ...kept, noDelay: true, localAddress };
-      return secure ? new HttpsAgent({ ...settings, servername: this.url.hostname }) : new HttpAgent(settings);
+      return secure ? new HttpsAgent({ ...settings, servername }) : new HttpAgent(settings);
     });
   }
 

@@ -1,4 +1,5 @@
 /** `service-load run`. */
+import { errorCode } from '../../protocol/error-code.js';
 import { EXIT, type ExitCode, type Terminal, usageError } from '../../terminal/terminal.js';
 import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
@@ -135,7 +136,10 @@ async function agentCrews(terminal: Terminal, options: RunOptions, agents: numbe
   const secret = await sharedSecret(terminal, options.secretFile);
   const listener = new AgentListener({ secret, wanted: agents, onNews, onNote: (text) => terminal.note(text) });
   const end = endOf('listen', options.listen);
-  const port = await listener.listen(end);
+  const port = await listener.listen(end).catch((cause: unknown) => {
+    const hint = 'Give an address of this machine, and a port that nothing else uses.';
+    throw usageError(`nobody can join at ${options.listen} (${errorCode(cause)})`, hint);
+  });
   terminal.note(`Waiting for ${counted(agents, 'agent')} at ${end.host}:${port}.`);
   const close = (): void => listener.close();
   try {
