@@ -358,6 +358,35 @@ t.test(
   },
 );
 
+t.test('IMPORT-13: the manifest has each field that no file holds as it is', async (t) => {
+  const at = await place(t);
+  const { device } = at.client;
+  const odd = [
+    { type: 'text', payload: { text: 'a', secret: 'of another program' }, beside: { secret: 'of another program' } },
+    { type: 'text', payload: { text: 'half \ud83d' }, beside: { text: 'half \ud83d' } },
+    {
+      type: 'password',
+      payload: { service: 's', user: 'u', secret: 'x', text: 'kept' },
+      beside: { service: 's', user: 'u', text: 'kept' },
+    },
+    {
+      type: 'password',
+      payload: { service: 's', user: 'u', secret: ['x'] },
+      beside: { service: 's', user: 'u', secret: ['x'] },
+    },
+  ] as const;
+  const ids: string[] = [];
+  for (const { type, payload } of odd)
+    ids.push((await device.put({ binId: 'inbox', type, payload: { ...payload }, asIs: true })).id);
+  const folder = join(at.folder, 'odd');
+  t.equal(await exportVault(at.context(fakeTerminal()), { file: folder, to: 'folder' }), EXIT.ok);
+  const { items } = JSON.parse(await readFile(join(folder, 'manifest.json'), 'utf8')) as {
+    items: { id: string; payload: unknown }[];
+  };
+  for (const [at2, { beside }] of odd.entries())
+    t.same(items.find(({ id }) => id === ids[at2])?.payload, beside, JSON.stringify(beside));
+});
+
 t.test('IMPORT-12 IMPORT-13: options that exclude each other are refused', async (t) => {
   const at = await place(t);
   for (const options of [

@@ -7,6 +7,7 @@ import { dirname, join, resolve } from 'node:path';
 import { FILE_MODE, FOLDER_MODE, syncFolder, tempSibling } from '../../files/durable.js';
 import { ifThere } from '../../files/there.js';
 import type { JsonObject } from '../../crypto/payload.js';
+import type { ContentType } from '../../protocol/item.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { ArchivedBin, ArchivedItem, ArchivedPart, ArchiveManifest } from '../../sdk/archive/records.js';
 import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
@@ -111,9 +112,7 @@ class FolderWriter {
     // A file whose content is not in the export has no file here; its `file` in the manifest is null.
     const isLacking = item.blob && item.content === null;
     const file = isLacking ? null : type === 'password' ? PASSWORDS : `${folder}/${this.names.free(folder, name)}`;
-    const { text: _, secret: __, ...rest } = payload ?? {};
-    const isInFile = type === 'text' || type === 'code' || type === 'password';
-    this.items.push({ id, bin, type, ts, file, payload: isInFile ? rest : payload });
+    this.items.push({ id, bin, type, ts, file, payload: besideFile(type, payload) });
     if (file === PASSWORDS) this.passwords.push(passwordRow(payload ?? {}, folder));
     else if (file !== null) {
       this.file = await open(join(this.root, file), 'wx', FILE_MODE);
@@ -162,6 +161,18 @@ function fileOf({ id, type, payload }: ArchivedItem): { readonly name: string; r
   if (type === 'link') return { name: `${title}.url`, text: `[InternetShortcut]\r\nURL=${oneLine(value('url'))}\r\n` };
   if (type === 'contact') return { name: `${title}.vcf`, text: vcardOf(value) };
   return { name: `${title}.json`, text: `${JSON.stringify(payload, null, 2)}\n` };
+}
+
+/** The field that a file or the table holds whole, by type. */
+const HELD: Readonly<Partial<Record<ContentType, string>>> = { text: 'text', code: 'text', password: 'secret' };
+/** UTF-8 has no half of a character, and no value but a text. */
+const isHeld = (value: unknown): boolean => typeof value === 'string' && !/\p{Cs}/u.test(value);
+
+/** What of the payload is not in the item's file. */
+function besideFile(type: ContentType, payload: JsonObject | null): JsonObject | null {
+  const held = HELD[type];
+  if (held === undefined) return payload;
+  return Object.fromEntries(Object.entries(payload ?? {}).filter(([name, value]) => name !== held || !isHeld(value)));
 }
 
 const oneLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
