@@ -3,12 +3,13 @@ import { fork, spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { setImmediate as turn } from 'node:timers/promises';
 import t from 'tap';
 import { Coordinator } from '../src/load/coordinator.js';
 import { sumOf } from '../src/load/audit.js';
 import { Meter } from '../src/load/meter.js';
 import { Timeline } from '../src/load/report.js';
-import type { Crew, News, Order, Progress } from '../src/load/orders.js';
+import { LocalCrew, type Crew, type News, type Order, type Progress } from '../src/load/orders.js';
 import { Target } from '../src/load/target.js';
 import { LoadWorker } from '../src/load/worker.js';
 import { PROJECT_ROOT } from '../src/root.js';
@@ -96,6 +97,27 @@ t.test('LOAD-17: a process whose parent has died in the middle of its work goes 
   });
   t.equal(await text(parent.stderr), '', 'no failure of a send ends it before the removal');
 });
+
+t.test(
+  'LOAD-08: a process that dies ends the phase of its machine at once; reports and removals are waited for',
+  async (t) => {
+    const crew = new LocalCrew(2, {}, NOTHING);
+    t.teardown(() => crew.end());
+    const [dead, other] = crew['peers'];
+    let [done, ended] = [NOTHING as () => void, false];
+    if (other !== undefined) other.perform = () => new Promise<void>((resolve) => (done = resolve));
+    dead?.lost('it has died');
+    await t.rejects(crew.perform({ phase: 'connect' }), /it has died/);
+    for (const phase of ['finish', 'remove'] as const) {
+      ended = false;
+      const performed = t.rejects(crew.perform({ phase }), /it has died/).finally(() => (ended = true));
+      await turn();
+      t.notOk(ended, phase);
+      done();
+      await performed;
+    }
+  },
+);
 
 /** A crew of one process that does what `perform` says. */
 const crewOf = (perform: (order: Order) => Promise<void>): Crew => {

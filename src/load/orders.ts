@@ -146,7 +146,11 @@ export class LocalCrew implements Crew {
       // The credentials are this machine's own: a coordinator sends none.
       return peer.perform({ phase, plan, share: { ...share, part: share.part + at }, access: this.access });
     };
-    await forEach(this.peers, one, this.processes);
+    const { phase } = order;
+    // What the others have to report or to remove is waited for.
+    if (phase === 'finish' || phase === 'remove') return forEach(this.peers, one, this.processes);
+    // Not here, where they may hold their sockets for a day: they do not go on without the one that failed.
+    await Promise.all(this.peers.map(one));
   }
 
   end(): void {
