@@ -4,6 +4,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setImmediate as turn } from 'node:timers/promises';
+import { mock } from 'node:test';
 import t from 'tap';
 import { Coordinator } from '../src/load/coordinator.js';
 import { sumOf } from '../src/load/audit.js';
@@ -34,6 +35,27 @@ t.test('LOAD-16: a server that switches protocols unasked refuses the request, w
   const target = new Target(`http://127.0.0.1:${await openFor(t, server)}`, { connections: 1, from: [] });
   t.teardown(() => target.close());
   await t.rejects(target.send({ method: 'GET', path: '/' }), { code: 'http_101', transient: true });
+});
+
+t.test('LOAD-16: a request whose reply never ends is refused after ten minutes', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  t.teardown(() => mock.timers.reset());
+  let sent = 0;
+  const { target } = await answering(t, (_, reply) => {
+    reply.writeHead(200);
+    const more = setInterval(() => void (++sent && reply.write('.')), 5);
+    reply.on('close', () => clearInterval(more));
+  });
+  let over = false;
+  const refused = t
+    .rejects(target.send({ method: 'GET', path: '/' }), { name: 'Refused' })
+    .finally(() => (over = true));
+  await until('a part of the reply', () => sent > 3);
+  mock.timers.tick(599_999);
+  await turn();
+  t.notOk(over);
+  mock.timers.tick(1);
+  await refused;
 });
 
 t.test('LOAD-04: the address of a server on this machine is no name to ask a certificate for', async (t) => {

@@ -50,8 +50,9 @@ export class Refused extends Error {
 
 /** The server closes connections that are idle for 8 to 12 s; a request that crosses the close would be lost. */
 const IDLE_MS = 6_000;
-/** Time limit of one request. */
+/** How long a request may be silent, and take in all, ms; a blob may be large, and the line slow. */
 export const TIMEOUT_MS = 30_000;
+const WHOLE_MS = 600_000;
 /** Largest reply that is read, bytes. */
 export const REPLY_MAX = 80 * 1024 * 1024;
 
@@ -152,7 +153,13 @@ export class Target {
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => reject(new Refused(plainCode(errorCode(error) || 'network'), 0));
       const outgoing = open(this.url, { method, path, headers, agent });
-      outgoing.setTimeout(TIMEOUT_MS, () => outgoing.destroy(Object.assign(new Error(), { code: 'timeout' })));
+      const late = (): void => void outgoing.destroy(Object.assign(new Error(), { code: 'timeout' }));
+      outgoing.setTimeout(TIMEOUT_MS, late);
+      // Not while it waits for a connection.
+      outgoing.once('socket', () => {
+        const timer = setTimeout(late, WHOLE_MS);
+        outgoing.once('close', () => clearTimeout(timer));
+      });
       outgoing.on('error', fail);
       // Node closes the connection to a server that switches protocols unasked, and reports nothing.
       outgoing.on('upgrade', (_, socket) => {
