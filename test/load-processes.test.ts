@@ -124,8 +124,12 @@ t.test(
   'LOAD-08: a process that dies ends the phase of its machine at once; reports and removals are waited for',
   async (t) => {
     const crew = new LocalCrew(2, {}, NOTHING);
-    t.teardown(() => crew.end());
     const [dead, other] = crew['peers'];
+    t.teardown(() => {
+      crew.end();
+      // Its process lives all the same.
+      dead?.['options'].end();
+    });
     let [done, ended] = [NOTHING as () => void, false];
     if (other !== undefined) other.perform = () => new Promise<void>((resolve) => (done = resolve));
     dead?.lost('it has died');
