@@ -338,6 +338,17 @@ t.test('SDK-04: a query shows an item that was moved and moved back while it was
   ]),
 );
 
+t.test('SDK-04: a query shows what arrived while the queries were read anew, after the store had failed', (t) =>
+  ends(t, [
+    { what: 'join' },
+    { what: 'storage', a: 2, b: 1, c: 8 },
+    { what: 'flow' },
+    { what: 'put', a: 2 },
+    { what: 'put', a: 2, b: 2 },
+    { what: 'put' },
+  ]),
+);
+
 t.test('CLIENT-65: re-wraps that were stored are sent where the store fails at a later one', (t) =>
   ends(t, [
     { what: 'join' },

@@ -204,6 +204,11 @@ export class LiveQueryIndex {
       await this.reload();
       if (this.stale) break;
     }
+    await this.fill(live);
+  }
+
+  /** Takes everything from the index. */
+  private async fill(live: Live): Promise<void> {
     const heads = [...(this.heads?.values() ?? [])].filter(live.plan.wants);
     live.matches.fill(await this.searched(live, heads));
     await this.show(live);
@@ -215,7 +220,8 @@ export class LiveQueryIndex {
     const { all, ids } = this.options.outbox.dirty.take();
     if (this.stale) {
       await this.reload();
-      for (const live of [...this.queries]) await this.begin(live);
+      // All of them from this one: what came between two is no change to the later one, and would be missing before it.
+      for (const live of [...this.queries]) await this.fill(live);
       this.count();
       this.stale = false;
       return;
