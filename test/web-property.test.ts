@@ -1,9 +1,13 @@
 /** Property tests of the web app's engine, on the library and an honest server (support/browser-script.ts). */
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
+import { ClientError } from '../src/sdk/errors.js';
 import { NAMES, play } from './support/browser-script.js';
+import { itemId } from './support/changes.js';
 import { scriptOf, type Script } from './support/client-script.js';
 import { inLongRun } from './support/long.js';
+import { SimulatedBrowser } from './support/simulated-browser.js';
+import { ClientWorld } from './support/simulated-device.js';
 
 t.setTimeout(1_800_000);
 
@@ -43,6 +47,31 @@ t.test('WEB-82: one that is kept does not lose the change below it, without whic
     { what: 'finish' },
   ]),
 );
+
+t.test('WEB-82: a page is told that its change is kept by that change, not by another one of the item', async (t) => {
+  // Two tabs save at once: the disk fails for the second one, or its tab dies before that one is stored.
+  await ends(t, [{ what: 'storage', b: 1, c: 1 }, { what: 'save' }, { what: 'put' }]);
+  await ends(t, [{ what: 'kill', b: 9 }, { what: 'save' }, { what: 'put' }, { what: 'save' }, { what: 'put' }]);
+});
+
+t.test('WEB-82: a refused change of an item that is damaged on this device is kept too', async (t) => {
+  const world = new ClientWorld(0);
+  const browser = new SimulatedBrowser(world, 1);
+  await world.join(browser);
+  await world.flow();
+  const { session } = browser;
+  if (session === undefined) throw new Error('no session');
+  const put = session.put({ id: itemId(0), binId: 'inbox', type: 'text', payload: { text: 'a text' } });
+  await world.idle();
+  Object.assign(session.device, { get: () => Promise.reject(new ClientError('damaged_item', 'damaged')) });
+  const [call] = world.calls;
+  if (call === undefined) throw new Error('nothing was sent');
+  world.refuse(call, 2);
+  await put;
+  await world.idle();
+  t.match(session.notices.list.value, [{ kind: 'rejected', title: 'a text', canResend: true, isNew: false }]);
+  browser.close();
+});
 
 t.test('WEB-56: a file is written once where its tab dies before it has forgotten it', (t) =>
   ends(t, [{ what: 'upload', c: 1 }, { what: 'kill', b: 7 }, { what: 'flow' }]),

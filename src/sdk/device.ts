@@ -220,13 +220,13 @@ export class Device {
   /** See `Writer.put`. */
   readonly put: Writer['put'] = async (request) => this.open.writer.put(request);
   /** See `Writer.delete`. */
-  readonly delete: Writer['delete'] = async (id) => this.open.writer.delete(id);
+  readonly delete: Writer['delete'] = async (...of) => this.open.writer.delete(...of);
   /** See `Writer.withdraw`. */
   readonly withdraw: Writer['withdraw'] = async (id) => this.open.writer.withdraw(id);
   /** See `Writer.move`. */
-  readonly move: Writer['move'] = async (id, binId) => this.open.writer.move(id, binId);
+  readonly move: Writer['move'] = async (...of) => this.open.writer.move(...of);
   /** See `Writer.republish`. */
-  readonly republish: Writer['republish'] = async (id) => this.open.writer.republish(id);
+  readonly republish: Writer['republish'] = async (...of) => this.open.writer.republish(...of);
 
   /**
    * Writes the `row` of a `rejected` event again. `overwrite` (default): replaces the newer state that another device

@@ -54,12 +54,16 @@ export interface PutRequest extends TransferOptions {
   readonly asIs?: boolean;
   /** If another device changed the item concurrently: `fail` (default) with `conflict`, or overwrite its change. */
   readonly onConflict?: 'fail' | 'overwrite';
+  readonly onKept?: OnKept;
   /**
    * Called when the change is dropped, because it was refused while this `put` waited, which then rejects. The store
    * keeps the change until the promise is fulfilled, so that a program that stores it elsewhere loses it at no moment.
    */
   readonly onRefused?: OnRefused;
 }
+
+/** Called when the change is stored durably on this device, which sends it next: as event `kept`, and for this one only. */
+type OnKept = () => void;
 
 /** The parameters of `rewrapMissing`. */
 interface RewrapOptions {
@@ -141,7 +145,7 @@ export class Writer {
             const submitted = await this.prepare(put, onRefused);
             for (const { release } of refused.splice(0)) release();
             return submitted;
-          });
+          }, request.onKept);
         } catch (error) {
           put.over = this.obstacle(request, attempt, error);
         }
@@ -191,14 +195,14 @@ export class Writer {
   }
 
   /** Deletes an item, with the tag that distinguishes this from a delete by the server. Throws as `put`. */
-  async delete(id: string): Promise<Stored> {
+  async delete(id: string, onKept?: OnKept): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
-    return this.changing(() =>
+    const prepare = (): Promise<Submitted> =>
       this.latest(id, ({ base }) => {
         if (base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
         return this.options.sender.submit({ kind: 'delete', id, sig, base });
-      }),
-    );
+      });
+    return this.changing(prepare, onKept);
   }
 
   /**
@@ -211,20 +215,20 @@ export class Writer {
   }
 
   /** Moves an item to another bin, under a new tag. Throws as `put`, and `ClientError` `unknown_item` for a hidden one. */
-  async move(id: string, binId: string): Promise<Stored> {
+  async move(id: string, binId: string, onKept?: OnKept): Promise<Stored> {
     const { sodium, reader, sender } = this.options;
-    return this.changing(() =>
+    const prepare = (): Promise<Submitted> =>
       this.writable(id, ({ row, base, hidden }) => {
         // The server would move another state than the one whose tag this makes.
         if (row === null || hidden === true) throw new ClientError('unknown_item', `there is no item ${id}`);
         const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
         return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
-      }),
-    );
+      });
+    return this.changing(prepare, onKept);
   }
 
   /** Writes an item that the server's new history does not have again, with keys for the current devices. */
-  async republish(id: string): Promise<Stored> {
+  async republish(id: string, onKept?: OnKept): Promise<Stored> {
     return this.changing(async () => {
       const { sodium, reader, deviceList, sender, identity } = this.options;
       const devices = await deviceList.recipients();
@@ -235,7 +239,7 @@ export class Writer {
         const again = { ...row, ...payload, senderDevice: identity.deviceId, version: 0 };
         return sender.submit({ kind: 'write', id, base, row: again, rewrap: false });
       });
-    });
+    }, onKept);
   }
 
   /** Drops an item that the server's new history does not have: the alternative to `republish`. */
@@ -351,8 +355,9 @@ export class Writer {
   }
 
   /** Prepares a change after those before it are in the outbox; resolves with its outcome. */
-  private async changing(prepare: () => Promise<Submitted>): Promise<Stored> {
+  private async changing(prepare: () => Promise<Submitted>, onKept?: OnKept): Promise<Stored> {
     const { outcome } = await this.preparing.run(prepare);
+    onKept?.();
     return outcome;
   }
 }

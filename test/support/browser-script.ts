@@ -32,13 +32,18 @@ const { backup: _, restore: __, twin: ___, revoke: ____, ...OTHERS } = OF_DEVICE
 
 const HAPPENINGS = {
   ...OTHERS,
-  save: (world: ClientWorld, { b, c }: Numbers) => {
+  /** At times by two tabs at once. */
+  save: (world: ClientWorld, { a, b, c }: Numbers) => {
     const of = browserOf(world);
-    const text = world.nextText();
-    of?.texts.add(text);
-    of?.call(`save ${text}`, (session) =>
-      session.put({ id: savedOf(b), binId: binOf(c), type: 'text', payload: { text } }),
-    );
+    for (let tabs = a % 3 === 0 ? 2 : 1; tabs > 0; tabs--) {
+      const text = world.nextText();
+      of?.texts.add(text);
+      of?.call(
+        `save ${text}`,
+        (session) => session.put({ id: savedOf(b), binId: binOf(c), type: 'text', payload: { text } }),
+        () => of.promised.add(text),
+      );
+    }
   },
   shift: (world: ClientWorld, { b, c }: Numbers) => {
     browserOf(world)?.call('move', (session) => session.move(savedOf(b), binOf(c)));

@@ -50,6 +50,8 @@ export class SimulatedBrowser extends SimulatedDevice {
   closing = false;
   /** Texts that the user saved, and those of refused ones that were dismissed. */
   readonly texts = new Set<string>();
+  /** Those of which a page was told that they are kept. */
+  readonly promised = new Set<string>();
   readonly dismissed = new Set<string>();
   readonly chosen = new Map<string, Chosen>();
   readonly removals = new Map<string, Removal>();
@@ -182,6 +184,10 @@ export class SimulatedBrowser extends SimulatedDevice {
         faults.push(`${name} is still ${upload.state}`);
       const isGone = cancelled || this.removals.get(id) === 'planned';
       if (upload === undefined && accepted && !isGone && item === undefined) faults.push(`lost the file ${name}`);
+    }
+    for (const text of this.promised) {
+      const wasStored = [...this.kept].some((name) => name.startsWith(`${text} in `));
+      if (!wasStored && !this.dismissed.has(text) && !this.refused.includes(text)) faults.push(`${text} was not kept`);
     }
     for (const [id, removal] of this.removals) {
       const item = database.items.get(id)?.row.item;

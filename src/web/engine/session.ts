@@ -230,8 +230,7 @@ export class Session {
     const item = { id, binId, type, payload };
     const onRefused = (error: Error): Promise<void> => this.refused(item, error);
     await this.kept(
-      id,
-      () => this.device.put({ ...item, onRefused }),
+      (onKept) => this.device.put({ ...item, onKept, onRefused }),
       () => undefined,
     );
     return { id };
@@ -249,26 +248,24 @@ export class Session {
   }
 
   move(id: string, binId: string): Promise<void> {
-    return this.kept(id, () => this.device.move(id, binId));
+    return this.kept((onKept) => this.device.move(id, binId, onKept));
   }
 
   /**
    * Makes a change to an item, and waits until it is durable on this device or refused, but not for an unreachable
    * server. `onRefused` gets a later refusal; the default adds a notice without the change's content.
    */
-  private async kept(
-    id: string,
-    change: () => Promise<unknown>,
+  private kept(
+    change: (onKept: () => void) => Promise<unknown>,
     onRefused: (error: Error) => void = (error) => this.notices.add('rejected', error),
   ): Promise<void> {
     let isKept = false;
-    await new Promise<void>((resolve, reject) => {
-      const unlisten = this.device.on('kept', (one) => {
-        if (one.id !== id) return;
+    return new Promise<void>((resolve, reject) => {
+      const onKept = (): void => {
         isKept = true;
         resolve();
-      });
-      change()
+      };
+      change(onKept)
         .catch((error: unknown) => {
           if (error instanceof QueuedError) return undefined;
           if (isKept) return onRefused(asError(error));
@@ -276,18 +273,16 @@ export class Session {
         })
         .catch(this.problem)
         .finally(() => {
-          unlisten();
-          // A change without effect completes without a `kept` event.
+          // A change without effect is not kept.
           resolve();
           this.publishSoon();
         });
     });
-    this.publishSoon();
   }
 
   private async remove(id: string): Promise<void> {
     try {
-      await this.kept(id, () => this.device.delete(id));
+      await this.kept((onKept) => this.device.delete(id, onKept));
     } catch (error) {
       // Another device has deleted it already, or its file was refused meanwhile and is about to be sent again.
       if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item'))
@@ -345,7 +340,11 @@ export class Session {
   }
 
   private async refused(item: PutParams, error: Error): Promise<void> {
-    const isNew = (await this.device.get(item.id)) === undefined;
+    // One that is damaged is there.
+    const isNew = await this.device.get(item.id).then(
+      (view) => view === undefined,
+      () => false,
+    );
     await this.notices.refused(item, { title: titleOf(item.type, item.payload), error, isNew });
   }
 
@@ -408,7 +407,7 @@ export class Session {
     for (const id of await this.device.orphaned())
       try {
         // One that is refused, as where its bin is lost too, does not keep the others from being written.
-        if (how === 'republish') await this.kept(id, () => this.device.republish(id));
+        if (how === 'republish') await this.kept((onKept) => this.device.republish(id, onKept));
         else await this.device.discard(id);
       } catch (error) {
         // Another device has written it again meanwhile.
