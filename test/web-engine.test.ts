@@ -485,31 +485,43 @@ t.test('WEB-82: refused changes are kept encrypted, each separately, until writt
   t.same([next.list.value.length, [...records.kept.keys()].filter((key) => key.startsWith('refused:')).length], [0, 0]);
 });
 
-t.test('WEB-53: where the browser has no room, none of the files is accepted', async (t) => {
-  const records = new Records();
-  const put = records.put.bind(records);
-  records.put = (key, value) =>
-    records.kept.size > 0 ? Promise.reject(new DOMException('full', 'QuotaExceededError')) : put(key, value);
-  const { made, requests } = uploading(records, () => Promise.resolve());
-  await t.rejects(made.add(waiting(file('a', ''), file('b', ''))), { name: 'QuotaExceededError' });
-  await setImmediate();
-  t.same([requests.length, records.kept.size, made.list.value.length], [0, 0, 0]);
-});
+t.test(
+  'WEB-53: where the browser has no room, none of the files is accepted, nor sent by the next start',
+  async (t) => {
+    const records = new Records();
+    const failing = new Records();
+    const full = (): Promise<never> => Promise.reject(new DOMException('full', 'QuotaExceededError'));
+    Object.assign(failing, {
+      kept: records.kept,
+      put: (key: string, value: unknown) => (records.kept.size > 0 ? full() : records.put(key, value)),
+      putAll: full,
+      remove: full,
+    });
+    const { made, requests } = uploading(failing, () => Promise.resolve());
+    await t.rejects(made.add(waiting(file('a', ''), file('b', ''))), { name: 'QuotaExceededError' });
+    await setImmediate();
+    t.same([requests.length, records.kept.size, made.list.value.length], [0, 0, 0]);
+  },
+);
 
-t.test('WEB-53 WEB-58: where the device is closed meanwhile, no further file is stored and none stays', async (t) => {
-  const records = new Records();
-  const { made, requests } = uploading(records, () => Promise.resolve());
-  const put = records.put.bind(records);
-  const stored: string[] = [];
-  records.put = (key, value) => {
-    stored.push(key);
-    if (stored.length === 2) made.close();
-    return put(key, value);
-  };
-  const files = waiting(file('a', ''), file('b', ''), file('c', ''));
-  await t.rejects(made.add(files), { code: 'closed' });
-  t.same([stored, records.kept.size, requests.length], [['upload:id-1', 'upload:id-2'], 0, 0]);
-});
+t.test(
+  'WEB-53 WEB-58: where the device is closed meanwhile, none of the files stays, and none is stored after',
+  async (t) => {
+    const records = new Records();
+    const { made, requests } = uploading(records, () => Promise.resolve());
+    const put = records.put.bind(records);
+    const stored: string[] = [];
+    records.put = (key, value) => {
+      stored.push(key);
+      if (stored.length === 2) made.close();
+      return put(key, value);
+    };
+    const files = waiting(file('a', ''), file('b', ''));
+    await t.rejects(made.add(files), { code: 'closed' });
+    await t.rejects(made.add(waiting(file('c', ''))), { code: 'closed' });
+    t.same([stored, records.kept.size, requests.length], [['upload:id-1', 'upload:id-2'], 0, 0]);
+  },
+);
 
 const view = (type: ContentType, payload: ItemView['payload']): ItemView => ({
   ...{ id: '01M82XM89B11MMAFFNRQZDK2KD', binId: 'inbox', type, ts: 1, senderDevice: 'x', version: 1 },

@@ -48,17 +48,21 @@ const HAPPENINGS = {
   shift: (world: ClientWorld, { b, c }: Numbers) => {
     browserOf(world)?.call('move', (session) => session.move(savedOf(b), binOf(c)));
   },
-  upload: (world: ClientWorld, { c }: Numbers) => {
+  /** At times several files at once. */
+  upload: (world: ClientWorld, { b, c }: Numbers) => {
     const of = browserOf(world);
     if (of?.session === undefined) return;
-    const [id, name] = [itemId(FILES + of.chosen.size), world.nextText()];
-    const chosen = { name, accepted: false, cancelled: false };
-    of.chosen.set(id, chosen);
-    const file = new TestFile(Uint8Array.from(contentOf(name)), name);
+    const chosen = Array.from({ length: b % 4 === 3 ? 2 : 1 }, () => {
+      const [id, name] = [itemId(FILES + of.chosen.size), world.nextText()];
+      const one = { name, accepted: false, refused: false, cancelled: false };
+      of.chosen.set(id, one);
+      return { id, one, file: new TestFile(Uint8Array.from(contentOf(name)), name) };
+    });
     of.call(
-      `upload ${name}`,
-      ({ uploads }) => uploads.add([{ id, binId: binOf(c), file }]),
-      () => (chosen.accepted = true),
+      `upload ${chosen[0]?.one.name}`,
+      ({ uploads }) => uploads.add(chosen.map(({ id, file }) => ({ id, binId: binOf(c), file }))),
+      () => chosen.forEach(({ one }) => (one.accepted = true)),
+      () => chosen.forEach(({ one }) => (one.refused = true)),
     );
   },
   cancel: (world: ClientWorld, { b }: Numbers) => {

@@ -31,8 +31,9 @@ export class TestFile extends File {
 /** What the user did with a file. */
 interface Chosen {
   readonly name: string;
-  /** The page said that it is kept. */
+  /** The page said that it is kept, or that it is not. */
   accepted: boolean;
+  refused: boolean;
   cancelled: boolean;
 }
 
@@ -94,7 +95,7 @@ export class SimulatedBrowser extends SimulatedDevice {
     return this.session.device;
   }
 
-  private recordsOf(program: Program): Pick<KeyValue, 'all' | 'put' | 'remove'> {
+  private recordsOf(program: Program): Pick<KeyValue, 'all' | 'put' | 'putAll' | 'remove'> {
     const written = (change: () => void): Promise<void> => {
       if (program.alive && program.batches-- <= 0) this.kill();
       return slowly(program, this.world.draw, async () => change());
@@ -105,7 +106,8 @@ export class SimulatedBrowser extends SimulatedDevice {
           [...this.records].filter(([key]) => key.startsWith(prefix)).sort(),
         ),
       put: (key, value) => written(() => this.records.set(key, value)),
-      remove: (key) => written(() => this.records.delete(key)),
+      putAll: (entries) => written(() => entries.forEach(([key, value]) => this.records.set(key, value))),
+      remove: (...keys) => written(() => keys.forEach((key) => this.records.delete(key))),
     };
   }
 
@@ -120,10 +122,15 @@ export class SimulatedBrowser extends SimulatedDevice {
   }
 
   /** A page calls the engine. */
-  call(what: string, work: (session: Session) => Promise<unknown>, done: () => void = () => undefined): void {
+  call(
+    what: string,
+    work: (session: Session) => Promise<unknown>,
+    done: () => void = () => undefined,
+    failed: () => void = () => undefined,
+  ): void {
     const { session, program } = this;
     if (session === undefined) return;
-    const called = work(session).then(done, () => undefined);
+    const called = work(session).then(done, failed);
     this.calls.set(called, { what, program });
     void called.finally(() => this.calls.delete(called));
   }
@@ -173,8 +180,9 @@ export class SimulatedBrowser extends SimulatedDevice {
       .filter(({ program }) => program?.alive)
       .map(({ what }) => `${what} is not answered`);
     const shown = new Map(this.session?.uploads.list.value.map((upload) => [upload.id, upload]));
-    for (const [id, { name, accepted, cancelled }] of this.chosen) {
+    for (const [id, { name, accepted, refused, cancelled }] of this.chosen) {
       const item = database.items.get(id)?.row.item;
+      if (refused && item !== undefined) faults.push(`${name} was sent, though not accepted`);
       const refs = database.history.flatMap(({ row }) =>
         row.item.id === id && row.item.deletedAt === null ? (row.item.blob?.ref ?? []) : [],
       );

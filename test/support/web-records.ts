@@ -20,8 +20,12 @@ export class Records {
     return Promise.resolve();
   }
 
-  remove(key: string): Promise<void> {
-    this.kept.delete(key);
+  async putAll(entries: readonly (readonly [key: string, value: unknown])[]): Promise<void> {
+    for (const [key, value] of entries) await this.put(key, value);
+  }
+
+  remove(...keys: readonly string[]): Promise<void> {
+    for (const key of keys) this.kept.delete(key);
     return Promise.resolve();
   }
 }

@@ -27,11 +27,16 @@ export class KeyValue {
 
   /** Resolves when the value is on disk. */
   put(key: string, value: unknown): Promise<void> {
-    return this.write((records) => records.put(value, key));
+    return this.putAll([[key, value]]);
   }
 
-  remove(key: string): Promise<void> {
-    return this.write((records) => records.delete(key));
+  /** As `put`, of all of them or, where it rejects, of none. */
+  putAll(entries: readonly (readonly [key: string, value: unknown])[]): Promise<void> {
+    return this.write((records) => entries.forEach(([key, value]) => records.put(value, key)));
+  }
+
+  remove(...keys: readonly string[]): Promise<void> {
+    return this.write((records) => keys.forEach((key) => records.delete(key)));
   }
 
   clear(): Promise<void> {
@@ -42,9 +47,17 @@ export class KeyValue {
     this.db.close();
   }
 
-  private write(change: (records: IDBObjectStore) => IDBRequest): Promise<void> {
+  private async write(change: (records: IDBObjectStore) => unknown): Promise<void> {
     const records = recordsOf(this.db, 'readwrite');
-    change(records);
-    return committed(records.transaction);
+    const over = committed(records.transaction);
+    try {
+      change(records);
+    } catch (error) {
+      // A value that cannot be stored: else those before it would be.
+      records.transaction.abort();
+      await over.catch(() => undefined);
+      throw error;
+    }
+    await over;
   }
 }

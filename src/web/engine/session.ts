@@ -48,7 +48,7 @@ const COUNT_AFTER_MS = 500;
 
 interface SessionParts {
   readonly platform: Platform;
-  readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>;
+  readonly records: Pick<KeyValue, 'all' | 'put' | 'putAll' | 'remove'>;
   readonly vault: Pick<Vault, 'remember' | 'remembered' | 'save' | 'sealed' | 'unsealed'>;
   readonly identity: SavableIdentity;
   /** Closed with the session, also where that cannot be opened. */

@@ -85,7 +85,7 @@ export class Uploads {
   private readonly unwanted = new Set<string>();
 
   constructor(
-    private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
+    private readonly records: Pick<KeyValue, 'all' | 'putAll' | 'remove'>,
     private readonly ports: {
       readonly device: Pick<Device, 'get' | 'put' | 'uploads' | 'giveUpUpload'>;
       readonly clock: Clock;
@@ -123,19 +123,13 @@ export class Uploads {
   async add(chosen: readonly Waiting[]): Promise<void> {
     const files = chosen.filter(({ id }) => !this.all.has(id));
     if (this.all.size + files.length > UPLOADS_MAX) throw new RangeError(`more than ${UPLOADS_MAX} files at once`);
-    const kept: Waiting[] = [];
-    try {
-      for (const waiting of files) {
-        // Closed meanwhile, perhaps to be forgotten: what is stored now would stay, and be sent from the next vault.
-        if (this.closed) throw new ClientError('closed', 'the device was closed');
-        await this.records.put(PREFIX + waiting.id, waiting);
-        kept.push(waiting);
-      }
-    } catch (error) {
-      for (const { id } of kept) await this.records.remove(PREFIX + id);
-      throw error;
-    }
-    for (const waiting of kept) this.take(waiting);
+    if (files.length === 0) return;
+    this.expectOpen();
+    // In one step: what is left of an attempt that failed half-way would be sent by the next start.
+    await this.records.putAll(files.map((waiting) => [PREFIX + waiting.id, waiting]));
+    if (this.closed) await this.records.remove(...files.map(({ id }) => PREFIX + id));
+    this.expectOpen();
+    for (const waiting of files) this.take(waiting);
     this.run();
   }
 
@@ -189,6 +183,11 @@ export class Uploads {
     for (const { stop } of this.all.values()) stop.abort();
     this.all.clear();
     this.list.set([]);
+  }
+
+  /** Once closed, perhaps to be forgotten, what is stored would stay, and be sent from the next vault. */
+  private expectOpen(): void {
+    if (this.closed) throw new ClientError('closed', 'the device was closed');
   }
 
   private take(waiting: Waiting, state: 'waiting' | 'queued' = 'waiting'): void {
