@@ -482,6 +482,12 @@ t.test('WEB-82: refused changes are kept encrypted, each separately, until writt
   t.equal(written.length, 1, 'a double click writes once');
   t.match(written, [[{ text: /one|two/ }, 'overwrite']]);
   await next.dismiss(second?.id ?? '');
+  const third = next.refused(
+    { id: 'three', binId: 'inbox', type: 'text', payload: { text: 'three' } },
+    { title: 'three', error, isNew: false },
+  );
+  await next.dismiss(next.list.value[0]?.id ?? '');
+  await third;
   t.same([next.list.value.length, [...records.kept.keys()].filter((key) => key.startsWith('refused:')).length], [0, 0]);
 });
 

@@ -54,6 +54,20 @@ t.test('WEB-82: a page is told that its change is kept by that change, not by an
   await ends(t, [{ what: 'kill', b: 9 }, { what: 'save' }, { what: 'put' }, { what: 'save' }, { what: 'put' }]);
 });
 
+t.test('WEB-82: a refused change is there once where the tab dies while it is written as a copy', (t) =>
+  ends(t, [
+    { what: 'put', a: 1 },
+    { what: 'flow', a: 1, b: 1 },
+    { what: 'save', a: 1 },
+    { what: 'flow' },
+    { what: 'resend' },
+    { what: 'kill' },
+    { what: 'start' },
+    { what: 'flow' },
+    { what: 'resend' },
+  ]),
+);
+
 t.test('WEB-82: a refused change of an item that is damaged on this device is kept too', async (t) => {
   const world = new ClientWorld(0);
   const browser = new SimulatedBrowser(world, 1);

@@ -193,6 +193,11 @@ export class SimulatedBrowser extends SimulatedDevice {
       const isGone = cancelled || this.removals.get(id) === 'planned';
       if (upload === undefined && accepted && !isGone && item === undefined) faults.push(`lost the file ${name}`);
     }
+    const live = [...database.items.values()].flatMap(({ row: { item } }) =>
+      item.deletedAt === null ? this.world.nameOf(item).replace(/ in .*/, '') : [],
+    );
+    for (const text of this.texts)
+      if (live.filter((one) => one === text).length > 1) faults.push(`${text} is there twice`);
     for (const text of this.promised) {
       const wasStored = [...this.kept].some((name) => name.startsWith(`${text} in `));
       if (!wasStored && !this.dismissed.has(text) && !this.refused.includes(text)) faults.push(`${text} was not kept`);

@@ -3,6 +3,7 @@
  * dropped it, and closing the tab must not lose what the user wrote.
  */
 import type { Clock } from '../../protocol/clock.js';
+import { ulid } from '../../sdk/ulid.js';
 import { failureOf, type Notice, type PutParams, type ResendHow } from '../link/messages.js';
 import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
@@ -18,11 +19,15 @@ interface Kept {
   readonly item: PutParams;
 }
 
+/** The id of the copy that a refused change becomes: the same each time, so that a repeat makes no second one. */
+const copyIdOf = ({ id, at }: Notice): string =>
+  ulid(at, () => Uint8Array.from(id.replaceAll('-', '').match(/../g) ?? [], (byte) => parseInt(byte, 16)));
+
 /** The notices of an open device. */
 export class Notices {
   readonly list = new Cell<readonly Notice[]>([]);
   /** By the notice's id. */
-  private readonly refusals = new Map<string, PutParams>();
+  private readonly refusals = new Map<string, Kept>();
   /** Notices whose change is being written: a second click must not make a second copy. */
   private readonly resending = new Set<string>();
 
@@ -31,7 +36,7 @@ export class Notices {
       readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>;
       readonly vault: Pick<Vault, 'sealed' | 'unsealed'>;
       readonly clock: Clock;
-      /** Writes a refused change again. */
+      /** Writes a refused change again, as a copy under the copy's id. */
       readonly write: (item: PutParams, how: ResendHow) => Promise<unknown>;
     },
   ) {}
@@ -42,9 +47,9 @@ export class Notices {
     const found: Notice[] = [];
     for (const [, value] of await records.all(PREFIX)) {
       try {
-        const { notice, item } = (await vault.unsealed(value as Sealed)) as Kept;
-        this.refusals.set(notice.id, item);
-        found.push(notice);
+        const kept = (await vault.unsealed(value as Sealed)) as Kept;
+        this.refusals.set(kept.notice.id, kept);
+        found.push(kept.notice);
       } catch (error) {
         // The record stays: a damaged one must not prevent the others from loading or the device from opening.
         this.add('problem', error);
@@ -69,11 +74,13 @@ export class Notices {
     { title, error, isNew }: { readonly title: string; readonly error: Error; readonly isNew: boolean },
   ): Promise<void> {
     const notice = { ...this.made('rejected', { title, error }), canResend: true, isNew };
-    this.refusals.set(notice.id, item);
+    const kept: Kept = { notice, item };
+    this.refusals.set(notice.id, kept);
     this.show(notice);
     const { records, vault } = this.ports;
-    const kept: Kept = { notice, item };
-    await records.put(PREFIX + notice.id, await vault.sealed(kept));
+    const sealed = await vault.sealed(kept);
+    // Dismissed meanwhile.
+    if (this.refusals.has(notice.id)) await records.put(PREFIX + notice.id, sealed);
   }
 
   async dismiss(id: string): Promise<void> {
@@ -83,11 +90,11 @@ export class Notices {
 
   /** Writes the refused change of a notice again. The notice stays if that is refused too. */
   async resend(id: string, how: ResendHow): Promise<void> {
-    const item = this.refusals.get(id);
-    if (item === undefined || this.resending.has(id)) return;
+    const kept = this.refusals.get(id);
+    if (kept === undefined || this.resending.has(id)) return;
     this.resending.add(id);
     try {
-      await this.ports.write(item, how);
+      await this.ports.write(how === 'copy' ? { ...kept.item, id: copyIdOf(kept.notice) } : kept.item, how);
       await this.dismiss(id);
     } finally {
       this.resending.delete(id);

@@ -26,7 +26,6 @@ import type {
   PutParams,
   ResendHow,
 } from '../link/messages.js';
-import { newItemId } from '../random.js';
 import { Cell } from './cell.js';
 import { Imports } from './imports.js';
 import type { KeyValue } from './key-value.js';
@@ -237,14 +236,15 @@ export class Session {
   }
 
   /** Writes a refused change again, unchecked (`asIs`): it may stem from an import. */
-  private rewrite(item: PutParams, how: ResendHow): Promise<unknown> {
-    const request = { ...item, asIs: true };
-    return this.device
-      .put(how === 'copy' ? { ...request, id: newItemId() } : { ...request, onConflict: 'overwrite' as const })
-      .catch((error: unknown) => {
-        // In the outbox: sent when the server is reachable again.
-        if (!(error instanceof QueuedError)) throw error;
-      });
+  private async rewrite(item: PutParams, how: ResendHow): Promise<void> {
+    // Written by a tab that ended before the notice was dismissed; it may have been changed since.
+    if (how === 'copy' && (await this.device.get(item.id)) !== undefined) return;
+    try {
+      await this.device.put({ ...item, asIs: true, ...(how === 'overwrite' && { onConflict: 'overwrite' }) });
+    } catch (error) {
+      // In the outbox: sent when the server is reachable again.
+      if (!(error instanceof QueuedError)) throw error;
+    }
   }
 
   move(id: string, binId: string): Promise<void> {
