@@ -145,6 +145,34 @@ t.test('WEB-84: an attempt that goes on after a wrong password can be continued 
   t.match(enrolment.step.value, { problem: { code: 'network' }, undecided: true });
 });
 
+t.test('WEB-59 WEB-83: an export that nobody reads on leaves no key when the browser is locked', async (t) => {
+  const keys: Uint8Array[] = [];
+  const sodium: typeof nodeSodium = {
+    ...nodeSodium,
+    blake2b: (length, ...of) => {
+      const hash = nodeSodium.blake2b(length, ...of);
+      if (of[1] !== undefined) keys.push(hash);
+      return hash;
+    },
+  };
+  const phrase = drawPhrase(nodeSodium);
+  const { masterKey } = await keysOfPhrase(nodeSodium, phrase);
+  const item = { id: 'note', binId: 'inbox', type: 'text', ts: 1, payload: { text: 'a note' }, blob: null };
+  const ending = new AbortController();
+  const { signal } = new AbortController();
+  const device = { list: () => Promise.resolve([item, item]) };
+  const session = { device, identity: { ...identity, masterKey }, labelledBins: [], over: ending.signal };
+  const archive = archiveOf(sodium, session as never, { phrase, signal });
+  t.match(await archive.next(), { done: false });
+  t.notOk(
+    keys.every((key) => key.every((byte) => byte === 0)),
+    'it goes on',
+  );
+  ending.abort(new ClientError('closed', 'locked'));
+  for (const key of keys) t.ok(key.every((byte) => byte === 0));
+  await t.rejects(archive.next(), { code: 'closed' });
+});
+
 t.test('WEB-83: an export that is stopped between an item and its file leaves no key of that file', async (t) => {
   const drawn: Uint8Array[] = [];
   const random = (length: number): Uint8Array => {
@@ -156,8 +184,8 @@ t.test('WEB-83: an export that is stopped between an item and its file leaves no
   const { masterKey } = await keysOfPhrase(nodeSodium, phrase);
   const item = { id: 'photo', binId: 'inbox', type: 'file', ts: 1, payload: { name: 'photo' }, blob: {} };
   const device = { list: () => Promise.resolve([item]), blob: () => bytesSource(new Uint8Array(10)).open() };
-  const session = { device, identity: { tenantId: identity.tenantId, masterKey }, labelledBins: [] };
-  const signal = new AbortController().signal;
+  const { signal } = new AbortController();
+  const session = { device, identity: { tenantId: identity.tenantId, masterKey }, labelledBins: [], over: signal };
   const archive = archiveOf({ ...nodeSodium, random }, session as never, { phrase, signal });
   t.match(await archive.next(), { done: false });
   await archive.return();
@@ -170,25 +198,22 @@ t.test(
   async (t) => {
     const written: string[] = [];
     const notices: unknown[] = [];
-    const heard = new Set<(event: { id: string }) => void>();
     const outcomes: Readonly<Record<string, (() => Error) | undefined>> = {
       refused: () => new ApiError({ code: 'bin_not_found', status: 404, message: 'no such bin' }),
       queued: () => new QueuedError('queued', new Error('no server')),
     };
     const session = Object.create(Session.prototype) as Session;
+    const ending = new AbortController();
+    ending.abort();
     Object.assign(session, {
-      ...{ ended: true, state: { orphaned: 0 }, count: () => Promise.resolve() },
+      ...{ ending, state: { orphaned: 0 }, count: () => Promise.resolve() },
       notices: { add: (_: string, error: unknown) => notices.push(error) },
       device: {
         orphaned: () => Promise.resolve(['refused', 'written', 'elsewhere', 'queued', 'last']),
-        on: (_: string, listener: (event: { id: string }) => void) => {
-          heard.add(listener);
-          return () => heard.delete(listener);
-        },
-        republish: async (id: string) => {
+        republish: async (id: string, onKept: () => void) => {
           await setImmediate();
           if (id === 'elsewhere') throw new ClientError('unknown_item', 'another device has written it again');
-          for (const listener of heard) listener({ id });
+          onKept();
           await setImmediate();
           const outcome = outcomes[id]?.();
           if (outcome !== undefined) throw outcome;

@@ -132,12 +132,16 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
   });
   try {
     const writer = await ArchiveWriter.create(sodium, seed, file.write);
+    const abandon = (): Promise<void> => {
+      writer.end();
+      return file.abandon();
+    };
     await writer.add(manifest);
     const finish = async (): Promise<void> => {
       await writer.finish();
       await file.finish();
     };
-    return { content: 'all', add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
+    return { content: 'all', add: (record) => writer.add(record), finish, abandon };
   } catch (error) {
     await file.abandon();
     throw error;

@@ -8,6 +8,7 @@
 import { b32, erasing, SALT_BYTES, type Sodium, ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
 import { concat, lengthPrefixed, text } from '../../protocol/bytes.js';
 import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SERVICE_NAME, SIG_BYTES } from '../../protocol/limits.js';
+import { ClientError } from '../errors.js';
 import { ArchiveError, type ArchiveRecord, decodeRecord, encodeRecord, RecordOrder } from './records.js';
 
 /** Writes a part of an archive. Calls do not overlap. */
@@ -111,14 +112,15 @@ function chunkHead(last: boolean, length: number): Uint8Array {
 }
 
 /**
- * Writes an archive: `create`, then `add` for manifest, bins and items in this order, then `finish`. Keeps one chunk
- * and one record in memory. Without `finish` the output is no archive.
+ * Writes an archive: `create`, then `add` for manifest, bins and items in this order, then `finish`, or `end` to give it
+ * up. Keeps one chunk and one record in memory. Without `finish` the output is no archive.
  */
 export class ArchiveWriter {
   /** Plaintext that is not in a chunk yet, and its length. */
   private buffered: Uint8Array[] = [];
   private bufferedBytes = 0;
   private chunks = 0;
+  private ended = false;
   private readonly order = new RecordOrder();
 
   private constructor(
@@ -143,8 +145,12 @@ export class ArchiveWriter {
     return new ArchiveWriter(sodium, sink, header, keys.chunk);
   }
 
-  /** Adds a record. Rejects with what the sink rejects with; throws `ArchiveError` for a record out of order. */
+  /**
+   * Adds a record. Rejects with what the sink rejects with; throws `ArchiveError` for a record out of order, and
+   * `ClientError` `closed` after the end.
+   */
   async add(record: ArchiveRecord): Promise<void> {
+    if (this.ended) throw new ClientError('closed', 'the archive was ended');
     this.order.next(record);
     const line = encodeRecord(record);
     this.buffered.push(line);
@@ -155,9 +161,19 @@ export class ArchiveWriter {
 
   /** Writes the end record and the last chunk, and erases the key. */
   async finish(): Promise<void> {
-    await this.add(this.order.end());
-    await this.writeChunk(true);
+    try {
+      await this.add(this.order.end());
+      await this.writeChunk(true);
+    } finally {
+      this.end();
+    }
+  }
+
+  /** Erases the key, and the plaintext that is not in a chunk yet. May be called again. */
+  end(): void {
+    this.ended = true;
     this.sodium.memzero(this.key);
+    for (const part of this.buffered.splice(0)) this.sodium.memzero(part);
   }
 
   private async writeChunk(last: boolean): Promise<void> {

@@ -3,7 +3,7 @@ import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
 import { erasing, type Sodium } from '../../crypto/sodium.js';
 import type { Incoming } from '../../import/records.js';
 import { BINS_MAX } from '../../protocol/limits.js';
-import { ArchiveWriter, readArchive, type ByteSource } from '../../sdk/archive/archive.js';
+import { ArchiveWriter, readArchive, type ByteSink, type ByteSource } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
 import { Importer, type Spooled, surveyOf } from '../../sdk/archive/importer.js';
 import { ArchiveError, binRecord, manifestOf, type ArchiveRecord } from '../../sdk/archive/records.js';
@@ -27,44 +27,62 @@ async function spooled(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promis
   };
 }
 
-/** The archive of everything that this browser shows, encrypted under the vault's twelve words. */
+/**
+ * The archive of everything that this browser shows, encrypted under the vault's twelve words. Its key is erased when the
+ * session is closed, as where the browser is locked; it ends with `ClientError` `closed` then.
+ */
 export async function* archiveOf(
   sodium: Sodium,
-  { device, identity, labelledBins }: Pick<Session, 'device' | 'identity' | 'labelledBins'>,
+  { device, identity, labelledBins, over }: Pick<Session, 'device' | 'identity' | 'labelledBins' | 'over'>,
   { phrase, signal }: { readonly phrase: string; readonly signal: AbortSignal },
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const ready: Uint8Array[] = [];
   const sink = (bytes: Uint8Array): Promise<void> => Promise.resolve(void ready.push(bytes));
-  const seed = await phraseSeed(sodium, phrase);
-  let writer: ArchiveWriter;
+  const writer = await writerOf(sodium, { phrase, sink, masterKey: identity.masterKey });
+  const end = (): void => writer.end();
+  over.addEventListener('abort', end);
   try {
-    const masterKey = await masterKeyOfSeed(sodium, seed);
-    if (!erasing(sodium, masterKey, (key) => sodium.equal(key, identity.masterKey)))
+    over.throwIfAborted();
+    await writer.add(manifestOf(sodium, identity, Date.now()));
+    for (const { id, slug, label } of labelledBins.slice(0, BINS_MAX)) await writer.add(binRecord(id, slug, label));
+    for (const { id, binId, type, ts, payload, blob } of [...(await device.list())].reverse()) {
+      if (signal.aborted) return;
+      const item = { record: 'item', id, bin: binId, type, ts, payload, blob: blob !== null, content: null } as const;
+      const content = blob === null ? undefined : await contentOf(sodium, device.blob(id, { signal }));
+      try {
+        await writer.add({ ...item, content: content?.size ?? null });
+        yield* ready.splice(0);
+        if (content === undefined) continue;
+        for await (const part of partsOf(content)) {
+          await writer.add(part);
+          yield* ready.splice(0);
+        }
+      } finally {
+        await content?.close();
+      }
+    }
+    await writer.finish();
+    yield* ready;
+  } finally {
+    over.removeEventListener('abort', end);
+    end();
+  }
+}
+
+/** The writer of an archive under these words. Throws `ArchiveError` `wrong_words` for those of another vault. */
+async function writerOf(
+  sodium: Sodium,
+  { phrase, sink, masterKey }: { readonly phrase: string; readonly sink: ByteSink; readonly masterKey: Uint8Array },
+): Promise<ArchiveWriter> {
+  const seed = await phraseSeed(sodium, phrase);
+  try {
+    const own = await masterKeyOfSeed(sodium, seed);
+    if (!erasing(sodium, own, (key) => sodium.equal(key, masterKey)))
       throw new ArchiveError('wrong_words', 'these are not the twelve words of this vault');
-    writer = await ArchiveWriter.create(sodium, seed, sink);
+    return await ArchiveWriter.create(sodium, seed, sink);
   } finally {
     sodium.memzero(seed);
   }
-  await writer.add(manifestOf(sodium, identity, Date.now()));
-  for (const { id, slug, label } of labelledBins.slice(0, BINS_MAX)) await writer.add(binRecord(id, slug, label));
-  for (const { id, binId, type, ts, payload, blob } of [...(await device.list())].reverse()) {
-    if (signal.aborted) return;
-    const item = { record: 'item', id, bin: binId, type, ts, payload, blob: blob !== null, content: null } as const;
-    const content = blob === null ? undefined : await contentOf(sodium, device.blob(id, { signal }));
-    try {
-      await writer.add({ ...item, content: content?.size ?? null });
-      yield* ready.splice(0);
-      if (content === undefined) continue;
-      for await (const part of partsOf(content)) {
-        await writer.add(part);
-        yield* ready.splice(0);
-      }
-    } finally {
-      await content?.close();
-    }
-  }
-  await writer.finish();
-  yield* ready;
 }
 
 /** A file's content; undefined: the server does not have it. */

@@ -73,7 +73,7 @@ export class Session {
   private counts: BinCounts = new Map();
   /** Called when a removal is planned or undone, because lists show it. */
   private readonly onRemovals = new Set<() => void>();
-  private ended = false;
+  private readonly ending = new AbortController();
   private publishTimer: Timer | undefined;
   private countTimer: Timer | undefined;
 
@@ -149,7 +149,7 @@ export class Session {
 
   /** Ends everything but the store. */
   private end(): void {
-    this.ended = true;
+    this.ending.abort(new ClientError('closed', 'the device was closed'));
     this.publishTimer?.cancel();
     this.countTimer?.cancel();
     this.removals.close();
@@ -175,6 +175,11 @@ export class Session {
   /** Keys and address of the device. */
   get identity(): SavableIdentity {
     return this.parts.identity;
+  }
+
+  /** Aborted when it is closed, with `ClientError` `closed`. */
+  get over(): AbortSignal {
+    return this.ending.signal;
   }
 
   private get clock(): Clock {
@@ -350,7 +355,8 @@ export class Session {
 
   /** Delayed and merged: each count reads the whole store, and a server could cause any number of them. */
   private countSoon(): void {
-    if (!this.ended) this.countTimer ??= this.clock.setTimer(COUNT_AFTER_MS, () => this.background(() => this.count()));
+    if (!this.over.aborted)
+      this.countTimer ??= this.clock.setTimer(COUNT_AFTER_MS, () => this.background(() => this.count()));
   }
 
   /** Counts the hidden and orphaned items in the store. */
@@ -399,7 +405,7 @@ export class Session {
   }
 
   private publishSoon(): void {
-    if (!this.ended) this.publishTimer ??= this.clock.setTimer(PUBLISH_AFTER_MS, () => this.publish());
+    if (!this.over.aborted) this.publishTimer ??= this.clock.setTimer(PUBLISH_AFTER_MS, () => this.publish());
   }
 
   /** Writes the items that a server restored to an older state has lost again, or drops them here. */
