@@ -54,7 +54,7 @@ async function typeInto(page: Page, label: string, typed: string): Promise<void>
 }
 
 t.test(
-  'WEB-29: an item that grows on another device while it is edited keeps what the form does not show',
+  'WEB-29: an item that grows on another device while it is edited keeps what the form does not show or was not edited in',
   { skip },
   async (t) => {
     const { app, page, other } = await scene(t);
@@ -62,7 +62,7 @@ t.test(
     const put = (service: string, note: string) =>
       other.put({
         ...{ id, binId: 'inbox', type: 'password', asIs: true },
-        payload: { service, user: 'ada', secret: 'a secret', note },
+        payload: { service, user: 'ada', secret: `secret of ${note.length}`, note },
       });
     for (const [before, after] of [
       [`${'first '.repeat(20_000)}end`, `${'second '.repeat(20_000)}end`],
@@ -79,9 +79,30 @@ t.test(
       await page.waitForFunction(() => document.querySelector('form.item') === null);
       await until('saved', async () => (await other.get(id))?.payload?.['user'] === 'ada lovelace');
       const { note, ...shown } = (await other.payload(id)) ?? {};
-      t.same(shown, { service: 'Library', user: 'ada lovelace', secret: 'a secret' });
+      t.same(shown, { service: 'Elsewhere', user: 'ada lovelace', secret: `secret of ${after.length}` });
       t.ok(note === after, `${String(note).length} characters of ${after.length}`);
     }
+    t.same(app.faults, []);
+  },
+);
+
+t.test(
+  'WEB-29: what is typed into an item that another device makes one of another kind is saved as it is shown',
+  { skip },
+  async (t) => {
+    const { app, page, other } = await scene(t);
+    const id = newId();
+    await other.put({ id, binId: 'inbox', type: 'text', payload: { text: 'make' } });
+    await app.shows('list', ({ items }) => items.some(({ title }) => title === 'make'));
+    await edit(app, id);
+    await typeInto(page, strings.fields.labels['text'] ?? '', ' all');
+    await other.put({ id, binId: 'inbox', type: 'link', payload: { url: 'https://example.org/', title: 'A page' } });
+    await app.shows('list', ({ items }) => items.some(({ title }) => title === 'A page'));
+    t.equal(await page.$eval('form.item textarea', ({ value }) => value), 'make all');
+    await page.click('form.item button[type=submit]');
+    await page.waitForFunction(() => document.querySelector('form.item') === null);
+    await until('saved', async () => (await other.get(id))?.type === 'text');
+    t.match(await other.get(id), { payload: { text: 'make all', url: 'https://example.org/', title: 'A page' } });
     t.same(app.faults, []);
   },
 );

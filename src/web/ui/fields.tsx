@@ -2,6 +2,7 @@
 import * as icons from 'lucide-preact';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
+import type { ItemDetail } from '../link/messages.js';
 import type { TextKind } from './detect.js';
 import { Field, type FieldProps } from './kit.js';
 import * as text from './strings.js';
@@ -41,6 +42,12 @@ const FIELDS: Readonly<Record<ContentType, readonly FieldSpec[]>> = {
 /** A payload's fields as texts, while they are edited. */
 export type Draft = Readonly<Record<string, string>>;
 
+/** A form of an item. `from`: its fields as they were filled. */
+export interface Edit extends Pick<ItemDetail, 'binId' | 'type'> {
+  readonly from: Draft;
+  readonly draft: Draft;
+}
+
 /** A field of a payload as text; empty where it is absent or of another type. */
 export const fieldOf = (payload: JsonObject, name: string): string => {
   const value = Object.hasOwn(payload, name) ? payload[name] : undefined;
@@ -53,7 +60,13 @@ export const draftOf = (type: ContentType, payload: JsonObject): Draft =>
 /** Error messages by field; a field without a key is valid. */
 export type DraftErrors = Readonly<Record<string, string>>;
 
-/** The payload of a draft, keeping the fields of `over` that are not edited; and the errors. */
+/** The payload of an edited draft, with everything that is not edited as it is in `over` now; and the errors. */
+export function editedPayload({ type, from, draft }: Edit, over: JsonObject) {
+  const edited = Object.entries(draft).filter(([name, value]) => value !== from[name]);
+  return payloadOf(type, { ...draftOf(type, over), ...Object.fromEntries(edited) }, over);
+}
+
+/** The payload of a draft, keeping what `over` has beside its fields; and the errors. */
 export function payloadOf(type: ContentType, draft: Draft, over: JsonObject = {}) {
   // An emptied number is removed from the payload.
   const numbers = FIELDS[type].filter(({ number }) => number === true).map(({ name }) => name);

@@ -8,7 +8,7 @@ import type { ItemDetail } from '../link/messages.js';
 import { newItemId } from '../random.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
-import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
+import { draftOf, editedPayload, fieldOf, KindFields, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import {
   Button,
   EmptyState,
@@ -44,9 +44,10 @@ export function ItemView({ id }: { id: string }) {
 function Gone({ id }: { id: string }) {
   const left = useSignal(drafts.get(id));
   if (left.value !== undefined) {
-    const readWhole = (): Promise<JsonObject> => Promise.resolve({});
+    const { from, ...item } = left.value;
+    const readWhole = (): Promise<JsonObject> => Promise.resolve(from);
     const onClose = (): void => void (left.value = undefined);
-    return <Editing item={{ id, ...left.value }} from={{}} readWhole={readWhole} onClose={onClose} isGone />;
+    return <Editing item={{ id, ...item }} from={from} readWhole={readWhole} onClose={onClose} isGone />;
   }
   return (
     <ItemFrame title="">
@@ -196,10 +197,16 @@ interface EditingProps {
 }
 
 function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProps) {
-  const { id, binId, type } = item;
+  const { id, binId } = item;
   const [savedAs] = useState(() => (isGone ? newItemId() : id));
+  // Of one kind: another device may make the item one of another, which has other fields.
+  const [begun] = useState(() => {
+    const filled = draftOf(item.type, from);
+    return drafts.get(id) ?? { binId, type: item.type, from: filled, draft: filled };
+  });
+  const { type } = begun;
   const canSave = !isGone || TEXT_KINDS.some((one) => one === type);
-  const draft = useSignal(drafts.get(id)?.draft ?? draftOf(type, from));
+  const draft = useSignal(begun.draft);
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
   const question = useOwnDialog();
@@ -214,16 +221,19 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
     else question.current = ask({ title: text.item.discardTitle, action: text.kit.discard, onYes: onEnd });
   };
   const save = async (): Promise<void> => {
-    const typed = draft.value;
-    errors.value = payloadOf(type, typed).errors;
-    if (Object.keys(errors.value).length > 0 || busy.value || !canSave) return;
+    if (busy.value || !canSave) return;
     busy.value = true;
+    const typed = draft.value;
     // Another device may have changed the item since its fields were filled: what is not edited is kept as it is now.
     const over = await readWhole();
-    const payload = over && payloadOf(type, typed, over).payload;
-    if (payload !== null && (await attempt(call('put', { id: savedAs, binId, type, payload })))) {
-      onEnd();
-      if (isGone && itemId.value === id) openItem(savedAs);
+    if (over !== null) {
+      const { payload, errors: wrong } = editedPayload({ ...begun, draft: typed }, over);
+      errors.value = wrong;
+      const isRight = Object.keys(wrong).length === 0;
+      if (isRight && (await attempt(call('put', { id: savedAs, binId, type, payload })))) {
+        onEnd();
+        if (isGone && itemId.value === id) openItem(savedAs);
+      }
     }
     busy.value = false;
   };
@@ -250,7 +260,7 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
           type={type}
           draft={draft.value}
           errors={errors.value}
-          onDraft={(next) => drafts.set(id, { binId, type, draft: (draft.value = next) })}
+          onDraft={(next) => drafts.set(id, { ...begun, binId, draft: (draft.value = next) })}
         />
       </div>
     </form>
