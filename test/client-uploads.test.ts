@@ -281,6 +281,36 @@ void t.test('CBLOB-50: an upload that the server no longer knows is given up and
   t.strictSame(await kept.uploads(), []);
 });
 
+void t.test('CBLOB-50: giving up an upload does not forget the one that begins meanwhile', async (t) => {
+  const store = await standInStore(t);
+  const kept = new MemoryStore();
+  const id = newId();
+  await interrupted(t, store, transfers(store, kept), id);
+  const all = transfers(store, kept);
+  let goOn = (): void => undefined;
+  const isSent = new Promise<void>((resolve) => (goOn = resolve));
+  let next: Promise<unknown> | undefined;
+  const endUpload = async (ref: string): Promise<void> => {
+    await all.ports.api.endUpload(ref);
+    next = t.rejects(put(all, id, sourceOf(CONTENT, '2')), { code: 'closed' });
+    await isSent;
+  };
+  const api = { ...all.ports.api, endUpload };
+  const blobs = new Blobs({ ...all.ports, api, reader: { masterKey: randomBytes(32), device: null } });
+  store.tricks.push(plain, (call, response) => {
+    goOn();
+    void givenUp.then(() => {
+      all.lifetime.abort(new ClientError('closed', 'the device was closed'));
+      drop(call, response);
+    });
+    return true;
+  });
+  const givenUp = blobs.giveUp(id);
+  await givenUp;
+  await next;
+  t.match(await transfers(store, kept).ports.begun.list(), [{ id, source: { state: '2' } }], 'it can be continued');
+});
+
 void t.test('CBLOB-51: a failure after a store accepted bytes counts as a first one', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);

@@ -47,7 +47,7 @@ export class BegunUploads {
 
   /** Runs an upload of an item. `work` gets false if another one of the item runs, and then must not store anything. */
   async run<T>(id: string, work: (alone: boolean) => Promise<T>): Promise<T> {
-    if (this.running.has(id)) return work(false);
+    if (this.isRunning(id)) return work(false);
     const running = work(true);
     this.running.set(
       id,
@@ -58,6 +58,11 @@ export class BegunUploads {
     } finally {
       this.running.delete(id);
     }
+  }
+
+  /** True while an upload of the item runs. */
+  isRunning(id: string): boolean {
+    return this.running.has(id);
   }
 
   /** Resolves when no upload of the item runs. */
@@ -84,7 +89,7 @@ export class BegunUploads {
         found.push({ id, type: draft.type, size, source, sent, begunAt, expiresAt: begunAt + UPLOAD_LIFE_MS });
       }
     }
-    const idle = gone.filter((id) => !this.running.has(id));
+    const idle = gone.filter((id) => !this.isRunning(id));
     if (idle.length > 0) await this.options.store.apply({ uploaded: idle });
     return found.sort((one, other) => one.begunAt - other.begunAt);
   }

@@ -224,7 +224,8 @@ export class Blobs {
       sodium.memzero(found.draft.key);
       await endWithServer(this.options, found.ref);
     }
-    await begun.forget(id);
+    // One that has begun meanwhile keeps its own, and learns of the end of this one from the server.
+    if (!begun.isRunning(id)) await begun.forget(id);
   }
 
   /**
