@@ -51,6 +51,32 @@ t.test(
   },
 );
 
+t.test('STORE-04 STORE-12: an iteration goes on where the database is opened anew after a failed write', async (t) => {
+  const { level, store } = await flaky();
+  const ids = Array.from({ length: 1_000 }, (_, n) => idOf(n)).sort();
+  await store.apply({ entries: ids.map((id) => live(id, 1)) });
+  const fail = async (): Promise<void> => {
+    level.weather = 'lost';
+    t.equal(await codeOf(store.apply({ entries: [live(idOf(0), 2)] })), 'full');
+    level.weather = 'fine';
+    await store.apply({ entries: [live(idOf(0), 3)] });
+  };
+  const seen: string[] = [];
+  for await (const { id } of store.entries()) {
+    seen.push(id);
+    if (seen.length === 1 || seen.length === 300) await fail();
+  }
+  t.same(seen, ids);
+  t.equal(level.opened, 2);
+  const iteration = store.entries()[Symbol.asyncIterator]();
+  await iteration.next();
+  await store.close();
+  const rest = async (): Promise<void> => {
+    while ((await iteration.next()).done !== true);
+  };
+  await t.rejects(rest(), { code: 'closed' });
+});
+
 t.test('STORE-12: any series of batches and failures leaves exactly the batches that succeeded', async (t) => {
   const step = fc.record({ batch: anyBatch, weather: fc.constantFrom<Weather>('fine', 'fine', 'lost', 'unknown') });
   await fc.assert(

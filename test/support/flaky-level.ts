@@ -17,6 +17,9 @@ export class FlakyLevel implements Level {
   /** As for LevelDB: after a write that failed nothing is written until the database is opened anew. */
   readonly reopen = async (): Promise<void> => {
     if (this.weather !== 'fine') throw this.error();
+    // Which ends its iterators.
+    await this.inner.close();
+    await this.inner.open();
     await this.inner.batch(this.late, { keyEncoding: 'utf8', valueEncoding: 'view', sync: true });
     this.late = [];
     this.broken = false;

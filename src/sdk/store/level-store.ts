@@ -58,6 +58,8 @@ export class LevelStore implements Store {
   private readonly reads = new Set<Promise<unknown>>();
   /** The inverse of a batch whose write failed: the batch may be in the log when the database is reopened. */
   private failed: { readonly undo: Operation[] } | undefined;
+  /** How often the database was reopened. */
+  private reopened = 0;
   private readonly seed: number;
   /** The heads read by the check at opening, kept up to date until `heads` returns them: nothing is read twice. */
   private known: Map<string, Head> | undefined;
@@ -126,7 +128,21 @@ export class LevelStore implements Store {
 
   private async *entriesAfter(ready: Promise<void>): AsyncGenerator<Entry> {
     await ready;
-    for await (const [key, record] of scanned(this.level, ENTRIES)) yield this.entry(key, record);
+    let gte: string = ENTRIES.gte;
+    for (;;) {
+      const { reopened } = this;
+      try {
+        for await (const [key, record] of scanned(this.level, { ...ENTRIES, gte })) {
+          yield this.entry(key, record);
+          gte = `${key}\0`;
+        }
+        return;
+      } catch (error) {
+        await this.applied;
+        // Reopening ends the iterators of the database.
+        if (storeErrorOf(error).code !== 'closed' || this.reopened === reopened) throw error;
+      }
+    }
   }
 
   heads(): Promise<Map<string, Head>> {
@@ -215,6 +231,7 @@ export class LevelStore implements Store {
   /** After a failed write: if the batch count shows that the batch is in the log nevertheless, it is undone. */
   private async recover(undo: Operation[]): Promise<void> {
     await this.options.reopen?.();
+    this.reopened++;
     const found = await readState(this.level);
     if (found === undefined || found.batches < this.state.batches) throw storeError('damaged', 'an older state');
     if (found.batches > this.state.batches) {
