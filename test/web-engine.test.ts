@@ -6,13 +6,10 @@ import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { ApiError, ClientError, NetworkError, QueuedError } from '../src/sdk/errors.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
-import type { Device } from '../src/sdk/device.js';
-import type { JoinApproval, PairingOffer } from '../src/sdk/pairing.js';
 import { storeError } from '../src/sdk/store/error.js';
 import type { PutRequest } from '../src/sdk/writer.js';
 import { Cell } from '../src/web/engine/cell.js';
 import { Engine } from '../src/web/engine/engine.js';
-import { Offers } from '../src/web/engine/enrolment.js';
 import { Notices } from '../src/web/engine/notices.js';
 import { readRemembered, writeRemembered } from '../src/web/engine/remembered.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
@@ -562,26 +559,6 @@ t.test('WEB-54: what tells items apart is at the beginning of a line, and nothin
   t.same(shown('location', { lat: 52.52, lng: 13.405 }), ['52.52, 13.405', '']);
   t.same(shown('location', { name: 'Home', lat: 1, lng: 2 }), ['Home', '1, 2']);
   t.end();
-});
-
-t.test('WEB-71: an answer about other digits than those shown now admits nobody', async (t) => {
-  const offers = new Offers();
-  const decisions: Promise<boolean>[] = [];
-  const offerPairing: Device['offerPairing'] = async (approve) => {
-    decisions.push(Promise.resolve(approve({ name: 'Phone', digits: `00000${decisions.length}` } as JoinApproval)));
-    await decisions.at(-1);
-    return { joined: new Promise(() => undefined), cancel: () => undefined } as unknown as PairingOffer;
-  };
-  const shown = (): unknown => offers.step.value;
-  for (const digits of ['000000', '000001']) {
-    offers.begin({ offerPairing } as Device, 'https://sync.example');
-    t.match(shown(), { step: 'compare', digits });
-  }
-  t.equal(await decisions[0], false, 'a new offer ends the one before');
-  offers.answer({ same: true, digits: '000000' });
-  t.match(shown(), { step: 'compare', digits: '000001' }, 'from a tab that still shows the former digits');
-  offers.answer({ same: true, digits: '000001' });
-  t.equal(await decisions[1], true);
 });
 
 t.test('WEB-74: a share whose tab ended before it was removed is not put over what was made of it since', async (t) => {

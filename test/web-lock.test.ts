@@ -5,10 +5,12 @@ import { drawPhrase, keysOfPhrase } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { KEY_BYTES } from '../src/protocol/limits.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
+import type { Device } from '../src/sdk/device.js';
 import { ApiError, ClientError, NetworkError, QueuedError } from '../src/sdk/errors.js';
+import type { JoinApproval, PairingOffer } from '../src/sdk/pairing.js';
 import { archiveOf } from '../src/web/engine/archive.js';
 import { Engine } from '../src/web/engine/engine.js';
-import { Enrolment } from '../src/web/engine/enrolment.js';
+import { Enrolment, Offers } from '../src/web/engine/enrolment.js';
 import { Session } from '../src/web/engine/session.js';
 import { Vault } from '../src/web/engine/vault.js';
 import { TestClock } from './support/clock.js';
@@ -145,6 +147,26 @@ t.test('WEB-84: an attempt that goes on after a wrong password can be continued 
   t.match(enrolment.step.value, { problem: { code: 'network' }, undecided: true });
 });
 
+t.test('WEB-71: an answer about other digits than those shown now admits nobody', async (t) => {
+  const offers = new Offers();
+  const decisions: Promise<boolean>[] = [];
+  const offerPairing: Device['offerPairing'] = async (approve) => {
+    decisions.push(Promise.resolve(approve({ name: 'Phone', digits: `00000${decisions.length}` } as JoinApproval)));
+    await decisions.at(-1);
+    return { joined: new Promise(() => undefined), cancel: () => undefined } as unknown as PairingOffer;
+  };
+  const shown = (): unknown => offers.step.value;
+  for (const digits of ['000000', '000001']) {
+    offers.begin({ offerPairing } as Device, 'https://sync.example');
+    t.match(shown(), { step: 'compare', digits });
+  }
+  t.equal(await decisions[0], false, 'a new offer ends the one before');
+  offers.answer({ same: true, digits: '000000' });
+  t.match(shown(), { step: 'compare', digits: '000001' }, 'from a tab that still shows the former digits');
+  offers.answer({ same: true, digits: '000001' });
+  t.equal(await decisions[1], true);
+});
+
 t.test('WEB-59 WEB-83: an export that nobody reads on leaves no key when the browser is locked', async (t) => {
   const keys: Uint8Array[] = [];
   const sodium: typeof nodeSodium = {
@@ -161,7 +183,12 @@ t.test('WEB-59 WEB-83: an export that nobody reads on leaves no key when the bro
   const ending = new AbortController();
   const { signal } = new AbortController();
   const device = { list: () => Promise.resolve([item, item]) };
-  const session = { device, identity: { ...identity, masterKey }, labelledBins: [], over: ending.signal };
+  const session = {
+    device,
+    identity: { tenantId: identity.tenantId, masterKey },
+    labelledBins: [],
+    over: ending.signal,
+  };
   const archive = archiveOf(sodium, session as never, { phrase, signal });
   t.match(await archive.next(), { done: false });
   t.notOk(

@@ -8,7 +8,8 @@ import type { ItemDetail } from '../link/messages.js';
 import { newItemId } from '../random.js';
 import { attempt, binName, undoRemove, toEdit, copyItem, copy } from './actions.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
-import { draftOf, editedPayload, fieldOf, KindFields, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
+import { draftOf, editedPayload, fieldOf, KindFields, KIND_ICONS, TEXT_KINDS } from './fields.js';
+import type { DraftErrors, Edit } from './fields.js';
 import {
   Button,
   EmptyState,
@@ -196,14 +197,28 @@ interface EditingProps {
   readonly isGone?: boolean;
 }
 
+/** Says what becomes of what was typed into an item that is gone. */
+function Left({ canSave }: { canSave: boolean }) {
+  return (
+    <Notice kind="warn" live title={words.gone}>
+      {canSave ? words.typedLeft : words.typedName}
+    </Notice>
+  );
+}
+
+/** The form as it was left, else filled anew. It stays of one kind, also where another device changes that of the item. */
+function useBegun({ id, binId, type }: EditingProps['item'], from: JsonObject): Edit {
+  const [begun] = useState(() => {
+    const filled = draftOf(type, from);
+    return drafts.get(id) ?? { binId, type, from: filled, draft: filled };
+  });
+  return begun;
+}
+
 function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProps) {
   const { id, binId } = item;
   const [savedAs] = useState(() => (isGone ? newItemId() : id));
-  // Of one kind: another device may make the item one of another, which has other fields.
-  const [begun] = useState(() => {
-    const filled = draftOf(item.type, from);
-    return drafts.get(id) ?? { binId, type: item.type, from: filled, draft: filled };
-  });
+  const begun = useBegun(item, from);
   const { type } = begun;
   const canSave = !isGone || TEXT_KINDS.some((one) => one === type);
   const draft = useSignal(begun.draft);
@@ -226,14 +241,12 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
     const typed = draft.value;
     // Another device may have changed the item since its fields were filled: what is not edited is kept as it is now.
     const over = await readWhole();
-    if (over !== null) {
-      const { payload, errors: wrong } = editedPayload({ ...begun, draft: typed }, over);
-      errors.value = wrong;
-      const isRight = Object.keys(wrong).length === 0;
-      if (isRight && (await attempt(call('put', { id: savedAs, binId, type, payload })))) {
-        onEnd();
-        if (isGone && itemId.value === id) openItem(savedAs);
-      }
+    const { payload, errors: wrong } = editedPayload({ ...begun, draft: typed }, over ?? {});
+    errors.value = over === null ? {} : wrong;
+    const isRight = over !== null && Object.keys(wrong).length === 0;
+    if (isRight && (await attempt(call('put', { id: savedAs, binId, type, payload })))) {
+      onEnd();
+      if (isGone && itemId.value === id) openItem(savedAs);
     }
     busy.value = false;
   };
@@ -251,11 +264,7 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
         {canSave && <Button kind="primary" submit busy={busy.value} label={text.kit.save} />}
       </header>
       <div class="item-body">
-        {isGone && (
-          <Notice kind="warn" live title={words.gone}>
-            {canSave ? words.typedLeft : words.typedName}
-          </Notice>
-        )}
+        {isGone && <Left canSave={canSave} />}
         <KindFields
           type={type}
           draft={draft.value}
