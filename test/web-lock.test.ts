@@ -7,6 +7,7 @@ import { KEY_BYTES } from '../src/protocol/limits.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import type { Device } from '../src/sdk/device.js';
 import { ApiError, ClientError, NetworkError, QueuedError } from '../src/sdk/errors.js';
+import { SavableIdentity } from '../src/sdk/identity.js';
 import type { JoinApproval, PairingOffer } from '../src/sdk/pairing.js';
 import { archiveOf } from '../src/web/engine/archive.js';
 import { Engine } from '../src/web/engine/engine.js';
@@ -145,6 +146,45 @@ t.test('WEB-84: an attempt that goes on after a wrong password can be continued 
   enrolment.retry();
   await until('failed', () => enrolment.step.value.step === 'failed');
   t.match(enrolment.step.value, { problem: { code: 'network' }, undecided: true });
+});
+
+t.test('WEB-84: the other one of two devices is revoked also where the first is locked by then', async (t) => {
+  const records = new Records();
+  const vault = new Vault(records, nodeSodium);
+  const requests: unknown[] = [];
+  const fetch = async (url: string, { headers }: RequestInit): Promise<Response> => {
+    requests.push([new URL(url).pathname, new Headers(headers).get('authorization')]);
+    return Response.json({});
+  };
+  const platform = { clock: new TestClock(), fetch, sodium: nodeSodium, random: () => 0 };
+  const engine = new Engine(platform as never, records as never, SERVER);
+  const { enrolled } = engine as unknown as Record<'enrolled', (by: SavableIdentity, method: string) => Promise<void>>;
+  const deviceId = '01M82XM7NJJEYS048S5KHZXEF2';
+  const other = SavableIdentity.parse({ ...identity.toJSON(), deviceId, token: { text: 'other', expiresAt: null } });
+  await vault.create(identity);
+  await vault.setLock({ kind: 'passphrase', passphrase: 'correct horse' });
+  await engine.start();
+  t.match(engine.phase.value, { phase: 'locked' });
+  await enrolled.call(engine, other, 'join');
+  await until('revoked', () => requests.length > 0);
+  t.same(requests, [[`/api/devices/${deviceId}/revoke`, 'Bearer other']]);
+});
+
+t.test('WEB-84: a device whose keys are stored twice is not revoked', async (t) => {
+  const requests: unknown[] = [];
+  const fetch = async (url: string): Promise<Response> => {
+    requests.push(url);
+    return Response.json({});
+  };
+  const platform = { clock: new TestClock(), fetch, sodium: nodeSodium, random: () => 0 };
+  const engine = new Engine(platform as never, new Records() as never, SERVER);
+  const { enrolled } = engine as unknown as Record<'enrolled', (by: SavableIdentity, method: string) => Promise<void>>;
+  // Its store cannot be opened here: there is no session that would tell.
+  await enrolled.call(engine, identity, 'join');
+  t.match(engine.phase.value, { phase: 'failed' });
+  await enrolled.call(engine, identity, 'join');
+  await setImmediate();
+  t.same(requests, []);
 });
 
 t.test('WEB-71: an answer about other digits than those shown now admits nobody', async (t) => {

@@ -7,7 +7,7 @@ import { Serial } from '../../protocol/serial.js';
 import { PublicApi } from '../../sdk/api.js';
 import { ClientError, isTransient } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
-import type { Device } from '../../sdk/device.js';
+import { Device } from '../../sdk/device.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import { openBrowserStore, removeIndexed } from '../../sdk/store/browser-store.js';
@@ -43,6 +43,8 @@ export class Engine {
   private touchedAt = 0;
   private readonly now: () => number;
   private isRevoked = false;
+  /** Id of the device that this browser stores, once it was enrolled or opened here. */
+  private stored: string | undefined;
   private retryTimer: Timer | undefined;
   /** Serialises opening and closing: a slow unlock never takes effect after a later lock. */
   private readonly serial = new Serial();
@@ -198,7 +200,8 @@ export class Engine {
     return this.serial.run(async () => {
       // Two attempts may both register a device: one was cancelled after its request was sent, or two tabs began at once.
       // The first stays, since its outbox may hold changes that nothing else has.
-      if ((await this.vault.lockState()) !== undefined) return this.revokeSurplus(identity);
+      if ((await this.vault.lockState()) !== undefined) return void this.revokeSurplus(identity);
+      this.stored = identity.deviceId;
       await this.vault.create(identity);
       // From here on this browser is a device: the phase reports a failure, as at a start.
       await this.begin();
@@ -206,17 +209,22 @@ export class Engine {
     });
   }
 
-  /** Revokes a device that this browser has registered and does not store. */
-  private revokeSurplus({ deviceId }: SavableIdentity): void {
-    const session = this.session.value;
-    if (session === null || session.device.id === deviceId) return;
-    session.device.revoke(deviceId).catch((error: unknown) => session.notices.add('problem', error));
+  /** Revokes a device that this browser has registered and does not store, as that device: none may be open here. */
+  private async revokeSurplus(identity: SavableIdentity): Promise<void> {
+    if (identity.deviceId === this.stored) return;
+    const onProblem = (error: unknown): void => this.session.value?.notices.add('problem', error);
+    const device = await Device.open({ platform: this.platform, identity, onProblem });
+    await device
+      .revoke(device.id)
+      .catch(onProblem)
+      .finally(() => device.close());
   }
 
   private async open(identity: SavableIdentity): Promise<void> {
     const { platform, records, vault } = this;
     this.touchedAt = this.now();
     this.isRevoked = false;
+    this.stored = identity.deviceId;
     try {
       const opened = await openBrowserStore(identity.deviceId, identity, AbortSignal.timeout(STORE_WAIT_MS));
       const parts = { platform, records, vault, identity, opened, onRevoked: () => this.revoked() };
