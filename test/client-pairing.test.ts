@@ -164,6 +164,17 @@ t.test('pairing by six words', async (t) => {
     tap.lie = () => undefined;
   });
 
+  await t.test('CLIENT-64: nor does it before a new device has asked', async (t) => {
+    const { tap, problems } = all.first;
+    let foreign = 0;
+    tap.lie = ({ path }) => (path === '/devices/pair-requests' && foreign++ === 0 ? {} : undefined);
+    const offer = await device.offerPairing(() => true);
+    const { identity } = joining(all, offer.words);
+    t.equal(await offer.joined, (await identity).deviceId);
+    t.match(problems.splice(0), [{ name: 'ProtocolError', code: 'malformed' }]);
+    tap.lie = () => undefined;
+  });
+
   await t.test(
     'CLIENT-64: a pairing that another one of the same device replaced is not said to be withdrawn',
     async (t) => {

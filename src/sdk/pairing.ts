@@ -162,12 +162,12 @@ async function firstRequest(host: OfferHost, session: Session, cancelled: AbortS
   }
 }
 
-/** The requests that wait at the server; undefined: it gave no answer. */
+/** The requests that wait at the server; undefined: it gave no answer, or a proxy did in its place. */
 async function polled({ api, onProblem }: OfferHost): Promise<readonly PairRequest[] | undefined> {
   try {
     return await api.once.pairRequests();
   } catch (error) {
-    if (!isTransient(error)) throw error;
+    if (!isTransient(error) && !(error instanceof ProtocolError)) throw error;
     onProblem(error);
     return undefined;
   }
@@ -182,12 +182,7 @@ async function withdrawal(host: OfferHost, session: Session, until: AbortSignal)
     await delay(host.clock, POLL_MS, until).catch(() => new Promise<never>(() => undefined));
     // A clock that is set back while the user compares takes away only the time since the last reading.
     session.now();
-    const requests = await polled(host).catch((error: unknown) => {
-      // A proxy's page, for example: the user still compares, and no reply tells that the request is gone.
-      if (!(error instanceof ProtocolError)) throw error;
-      host.onProblem(error);
-      return undefined;
-    });
+    const requests = await polled(host);
     if (requests !== undefined && !requests.some(({ code }) => code === session.code.wireCode)) {
       expectTime(session);
       throw new PairingError('withdrawn');
