@@ -87,6 +87,17 @@ t.test('WEB-82: a refused change of an item that is damaged on this device is ke
   browser.close();
 });
 
+t.test('WEB-59: an import is stopped when the browser is locked, also while it waits for the server', async (t) => {
+  const world = new ClientWorld(0);
+  const browser = new SimulatedBrowser(world, 1);
+  await world.join(browser);
+  const { session } = browser;
+  if (session === undefined) throw new Error('no session');
+  const signal = session.imports.begin();
+  await session.close();
+  t.ok(signal.aborted);
+});
+
 t.test('WEB-56: a file is written once where its tab dies before it has forgotten it', (t) =>
   ends(t, [{ what: 'upload', c: 1 }, { what: 'kill', b: 7 }, { what: 'flow' }]),
 );

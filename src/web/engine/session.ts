@@ -152,6 +152,8 @@ export class Session {
     this.ending.abort(new ClientError('closed', 'the device was closed'));
     this.publishTimer?.cancel();
     this.countTimer?.cancel();
+    // One that waits for the server would go on to hold what it reads, and the key of an archive.
+    this.imports.stop();
     this.removals.close();
     this.uploads.close();
     this.device.close();
