@@ -97,7 +97,7 @@ async function placesOf(
 }
 
 t.test('FAIR-11 BLOB-18: an upload that waits for its admission holds the place of a transfer', async (t) => {
-  let load = (_: StubActor): void => undefined;
+  let load: (actor: StubActor) => void = () => undefined;
   const loaded = new Promise<StubActor>((resolve) => (load = resolve));
   const nothing = (): Promise<void> => Promise.resolve();
   const tenants = { actors: new Map<string, StubActor>(), get: () => loaded, hurry: () => undefined, changed: nothing };
