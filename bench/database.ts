@@ -1,8 +1,10 @@
 /** The bench's PostgreSQL servers: the service's embedded one in a temporary folder, on a fast or slow disk. */
+import { execFile } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import pg from 'pg';
 import { Child, nodeScript, numberIn, textIn } from './child.js';
 import { childrenOf, cpuOfFamily } from './machine.js';
@@ -56,9 +58,13 @@ export class Cluster {
     await this.with('postgres', async (client) => client.query(`CREATE DATABASE ${database}`));
   }
 
-  /** Flushes everything written so far to disk, so that no leg pays for an earlier one. */
+  /**
+   * Flushes everything written so far to disk, so that no leg pays for an earlier one: of this server, then of the others and
+   * of the drivers, whose records the kernel would write back during the leg.
+   */
   async checkpoint(): Promise<void> {
     await this.with('postgres', async (client) => client.query('CHECKPOINT'));
+    await promisify(execFile)('sync');
   }
 
   async version(): Promise<string> {
