@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { gzipSync } from 'node:zlib';
 import t from 'tap';
+import { readBitwarden } from '../src/import/bitwarden.js';
 import { readCsv } from '../src/import/csv.js';
 import type { Entry } from '../src/import/entries.js';
 import { kdbxLibrary } from '../src/import/kdbx.js';
@@ -54,6 +55,27 @@ t.test('IMPORT-02 IMPORT-07: entries that have one UUID become an item each, the
   t.same(
     again.map(({ key }) => key),
     one.map(({ key }) => key),
+  );
+});
+
+t.test('IMPORT-02 IMPORT-05: what an entry has beside the part of its type is named, and kept', async (t) => {
+  const login = { username: 'me', password: 'x' };
+  const sshKey = { privateKey: '', publicKey: 'ssh-ed25519 AAAA', keyFingerprint: '' };
+  const items = [
+    { type: 1, name: 'both', login, card: { number: '4' } },
+    { type: 2, name: 'a note', notes: 'n', login, identity: { firstName: null, lastName: '' } },
+    { type: 5, name: 'half', sshKey },
+    { type: 1, name: 'one', login, card: null, identity: {}, sshKey: null },
+  ];
+  const none = { unlock: () => Promise.reject(new Error('it is open')), keyFile: () => Promise.resolve(undefined) };
+  const entries = await readBitwarden(JSON.stringify({ encrypted: false, folders: [], items }), none);
+  t.same(
+    entries.map(({ unplaced }) => unplaced),
+    [['the card'], ['the login'], ['the SSH key'], []],
+  );
+  t.same(
+    entries.map(({ made }) => made.some(({ part }) => part === 'original')),
+    [true, true, true, false],
   );
 });
 

@@ -124,6 +124,7 @@ function draftOf(item: Item, raw: JsonObject, place: Place, others: number): for
   return {
     ...{ ...place, program: 'bitwarden', kind, main, notes },
     unplaced: [
+      ...partsBeside(item, raw),
       ...unplaced,
       ...foreign.some(item.fields.length, 'custom field'),
       ...foreign.some(item.passwordHistory.length, 'earlier password'),
@@ -138,16 +139,35 @@ function draftOf(item: Item, raw: JsonObject, place: Place, others: number): for
 type Content = Pick<foreign.Draft, 'main' | 'notes'> & { readonly unplaced: readonly string[] };
 
 function contentOf(item: Item, raw: JsonObject): Content {
-  const { name, notes, login, card, identity, sshKey } = item;
+  const { name, notes, login, identity, sshKey } = item;
   if (item.type === 1 && login !== null) return ofLogin(item, login, (raw['login'] ?? {}) as JsonObject);
   if (item.type === 4 && identity !== null) return ofIdentity(name, notes, identity);
   if (item.type === 5 && sshKey !== null && sshKey.privateKey !== '') {
     const main = { type: 'password', payload: { service: name, user: '', secret: sshKey.privateKey } } as const;
     return { main, notes: foreign.joined('\n', sshKey.publicKey, sshKey.keyFingerprint, notes), unplaced: [] };
   }
-  const rest = [...(card === null ? [] : ['the card']), ...(item.type > 5 ? [`an entry of type ${item.type}`] : [])];
-  return { main: undefined, notes, unplaced: rest };
+  return { main: undefined, notes, unplaced: item.type > 5 ? [`an entry of type ${item.type}`] : [] };
 }
+
+/** The parts that an entry may have. */
+const PARTS = { login: 'the login', card: 'the card', identity: 'the identity', sshKey: 'the SSH key' } as const;
+type Part = keyof typeof PARTS;
+
+/** The part that `contentOf` reads. */
+function partOf({ type, sshKey }: Item): Part | undefined {
+  if (type === 5) return sshKey === null || sshKey.privateKey === '' ? undefined : 'sshKey';
+  return type === 1 ? 'login' : type === 4 ? 'identity' : undefined;
+}
+
+/** The others with content: a part that the entry's type has not, a card, and an SSH key without the private one. */
+function partsBeside(item: Item, raw: JsonObject): string[] {
+  const read = partOf(item);
+  return (Object.keys(PARTS) as Part[])
+    .filter((name) => name !== read && !isBlank(raw[name]))
+    .map((name) => PARTS[name]);
+}
+
+const isBlank = (value: unknown): boolean => !isObject(value) || Object.values(value).every(isEmpty);
 
 function ofLogin({ name, notes }: Item, login: Read<typeof loginFields>, raw: JsonObject): Content {
   const [url = '', ...further] = login.uris.map(({ uri }) => uri).filter((uri) => uri !== '');
