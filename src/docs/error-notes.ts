@@ -58,7 +58,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string>> = {
 /** Markdown by the catalogue's names: the fields of `details`, where an error has it. */
 export const ERROR_DETAILS: Readonly<Partial<Record<ErrorName, string>>> = {
   validation:
-    '`path` (the field, as the shape spells it; `body` for the whole, `framing`, `content-type`, `query` or a parameter’s name for the rest), `rule` (what it must be). For an item whose keys leave out devices also `missingDevices`, their ids; for one whose `ts` is too far ahead `serverTime`, the server’s clock in milliseconds',
+    '`path` (the field, as the shape spells it: names with dots between them, an entry of a list as in `items[0]`, a device’s key by the device’s id, as in `payloadEnc.keys.<id>` or `wrapped.<id>`; `body` for the whole, `framing`, `content-type`, `query` or a parameter’s name for the rest), `rule` (what it must be). For an item whose keys leave out devices also `missingDevices`, their ids; for one whose `ts` is too far ahead `serverTime`, the server’s clock in milliseconds',
   item_too_large: '`path`',
   unknown_type: '`path`',
   blob_not_found: '`path`, if the name can never have been issued',
