@@ -6,9 +6,10 @@ import { openClient, valueOf, type Client } from '../src/server/storage/database
 import { STATEMENTS_OF_TENANT_MAX, takeTurns } from '../src/server/storage/query.js';
 import { claim, newCode } from './support/devices.js';
 import { until } from './support/events.js';
-import { hosted, neighbour, signUp } from './support/hosted.js';
+import { billed, hosted, mustDeliver, neighbour, signUp, tenantOf } from './support/hosted.js';
 import { postgresLogs } from './support/logs.js';
 import { runServer } from './support/server.js';
+import { subscriptionIs } from './support/stripe.js';
 
 /** Statements that wait for a lock, in the database of this connection. */
 const lockedBy = (watch: Client): Promise<number> =>
@@ -157,6 +158,25 @@ t.test('FAIR-50: signups of any number of addresses leave connections to devices
   t.equal(await lockedBy(watch), STATEMENTS_OF_TENANT_MAX);
   await holder.query('SELECT pg_advisory_unlock(7265763011)');
   t.same(new Set(await Promise.all(signups)), new Set([200]));
+});
+
+t.test('FAIR-50: events of a customer leave connections to devices', async (t) => {
+  const server = await billed(t);
+  const payer = await tenantOf(server, 'payer', Date.now());
+  const other = await tenantOf(server, 'other', Date.now());
+  const holder = await openClient({ url: server.databaseUrl, name: 'holder', onLost: () => undefined });
+  const watch = await openClient({ url: server.databaseUrl, name: 'watch', onLost: () => undefined });
+  t.teardown(async () => Promise.all([holder.end(), watch.end()]));
+  await holder.query('BEGIN');
+  await holder.query("SELECT 1 FROM tenants WHERE slug = 'payer' FOR UPDATE");
+  const events = Array.from({ length: 20 }, async () =>
+    mustDeliver(server.apex, subscriptionIs('updated', 'active', payer.payer, Date.now())),
+  );
+  await until('they wait', async () => (await lockedBy(watch)) >= STATEMENTS_OF_TENANT_MAX);
+  t.equal((await other.wire.get('/bins', { token: other.device.token })).status, 200, 'while they wait');
+  t.equal(await lockedBy(watch), STATEMENTS_OF_TENANT_MAX);
+  await holder.query('ROLLBACK');
+  await Promise.all(events);
 });
 
 t.test('FAIR-43: uploads that one tenant gives up leave connections to others', async (t) => {

@@ -507,7 +507,8 @@ async function composeBilling(
   changed: (tenantId: string) => Promise<void>,
 ): Promise<Billing | undefined> {
   if (!config.paymentBillingEnabled) return undefined;
-  const store = new BillingStore(database.pool);
+  // In a line of their own: events of one customer wait for each other, and no device for them.
+  const store = new BillingStore(database.pool, 'billing');
   // Loaded only where it is used: Stripe's library takes 20 MB and a tenth of a second.
   const { StripePayments } = await import('../billing/stripe.js');
   const payments = new StripePayments({
