@@ -179,6 +179,24 @@ t.test('FAIR-50: events of a customer leave connections to devices', async (t) =
   await Promise.all(events);
 });
 
+t.test('FAIR-43: calls of a device that are limited leave connections to others', async (t) => {
+  const server = await hosted(t, { env: { RATE_PAIR_PER_MIN: '20' } });
+  const busy = await neighbour(t, server.port, 'busy');
+  const other = await neighbour(t, server.port, 'other');
+  const holder = await openClient({ url: server.databaseUrl, name: 'holder', onLost: () => undefined });
+  const watch = await openClient({ url: server.databaseUrl, name: 'watch', onLost: () => undefined });
+  t.teardown(async () => Promise.all([holder.end(), watch.end()]));
+  await holder.query('BEGIN');
+  await holder.query('LOCK TABLE rate_limits');
+  const wrong = { token: busy.device.token, body: { currentPassword: 'none is set' } };
+  const calls = Array.from({ length: 20 }, async () => (await busy.wire.delete('/password', wrong)).outcome);
+  await until('they wait', async () => (await lockedBy(watch)) >= STATEMENTS_OF_TENANT_MAX);
+  t.equal((await other.wire.get('/bins', { token: other.device.token })).status, 200, 'while they wait');
+  t.equal(await lockedBy(watch), STATEMENTS_OF_TENANT_MAX);
+  await holder.query('COMMIT');
+  t.same(new Set(await Promise.all(calls)), new Set(['403 password_invalid']));
+});
+
 t.test('FAIR-43: uploads that one tenant gives up leave connections to others', async (t) => {
   const server = await hosted(t);
   const busy = await neighbour(t, server.port, 'busy');

@@ -403,7 +403,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
     }),
     bins,
     addressLimits: new AddressLimits({ ...rates, store: new RateStore(pool, UNAUTHENTICATED) }),
-    deviceLimits: new AddressLimits({ ...rates, store: new RateStore(pool) }),
+    deviceLimits: new AddressLimits({ ...rates, store: new RateStore(pool, 'limits') }),
     identities: store,
   };
 }
