@@ -97,8 +97,9 @@ async function placesOf(
 }
 
 t.test('FAIR-11 BLOB-18: an upload that waits for its admission holds the place of a transfer', async (t) => {
-  let load: (actor: StubActor) => void = () => undefined;
-  const loaded = new Promise<StubActor>((resolve) => (load = resolve));
+  const actor = new StubActor();
+  let load = (): void => undefined;
+  const loaded = new Promise<StubActor>((resolve) => (load = () => resolve(actor)));
   const nothing = (): Promise<void> => Promise.resolve();
   const tenants = { actors: new Map<string, StubActor>(), get: () => loaded, hurry: () => undefined, changed: nothing };
   const places = await placesOf(t, { all: 10, perTenant: 2 }, tenants);
@@ -108,7 +109,7 @@ t.test('FAIR-11 BLOB-18: an upload that waits for its admission holds the place 
   const third = places.upload();
   third.sent.write(randomBytes(1_000));
   t.equal((await third.reply).status, 429);
-  load(new StubActor());
+  load();
   for (const { sent } of waiting) sent.end(randomBytes(UPLOAD_BYTES - 1_000));
   for (const { reply } of waiting) t.equal((await reply).status, 200);
   t.equal(places.transfers['all'].taken, 0);
