@@ -297,6 +297,22 @@ t.test('BILL-08 BILL-09: events of an unknown customer take effect once its tena
   t.same(await store.apply(again, GRACE, now), { verdict: 'changed', tenantId: 'late' });
 });
 
+t.test('BILL-08 BILL-18: a tenant is kept whose payment came before the event that names it', async (t) => {
+  const { store, sql, tenant } = await bench(t);
+  await tenant('early');
+  const who = payerOf('early');
+  for (const event of [
+    nameless(who, invoiceIs('paid', who, T0)),
+    checkoutDone(who, T0, { payment_status: 'unpaid' }),
+  ]) {
+    const fact = factOf(event);
+    if (fact === undefined) throw new Error('no fact');
+    await store.apply(fact, GRACE, T0);
+  }
+  t.same(await sql("SELECT state FROM tenants WHERE id = 'early'"), [{ state: 'active' }]);
+  t.same(await sql('SELECT free_unclaimed(10, 100, 10) AS freed'), [{ freed: 0 }]);
+});
+
 t.test('BILL-08 BILL-09: an event may arrive at the same moment as the checkout that names its tenant', async (t) => {
   const made = await bench(t);
   const { sql, tenant } = made;

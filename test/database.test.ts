@@ -249,7 +249,7 @@ t.test('errors are classified by code and text', (t) => {
   ]) {
     t.ok(isConnectionLoss(new Error(text)), text);
   }
-  for (const code of ['53300', '53100', '57014', '25006', '58030', 'EMFILE', 'ENFILE', 'EADDRNOTAVAIL']) {
+  for (const code of ['53300', '53100', '57014', '25006', '54000', '58030', 'EMFILE', 'ENFILE', 'EADDRNOTAVAIL']) {
     t.ok(isUnavailable(coded(code)), code);
     t.notOk(isConnectionLoss(coded(code)), code);
   }

@@ -383,8 +383,11 @@ const ENDED_STATES = /^(08...|57P01|57P02|57P03|57P05|25P03)$/;
 const REFUSED_STATES = /^(28000|28P01|3D000|55000)$/;
 /** This process or machine has no file descriptor, port or memory left for a connection. */
 const EXHAUSTED_ERRORS = /^(EMFILE|ENFILE|ENOBUFS|EADDRNOTAVAIL)$/;
-/** Out of resources (53), a system error (58), cancelled, locked out past a time limit, or read-only. */
-const UNABLE_STATES = /^(53...|58...|57014|55P03|25006)$/;
+/**
+ * Out of resources (53), a system error (58), cancelled, locked out past a time limit, read-only, or no room for notifications
+ * (54000; of no statement here is anything else too large).
+ */
+const UNABLE_STATES = /^(53...|58...|57014|55P03|25006|54000)$/;
 /** pg's own errors carry no code; these are their texts in pg 8 and pg-pool 3. */
 const LOSS_TEXTS = [
   'Connection terminated',
