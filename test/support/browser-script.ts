@@ -35,6 +35,8 @@ const HAPPENINGS = {
   /** At times by two tabs at once. */
   save: (world: ClientWorld, { a, b, c }: Numbers) => {
     const of = browserOf(world);
+    // It is deleted, or its first write was refused: what is saved now is another one.
+    if (of?.program?.shown.every(({ id }) => id !== savedOf(b)) === true) of.removals.delete(savedOf(b));
     for (let tabs = a % 3 === 0 ? 2 : 1; tabs > 0; tabs--) {
       const text = world.nextText();
       of?.texts.add(text);
