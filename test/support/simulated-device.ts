@@ -343,11 +343,14 @@ export class SimulatedDevice {
   /** A call for a change has failed. If the change was stored before, the server has refused it. */
   failed({ program, kind, id, what }: Asked, error: Error): void {
     if (!(error instanceof ApiError) && errorCode(error) !== 'reset') return;
-    const change = this.refusals.newest(id, (one) => {
+    const isIt = (one: Pending): boolean => {
       if (kind === 'delete' || one.kind === 'delete') return kind === one.kind;
       if (kind === 'move') return one.kind === 'move' && one.row.binId === what;
       return one.kind === 'write' && !one.rewrap && this.world.nameOf(one.row).startsWith(`${what} in `);
-    });
+    };
+    const { refusals } = this;
+    // The item may have been moved to the same bin twice.
+    const change = refusals.newest(id, (one) => isIt(one) && refusals.explains(one)) ?? refusals.newest(id, isIt);
     if (change !== undefined) this.expectRefused(program, change, error);
   }
 
