@@ -64,7 +64,7 @@ export function mistyped(phrase: string): string {
 }
 
 /** A call under way. */
-interface Running {
+export interface Running {
   readonly result: Promise<Result>;
   /** The first line of output or notes that fits, perhaps one that is there already. */
   line(fits: RegExp): Promise<RegExpExecArray>;
@@ -85,9 +85,9 @@ export interface Machine {
   json(argv: readonly string[], options?: CallOptions): Promise<Json>;
 }
 
-/** A machine; its files are removed after the test. */
-export async function machine(t: WithTeardown, tap: Wiretap = wiretap()): Promise<Machine> {
-  const home = await temporaryFolder(t);
+/** A machine; its files are removed after the test. `parent`: where they lie. */
+export async function machine(t: WithTeardown, tap: Wiretap = wiretap(), parent?: string): Promise<Machine> {
+  const home = await temporaryFolder(t, parent);
   const start: Machine['start'] = (argv, options = {}) => started(tap, home, { argv, options });
   const call: Machine['call'] = (argv, options) => start(argv, options).result;
   return {

@@ -1,0 +1,23 @@
+/** Property tests of the command line against a real server (support/cli-script.ts). */
+import fc from 'fast-check';
+import t from 'tap';
+import { NAMES, play, scriptOf } from './support/cli-script.js';
+import { inLongRun } from './support/long.js';
+import { smallDisk } from './support/small-disk.js';
+
+t.setTimeout(1_800_000);
+
+/** Scripts of each property: in the usual run always the same ones, with `PROPERTY_RUNS=n` and in the long run others. */
+const ASKED = process.env['PROPERTY_RUNS'];
+const RUNS = Number(ASKED ?? inLongRun(20, 300));
+const SEED = ASKED === undefined ? inLongRun({ seed: 1 }, {}) : {};
+
+t.test('CLI-18 CLI-19 CLI-38: whatever fails on the way, no command lies and nothing is lost or doubled', async (t) => {
+  const disk = await smallDisk(t, '64m');
+  let changes = 0;
+  const property = fc.asyncProperty(scriptOf(NAMES), async (script) => {
+    changes += (await play(script, { disk })).accepted.length;
+  });
+  await fc.assert(property, { ...SEED, numRuns: RUNS, includeErrorInReport: true });
+  t.ok(changes > RUNS, `${changes} changes`);
+});
