@@ -118,3 +118,30 @@ t.test('CBLOB-64: a file that changes while it is sent is not written, whatever 
     'a file that is moved is written',
   );
 });
+
+t.test(
+  'CBLOB-49: the same command makes no second item where it was interrupted as the first was written',
+  async (t) => {
+    const { desk, path, first } = await scene(t);
+    const { call } = desk;
+    // The item is stored, and the user interrupts before the answer comes.
+    const running = desk.start(['put', '--json', '--file', path]);
+    desk.tap.lie = ({ method, path: of }) => {
+      if (method === 'POST' && of === '/items') running.interrupt();
+      return undefined;
+    };
+    t.match(await running.result, { code: EXIT.interrupted });
+    desk.tap.lie = () => undefined;
+    t.match((await call(['uploads'])).out, /No interrupted upload is left/);
+    const put = await desk.json(['put', '--file', path]);
+    t.match(put, { queued: false, type: 'video', size: BYTES.length });
+    await first.pull();
+    t.same(
+      (await first.list()).map(({ id }) => id),
+      [put['id']],
+    );
+    t.ok((await call(['get', String(put['id'])])).bytes.equals(BYTES));
+    const again = await desk.json(['put', '--file', path]);
+    t.not(again['id'], put['id'], 'it was told once: afterwards the same command makes a new item');
+  },
+);

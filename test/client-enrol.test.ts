@@ -398,6 +398,7 @@ async function crowd(count: number) {
     reader,
     clock,
     admissible: (ts) => ts,
+    begun: { learned: () => Promise.resolve() },
     blobs: noBlobs,
   });
   const rewrapper = new RewrapQueue({ writer, deviceList, clock, random, emit });

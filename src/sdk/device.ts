@@ -278,6 +278,12 @@ export class Device {
   readonly uploads = async (): Promise<readonly BegunUpload[]> => this.open.begun.list();
 
   /**
+   * The item that an earlier run wrote from a source, where it ended before `put` had resolved or rejected: another `put`
+   * of the source would write it a second time. It is told once; undefined: there is none.
+   */
+  readonly writtenUpload: BegunUploads['written'] = async (type, source) => this.open.begun.written(type, source);
+
+  /**
    * Abandons an unfinished upload: the server frees its storage, and it cannot be continued. No-op where there is none;
    * waits for a running one. Throws `ApiError`, `NetworkError`; the upload then remains.
    */
@@ -456,7 +462,7 @@ function assemble(
   const queries = new LiveQueryIndex(core);
   const begun = new BegunUploads(core);
   const blobs = new Blobs({ ...core, begun });
-  const writer = new Writer({ ...core, sender, deviceList, blobs });
+  const writer = new Writer({ ...core, sender, deviceList, blobs, begun });
   const replica = new Replica({
     ...core,
     fetchNext: async (since) => api.nextChange({ ...(await core.store.cursor()), since }),

@@ -131,14 +131,13 @@ export class Outbox {
   /**
    * Adds a change: in memory immediately, so that the acknowledgement of its predecessor finds it, and in the store
    * when `stored` resolves. It is not sent before that, because a change that the server may have must survive a crash
-   * here. If it cannot be stored it is removed, and `stored` rejects. `uploaded`: the same batch removes the item's
-   * begun upload.
+   * here. If it cannot be stored it is removed, and `stored` rejects.
    */
-  add(change: NewChange, { uploaded = false } = {}): { readonly pending: Pending; readonly stored: Promise<void> } {
+  add(change: NewChange): { readonly pending: Pending; readonly stored: Promise<void> } {
     const pending = { ...change, seq: ++this.lastSeq, version: null, madeAt: this.clock.now() };
     this.unstored.add(pending.seq);
     this.remember(pending);
-    return { pending, stored: this.keep(pending, uploaded ? [pending.id] : []) };
+    return { pending, stored: this.keep(pending) };
   }
 
   /**
@@ -383,9 +382,9 @@ export class Outbox {
     await this.replace(changed);
   }
 
-  private async keep(pending: Pending, uploaded: readonly string[]): Promise<void> {
+  private async keep(pending: Pending): Promise<void> {
     try {
-      await this.store.apply({ pending: [pending], uploaded });
+      await this.store.apply({ pending: [pending] });
     } catch (error) {
       this.forget([pending]);
       throw error;

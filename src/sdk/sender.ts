@@ -45,7 +45,6 @@ export type OnRefused = (error: Error) => Promise<void>;
 /** See `Sender.submit`. */
 interface SubmitOptions {
   readonly gather?: boolean;
-  readonly uploaded?: boolean;
   readonly overwrites?: boolean;
   readonly onRefused?: OnRefused | undefined;
 }
@@ -118,15 +117,12 @@ export class Sender {
   /**
    * Stores a change and sends it. Resolves when it is stored, rejects if storing fails. The change is in the outbox
    * before this returns, so the state it is based on is still current. `gather`: it is sent with the next `kick`, in
-   * one request with the changes submitted until then. `uploaded`: see `Outbox.add`. `overwrites`: while the caller waits,
+   * one request with the changes submitted until then. `overwrites`: while the caller waits,
    * a write that meets a conflict is based on what it met, and sent again; a blob that is too old for that is refused.
    */
-  async submit(
-    change: NewChange,
-    { gather = false, uploaded = false, overwrites, onRefused }: SubmitOptions = {},
-  ): Promise<Submitted> {
+  async submit(change: NewChange, { gather = false, overwrites, onRefused }: SubmitOptions = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
-    const { pending, stored } = this.options.outbox.add(change, { uploaded });
+    const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
     const tracked = this.track(seq);
     tracked.unsent = true;

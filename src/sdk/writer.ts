@@ -10,6 +10,7 @@ import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
+import type { BegunUploads } from './blobs/begun.js';
 import type { Blobs } from './blobs/download.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
 import type { UploadedBlob } from './blobs/upload.js';
@@ -112,6 +113,7 @@ export class Writer {
       readonly sender: Sender;
       readonly deviceList: DeviceList;
       readonly blobs: Pick<Blobs, 'upload'>;
+      readonly begun: Pick<BegunUploads, 'learned'>;
     },
   ) {}
 
@@ -144,7 +146,7 @@ export class Writer {
           return await this.changing(async () => {
             const submitted = await this.prepare(put, onRefused);
             for (const { release } of refused.splice(0)) release();
-            return submitted;
+            return { outcome: this.learned(put, submitted.outcome) };
           }, request.onKept);
         } catch (error) {
           put.over = this.obstacle(request, attempt, error);
@@ -156,6 +158,16 @@ export class Writer {
     } finally {
       if (put.attached !== null) this.options.sodium.memzero(put.attached.draft.key);
     }
+  }
+
+  /** The outcome; its begun upload is forgotten once the caller learns of it, which is not when the device is closed. */
+  private async learned({ id, request, attached }: Put, outcome: Promise<Stored>): Promise<Stored> {
+    const isClosed = (error: unknown): boolean => error instanceof ClientError && error.code === 'closed';
+    const unheard = await outcome.then(() => false, isClosed);
+    if (attached !== null && request.content?.identity !== undefined && !unheard)
+      // Where it stays, the next run is told of an item that its user knows.
+      await this.options.begun.learned({ id, ref: attached.ref }).catch(() => undefined);
+    return outcome;
   }
 
   /** Throws `PayloadError` for a field that neither the type defines nor the current item has. */
@@ -332,7 +344,7 @@ export class Writer {
         sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
       }
       const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
-      const how = { uploaded: attached !== null, overwrites: request.onConflict === 'overwrite', onRefused };
+      const how = { overwrites: request.onConflict === 'overwrite', onRefused };
       return sender.submit({ kind: 'write', id, base, row, rewrap: false }, how);
     });
   }

@@ -82,11 +82,15 @@ async function put(context: Context, words: readonly string[], options: Options)
 
 /** Writes and reports one item; one that needs nothing from the server is queued before contacting it (CLI-38). */
 export async function putFound(context: Context, found: Found, one: Target): Promise<void> {
-  await context.withDevice(async (open) => {
-    const item = await putItem(context, open, found, one);
-    show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
-    noteQueued(context.terminal, [item]);
-  }, 'later');
+  await context.withDevice(
+    async (open) => {
+      const item = await putItem(context, open, found, one);
+      show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
+      noteQueued(context.terminal, [item]);
+      // A file is sent after what waits: an earlier command may have written it.
+    },
+    found.content === undefined ? 'later' : 'catch up',
+  );
 }
 
 /** Runs `work` with the content and the fields of `--set`, and closes the content afterwards. */
@@ -173,6 +177,8 @@ async function putItem(context: Context, open: OpenDevice, found: Found, one: Ta
   const needsServer =
     content !== undefined || one.id !== undefined || shapes.payloadSize(payload) > shapes.PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
+  const before = one.id === undefined ? await writtenBefore(open, found) : undefined;
+  if (before !== undefined) return before;
   const target = await targetOf(context, open, found, one);
   const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
   const bar = meter(context, 'Putting');
@@ -197,6 +203,16 @@ async function putItem(context: Context, open: OpenDevice, found: Found, one: Ta
       throw error;
     });
   return { ...outcome, type, binId: target.binId, size: content?.size };
+}
+
+/** The item that an earlier command wrote from this file, where it was ended before it could say so. */
+async function writtenBefore({ device }: OpenDevice, { type, content }: Found): Promise<Put | undefined> {
+  if (content?.identity === undefined) return undefined;
+  const id = await device.writtenUpload(type, content.identity);
+  const item = id === undefined ? undefined : await device.get(id);
+  if (item === undefined) return undefined;
+  const { pending: queued, binId, version } = item;
+  return { id: item.id, version: queued ? null : version, queued, type, binId, size: content.size };
 }
 
 /** The upload of this file that an earlier command began: for the item `id`, or (undefined) for one not written yet. */

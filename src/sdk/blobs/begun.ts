@@ -1,9 +1,12 @@
 /**
  * The unfinished uploads in the device's store, with all that a later run needs to send the same bytes again. An upload
- * is stored before its first byte is sent, and removed in the batch that stores the item naming its blob.
+ * is stored before its first byte is sent, and removed when the caller of `put` learns what became of the item that names
+ * its blob. One whose program ends in between is written, and no longer unfinished: a later run that is asked for the same
+ * is told so (`written`).
  */
 import { openBegun, sealBegun } from '../../crypto/begun-upload.js';
 import type { BlobDraft } from '../../crypto/item.js';
+import type { ContentType } from '../../protocol/item.js';
 import { UPLOAD_LIFE_MS } from '../../protocol/limits.js';
 import { erasing } from '../../crypto/sodium.js';
 import type { Core } from '../core.js';
@@ -72,8 +75,49 @@ export class BegunUploads {
 
   /** The upload of an item; undefined: there is none that can be continued. */
   async find(id: string): Promise<Begun | undefined> {
+    const begun = await this.kept(id);
+    if (begun === undefined || !(await this.isWritten(begun))) return begun;
+    this.options.sodium.memzero(begun.draft.key);
+    return undefined;
+  }
+
+  private async kept(id: string): Promise<Begun | undefined> {
     const kept = (await this.options.store.uploads()).find((one) => one.id === id);
     return kept === undefined ? undefined : this.opened(kept.id, kept.sealed);
+  }
+
+  /** The item as it is here, with changes that wait, names the blob of this upload. */
+  private async isWritten({ id, ref }: Pick<Begun, 'id' | 'ref'>): Promise<boolean> {
+    const { store } = this.options;
+    const own = (await store.pending()).findLast((change) => change.id === id);
+    if (own?.kind === 'delete') return false;
+    const entry = own === undefined ? await store.get(id) : undefined;
+    const row = own?.row ?? (entry?.state === 'live' ? entry.row : undefined);
+    return row?.blob?.ref === ref;
+  }
+
+  /** The item that an earlier run wrote from this source, whose caller did not learn of it. It is told once. */
+  async written(type: ContentType, { name, state }: SourceIdentity): Promise<string | undefined> {
+    for (const { id, sealed } of await this.options.store.uploads()) {
+      const begun = this.opened(id, sealed);
+      if (begun === undefined) continue;
+      const { draft, source } = begun;
+      this.options.sodium.memzero(draft.key);
+      const same = draft.type === type && source.name === name && source.state === state;
+      if (!same || !(await this.isWritten(begun))) continue;
+      await this.forget(id);
+      return id;
+    }
+    return undefined;
+  }
+
+  /** The caller of `put` has learned what became of an item that names this blob. */
+  async learned({ id, ref }: Pick<Begun, 'id' | 'ref'>): Promise<void> {
+    const begun = await this.kept(id);
+    if (begun === undefined) return;
+    this.options.sodium.memzero(begun.draft.key);
+    // It may be a later one of the item.
+    if (begun.ref === ref) await this.forget(id);
   }
 
   /** All uploads that can be continued; removes those that are too old, unreadable, or of a deleted item. */
@@ -84,7 +128,7 @@ export class BegunUploads {
       const begun = this.opened(kept.id, kept.sealed);
       if (begun !== undefined) this.options.sodium.memzero(begun.draft.key);
       if (begun === undefined || (await this.isDeleted(kept.id))) gone.push(kept.id);
-      else {
+      else if (!(await this.isWritten(begun))) {
         const { id, draft, size, source, sent, begunAt } = begun;
         found.push({ id, type: draft.type, size, source, sent, begunAt, expiresAt: begunAt + UPLOAD_LIFE_MS });
       }
