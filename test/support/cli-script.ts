@@ -3,14 +3,15 @@
  * goes wrong in between: the server away, answers lost, clocks set, programs killed, a full disk, damaged files. In the
  * end everything works again; then what was promised is there, once, and all profiles show the same.
  */
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
+import { Agent } from './cli-agent.js';
 import { FAULTS } from './cli-line.js';
 import * as reads from './cli-reads.js';
 import { expectContent, pick, profileOf, type Builder, type Numbers, type Step, type Way } from './cli-step.js';
 import * as writes from './cli-writes.js';
-import { CliWorld, type Attempt, type Ran } from './cli-world.js';
+import { CliWorld, markIn, type Attempt, type Profile, type Ran } from './cli-world.js';
 import type { WithTeardown } from './postgres.js';
 
 const STEPS = { ...reads, ...writes } satisfies Readonly<Record<string, Builder>>;
@@ -39,7 +40,7 @@ async function perform(world: CliWorld, steps: readonly (Step | undefined)[]): P
     const [result, way] = [results[at], ways[at]];
     if (result === undefined || way === undefined) return;
     if (!result.killed) step.check?.(result, way);
-    known(world, step, way);
+    known(world, step, way, result);
   });
 }
 
@@ -56,15 +57,25 @@ function plausible(world: CliWorld, { argv, profile }: Step, result: Ran, way: W
     if (code !== 0 && error === undefined) world.fault(`${what}no error`);
   }
   if (error?.['code'] === 'failure' && world.full === 0) world.fault(`${what}${JSON.stringify(error)}`);
-  if (/copy was damaged/.test(notes) && !world.damaged) world.fault(`${what}${notes}`);
+  if (/copy was damaged/.test(notes)) repaired(world, profile, notes);
   if (/does not verify|no device of yours|history was replaced/.test(notes)) world.fault(`${what}${notes}`);
 }
 
+/** A damaged copy is read again: only what waited can be lost, and the note says whether it is. */
+function repaired(world: CliWorld, profile: Profile, notes: string): void {
+  if (!profile.rotten) world.fault(`${profile.name}: nothing had damaged its copy: ${notes}`);
+  profile.rotten = false;
+  if (/may be lost|(?:is|are) lost/.test(notes))
+    for (const one of world.attempts) if (one.by === profile.name && one.said === 'queued') one.said = 'unknown';
+}
+
 /** What is known of a profile after a command. */
-function known(world: CliWorld, { profile, local, argv }: Step, way: Way): void {
+function known(world: CliWorld, { profile, local, argv }: Step, way: Way, { code }: Ran): void {
   const { name } = profile;
   profile.queued ||= world.attempts.some((one) => one.by === name && one.said === 'queued' && !world.counted.has(one));
   for (const one of world.attempts) if (one.by === name && one.said === 'queued') world.counted.add(one);
+  // It contacts the server where something waits only.
+  if (argv[1] === 'restore' && code === 3 && way.alone) return;
   if (way.clean && local !== true) {
     const flushes = !['put', 'restore'].includes(argv[1] ?? '');
     if (flushes) profile.queued = false;
@@ -98,6 +109,8 @@ const HAPPENINGS = {
   show: doing('show'),
   get: doing('get'),
   bins: doing('bins'),
+  send: doing('send'),
+  uploads: doing('uploads'),
   sync: doing('sync'),
   status: doing('status'),
   file: doing('file'),
@@ -119,8 +132,8 @@ const HAPPENINGS = {
   fault: (world: CliWorld, { a, b, c }: Numbers) => {
     const fault = pick(FAULTS, b);
     const profile = profileOf(world, a);
-    if (fault !== undefined) profile.line.expect(fault, c % 9);
-    world.story.push(`${profile.name}: ${String(fault)} at request ${c % 9}`);
+    if (fault !== undefined) profile.line.expect(fault, c % 14);
+    world.story.push(`${profile.name}: ${String(fault)} at request ${c % 14}`);
   },
   clock: (world: CliWorld, { a, b }: Numbers) => {
     profileOf(world, a).line.skew = (pick(SKEWS, b) ?? 0) * MINUTE;
@@ -144,6 +157,63 @@ const HAPPENINGS = {
     if (b % 2 === 0) profile.numbers = [];
     else profile.line.hurried = true;
     profile.view = undefined;
+  },
+  /** The local copy of a profile is damaged. */
+  rot: (world: CliWorld, { a, b }: Numbers) => {
+    const profile = profileOf(world, a);
+    const folder = join(profile.machine.folder, 'store', 'current');
+    const logs = existsSync(folder) ? readdirSync(folder).filter((name) => /\.(log|ldb)$/.test(name)) : [];
+    const path = join(folder, pick(logs.sort(), b) ?? '');
+    if (logs.length === 0 || statSync(path).size < 20) return;
+    const bytes = readFileSync(path);
+    const at = 8 + (b % (bytes.length - 8));
+    bytes[at] = (bytes[at] ?? 0) ^ 0x55;
+    writeFileSync(path, bytes);
+    world.story.push(`${profile.name}: ${path.slice(-12)} is damaged at ${at} of ${bytes.length}`);
+    profile.rotten = true;
+    profile.view = undefined;
+    profile.deleted = undefined;
+  },
+  /** The program is killed at any moment, in a process of its own. */
+  slain: async (world: CliWorld, { a, b }: Numbers) => {
+    const profile = profileOf(world, a);
+    const { name, line, queued, machine } = profile;
+    if (line.away || queued || world.full > 0 || world.doubtful.has(name)) return;
+    const mark = world.nextMark();
+    world.contents.set(mark, Buffer.from(`${mark} slain`));
+    world.ask(name, { id: undefined, kind: 'put', mark, bin: 'inbox' }, true);
+    await world.slay(machine.home, ['--json', 'put', `${mark} slain`], b % 700);
+    world.story.push(`${name}: put ${mark}, and is slain after ${b % 700} ms`);
+    profile.view = undefined;
+    profile.deleted = undefined;
+    profile.queued = true;
+    world.doubtful.add(name);
+    const { device } = world.made.first;
+    await device.pull();
+    for (const item of await device.list())
+      if (markIn(item.payload) === mark)
+        line.accepted.push({ by: name, id: item.id, version: item.version, kind: 'put' });
+    await world.observe();
+  },
+  /** An agent calls a tool. */
+  agent: (world: CliWorld, numbers: Numbers) => world.agent?.act(numbers),
+  /** One profile ends the access of another one, which is not told before it asks. */
+  revoke: async (world: CliWorld, { a }: Numbers) => {
+    const by = profileOf(world, a);
+    const other = profileOf(world, a + 1);
+    const works = !by.line.away && !by.line.hurried && !other.line.away && !other.line.hurried && world.full === 0;
+    if (world.profiles.length < 3 || !works) return;
+    const { code, notes } = await world.run(by, ['revoke', other.name, '--yes']);
+    if (code !== 0) return world.fault(`${by.name} cannot revoke ${other.name}: ${notes}`);
+    world.left.add(other.name);
+    world.profiles.splice(world.profiles.indexOf(other), 1);
+    by.view = undefined;
+    by.deleted = undefined;
+    for (const argv of [['list'], ['put', world.nextMark()], ['sync']]) {
+      const refused = await world.run(other, ['--json', ...argv]);
+      if (refused.code !== 5) world.fault(`${other.name} is revoked, and ${argv.join(' ')} ended with ${refused.code}`);
+    }
+    await world.observe();
   },
   /** Another device of the user changes something. */
   other: async (world: CliWorld, { a, b, c }: Numbers) => {
@@ -200,6 +270,7 @@ export function scriptOf(names: readonly Name[]): fc.Arbitrary<Script> {
 /** Everything works again, and every profile catches up: nothing waits, all show the same, and what was promised is there. */
 async function settle(world: CliWorld): Promise<void> {
   world.free();
+  await world.agent?.settle();
   for (const { line } of world.profiles) {
     line.away = false;
     line.skew = 0;
@@ -221,6 +292,7 @@ async function settle(world: CliWorld): Promise<void> {
 function promised(world: CliWorld, attempt: Attempt): void {
   const { by, id, kind, said, mark } = attempt;
   if (said !== 'queued' || id === undefined) return;
+  if (world.left.has(by)) return;
   const sent = world.accepted.slice(attempt.after).some((one) => one.by === by && one.id === id);
   const at = world.attempts.indexOf(attempt);
   const later = world.attempts.slice(at + 1).some((one) => one.by === by && one.id === id && one.said !== 'refused');
@@ -238,8 +310,13 @@ export async function play(
   const ends: (() => unknown)[] = [];
   const scope: WithTeardown = { teardown: (done) => void ends.push(done) };
   try {
-    const world = await CliWorld.of(scope, options.profiles ?? 2, options.disk);
+    const world = await CliWorld.of(
+      scope,
+      options.profiles ?? (script.some(({ what }) => what === 'revoke') ? 3 : 2),
+      options.disk,
+    );
     try {
+      if (script.some(({ what }) => what === 'agent')) world.agent = await Agent.pair(scope, world);
       for (const one of script) {
         await HAPPENINGS[one.what](world, { a: 0, b: 0, c: 0, ...one });
         if (world.faults.length > 0) break;

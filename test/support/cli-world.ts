@@ -4,7 +4,8 @@
  */
 import { cpSync, existsSync, readdirSync, renameSync, rmSync, statfsSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { machine, type CallOptions, type Machine, type Result } from './cli.js';
+import type { Agent } from './cli-agent.js';
+import { machine, spawnCli, type CallOptions, type Machine, type Result } from './cli.js';
 import { Line, type Accepted, type Fault } from './cli-line.js';
 import { letIn, world, type World } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
@@ -54,6 +55,8 @@ export interface Profile {
   readonly refused: Set<string>;
   /** It may have changes that wait. */
   queued: boolean;
+  /** Its local copy was damaged. */
+  rotten: boolean;
 }
 
 /** How a command ran. */
@@ -71,6 +74,7 @@ process.on('unhandledRejection', (error) => unhandled.push(error));
 export class CliWorld {
   readonly attempts: Attempt[] = [];
   readonly accepted: readonly Accepted[];
+  readonly scope: WithTeardown;
   /** For files that commands read and write. */
   readonly folder: string;
   readonly faults: string[] = [];
@@ -88,14 +92,17 @@ export class CliWorld {
   /** Ids of all items that were ever there, and of those that are deleted. */
   readonly known = new Set<string>();
   readonly gone = new Set<string>();
+  /** Marks of large files that are not written yet, by profile and place. */
+  readonly sending = new Map<string, string>();
+  agent: Agent | undefined;
+  /** Devices that were revoked. */
+  readonly left = new Set<string>();
   /** Files that were exported. */
   readonly exports: string[] = [];
   /** Profiles that may have sent a deletion that waits. */
   readonly doubtful = new Set<string>();
   /** Changes that are counted as waiting. */
   readonly counted = new Set<Attempt>();
-  /** Local copies were damaged. */
-  damaged = false;
   /** The disk of the profiles is full for so many commands. */
   full = 0;
   private readonly disk: string | undefined;
@@ -104,9 +111,11 @@ export class CliWorld {
 
   private constructor(
     readonly made: World,
-    given: { readonly folder: string; readonly disk: string | undefined; readonly accepted: readonly Accepted[] },
+    readonly lines: Line[],
+    given: Pick<CliWorld, 'folder' | 'accepted' | 'scope'> & { readonly disk: string | undefined },
   ) {
     this.folder = given.folder;
+    this.scope = given.scope;
     this.disk = given.disk;
     this.accepted = given.accepted;
   }
@@ -116,7 +125,7 @@ export class CliWorld {
     const accepted: Accepted[] = [];
     const first = new Line('First', accepted);
     const made = await world(t, { tap: first.tap });
-    const all = new CliWorld(made, { folder: await temporaryFolder(t), disk, accepted });
+    const all = new CliWorld(made, [first], { scope: t, folder: await temporaryFolder(t), disk, accepted });
     // Both ask every other second whether the other one has answered.
     first.hurried = true;
     const names = ['Ann', 'Ben', 'Cem'].slice(0, count);
@@ -126,8 +135,19 @@ export class CliWorld {
       line.hurried = true;
       await letIn(made.first, (words) => own.json(['join', made.url, ...words.split(' '), '--name', name]));
       line.mend();
+      all.lines.push(line);
       all.profiles.push({
-        ...{ name, machine: own, line, numbers: [], view: new Map(), deleted: [], refused: new Set(), queued: false },
+        ...{
+          name,
+          machine: own,
+          line,
+          numbers: [],
+          view: new Map(),
+          deleted: [],
+          refused: new Set(),
+          queued: false,
+          rotten: false,
+        },
       });
     }
     first.mend();
@@ -187,9 +207,17 @@ export class CliWorld {
     return { ...result, killed };
   }
 
+  /** Runs a command in a process of its own, which is killed after so many ms. */
+  async slay(home: string, argv: readonly string[], ms: number): Promise<void> {
+    const child = spawnCli(this.scope, argv, { home });
+    const timer = setTimeout(() => child.kill('SIGKILL'), ms);
+    await child.ended;
+    clearTimeout(timer);
+  }
+
   /** Reads what the server has, and holds each change against what was asked for. */
   async observe(): Promise<void> {
-    for (const { line } of this.profiles) await line.idle();
+    for (const line of this.lines) await line.idle();
     const { device } = this.made.first;
     await device.pull();
     const now = new Map<string, State>();

@@ -1,6 +1,6 @@
 /** The commands of a drawn script that change something. */
 import { randomBytes } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Json } from './cli.js';
 import {
@@ -232,8 +232,7 @@ export const bins: Builder = (world, { a, b, c }, alone) => {
     return step;
   }
   if (b % 4 === 2 && old !== undefined && c % 2 === 0) {
-    for (const id of world.known) world.ask(profile.name, { id, kind: 'delete' }, alone);
-    const mine = world.attempts.slice(-world.known.size);
+    const mine = [...world.known].map((id) => world.ask(profile.name, { id, kind: 'delete' }, alone));
     const inBin = new Set([...world.items].filter(([, { bin }]) => bin === old).map(([id]) => id));
     const step: Step = {
       profile,
@@ -259,6 +258,55 @@ export const bins: Builder = (world, { a, b, c }, alone) => {
       expectCode(world, step, { result, way }, { clean: [0], away: [4] });
       if (result.code === 0 && !result.killed && ![...world.bins.values()].includes(`Bin ${name}`))
         world.fault(`Bin ${name} is not there`);
+    },
+  };
+  return step;
+};
+
+/** Large enough that an interrupted transfer is continued. */
+const LARGE_BYTES = 5.5 * 1024 * 1024;
+const LARGE = randomBytes(LARGE_BYTES);
+
+/** A large file, until it is written: the same command continues its transfer. */
+export const send: Builder = (world, { a, b }, alone) => {
+  const profile = profileOf(world, a);
+  const slot = `${profile.name} ${b % 2}`;
+  const mark = world.sending.get(slot) ?? world.nextMark();
+  const path = join(world.folder, `${mark}.bin`);
+  if (!world.sending.has(slot)) {
+    const bytes = Buffer.concat([Buffer.from(`\0${mark}`), LARGE]);
+    writeFileSync(path, bytes);
+    world.contents.set(mark, bytes);
+    world.sending.set(slot, mark);
+  }
+  const attempt = world.ask(profile.name, { id: undefined, kind: 'put', mark, bin: 'inbox' }, alone);
+  const step: Step = {
+    profile,
+    argv: ['--json', 'put', '--file', path],
+    said: (result) => {
+      settled(attempt, result);
+      if (attempt.said === 'sent' || attempt.said === 'queued') world.sending.delete(slot);
+    },
+    check: (result, way) => {
+      expectCode(world, step, { result, way }, { clean: [0], away: [4] });
+      expectSent(world, attempt, result);
+    },
+  };
+  return step;
+};
+
+/** Interrupted transfers are listed, or given up. */
+export const uploads: Builder = (world, { a, b }) => {
+  const profile = profileOf(world, a);
+  const lists = b % 3 > 0;
+  const step: Step = {
+    profile,
+    local: lists,
+    argv: ['--json', 'uploads', ...(lists ? [] : ['rm', '--all'])],
+    check: (result, way) => {
+      expectCode(world, step, { result, way }, { clean: [0], away: [0, 4] });
+      for (const { file } of (result.data[0]?.['uploads'] as Json[] | undefined) ?? [])
+        if (!existsSync(String(file))) world.fault(`${String(file)} is listed, which was never sent`);
     },
   };
   return step;
