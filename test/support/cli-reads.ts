@@ -59,7 +59,7 @@ export const show: Builder = (world, { a, b, c }) => {
       profile.numbers = undefined;
       if (result.killed || result.code !== 0 || !way.alone) return;
       if (/numbers of this list are not kept/.test(result.notes)) return void (profile.numbers = []);
-      const ids = [...world.known];
+      const ids = [...new Set([...world.known, ...world.attempts.flatMap(({ id }) => id ?? [])])];
       profile.numbers = result.out.split('\n').flatMap((text) => {
         const [, short] = /^\s*\d+\s+(\S+)/.exec(text) ?? [];
         if (short === undefined) return [];

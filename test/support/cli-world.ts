@@ -2,7 +2,7 @@
  * Profiles of one vault, a device of the library beside them, and what is known of both: which changes were asked for,
  * what was said of each, and what the server has. Every change of the server's state must be one that was asked for.
  */
-import { cpSync, existsSync, readdirSync, renameSync, rmSync, statfsSync, truncateSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, readdirSync, rmSync, statfsSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Agent } from './cli-agent.js';
 import { machine, spawnCli, type CallOptions, type Machine, type Result } from './cli.js';
@@ -171,7 +171,7 @@ export class CliWorld {
   /** Runs a command. A killed one leaves its profile as it was at that moment. */
   async run(profile: Profile, argv: readonly string[], options?: CallOptions): Promise<Ran> {
     const { machine: own, line } = profile;
-    const aside = `${own.folder}.killed`;
+    const aside = join(this.folder, `${profile.name}.killed`);
     let killed = false;
     const began = performance.now();
     const running = own.start(argv, options);
@@ -195,7 +195,9 @@ export class CliWorld {
     line.mend();
     if (killed) {
       rmSync(own.folder, { recursive: true, force: true });
-      renameSync(aside, own.folder);
+      cpSync(aside, own.folder, { recursive: true });
+      rmSync(aside, { recursive: true });
+      chmodSync(own.folder, 0o700);
       const lock = join(own.folder, 'lock');
       if (existsSync(lock)) for (const file of readdirSync(lock)) writeFileSync(join(lock, file), DEAD);
     }
