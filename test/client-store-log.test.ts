@@ -1,8 +1,9 @@
 /** A log that was damaged after its program was killed, which LevelDB alone would ignore (the client library). */
-import { cp, stat, truncate } from 'node:fs/promises';
+import { cp, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
+import type { OpenedStore } from '../src/sdk/store/open.js';
 import { databaseFiles, flip } from './support/harm.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { idOf, live, OWNER, write } from './support/stores.js';
@@ -26,7 +27,7 @@ async function harmed(
   t: WithTeardown,
   sound: string,
   harm: (log: string) => Promise<unknown>,
-): Promise<{ readonly reason: string | null; readonly items: number; readonly changes: number }> {
+): Promise<{ reason: string | null; items: number; changes: number; lost?: number | null }> {
   const folder = join(await temporaryFolder(t), 'store');
   await cp(sound, folder, { recursive: true });
   const [log = ''] = await databaseFiles(folder, /log$/);
@@ -35,17 +36,34 @@ async function harmed(
   const items = (await store.held()).itemCount;
   const changes = (await store.pending()).length;
   await store.close();
-  return { reason: repair?.reason ?? null, items, changes };
+  const lost = repair === null ? {} : { lost: repair.lost };
+  return { reason: repair?.reason ?? null, items, changes, ...lost };
 }
 
 t.test('STORE-18: a flipped bit in a log that was never closed is detected', async (t) => {
   const sound = await abandoned(t);
   t.same(await harmed(t, sound, () => Promise.resolve()), { reason: null, items: WRITES, changes: WRITES });
   for (const share of [0.02, 0.3, 0.6, 0.9, 0.999]) {
-    const { reason, items } = await harmed(t, sound, (log) => flip(log, share));
+    const { reason, items, lost } = await harmed(t, sound, (log) => flip(log, share));
     t.equal(reason, 'a record of its log does not fit its checksum', `at ${share}`);
     t.equal(items, 0);
+    t.equal(lost, null, 'it is not said that no change was lost: what came after that record is not known');
   }
+});
+
+t.test('STORE-18: nor is it said of a store in an older state than that in which it was closed', async (t) => {
+  const folder = join(await temporaryFolder(t), 'store');
+  const open = (): Promise<OpenedStore> => openNodeStore(folder, OWNER);
+  const { store } = await open();
+  const older = `${folder}-older`;
+  await cp(folder, older, { recursive: true });
+  await store.apply({ pending: [write(1, idOf(1))] });
+  await store.close();
+  await rm(join(folder, 'current'), { recursive: true });
+  await cp(join(older, 'current'), join(folder, 'current'), { recursive: true });
+  const again = await open();
+  t.match(again.repair, { reason: 'it is an older state than the last one', carried: 0, lost: null });
+  await again.store.close();
 });
 
 t.test('STORE-18: a write that was cut off when the program ended does not count as damage', async (t) => {

@@ -107,6 +107,7 @@ async function rebuilt(
   place: StorePlace,
   { owner, expected, reason }: { readonly owner: StoreOwner; readonly expected: number; readonly reason: string },
 ): Promise<OpenedStore> {
+  const isTorn = (await unlessDamaged(async () => ({ sound: await place.inspect?.() }))) === undefined;
   const found = await salvaged(place, owner);
   const next = await place.next();
   try {
@@ -118,7 +119,9 @@ async function rebuilt(
   const store = await attempt(place, owner, expected);
   if (!(store instanceof LevelStore)) throw store;
   const carried = found.changes.length;
-  const lost = found.expected === null ? null : Math.max(0, found.expected - carried);
+  // The database opens in an older state then, whose number of changes says nothing of those made after it.
+  const count = isTorn || found.batches < expected ? null : found.expected;
+  const lost = count === null ? null : Math.max(0, count - carried);
   return { store, repair: { reason, setAside, carried, lost } };
 }
 
