@@ -10,7 +10,7 @@ t.setTimeout(1_800_000);
 
 /** Scripts of each property: in the usual run always the same ones, with `PROPERTY_RUNS=n` and in the long run others. */
 const ASKED = process.env['PROPERTY_RUNS'];
-const RUNS = Number(ASKED ?? inLongRun(20, 300));
+const RUNS = Number(ASKED ?? inLongRun(12, 300));
 const SEED = ASKED === undefined ? inLongRun({ seed: 1 }, {}) : {};
 
 const ends = (t: Test, script: Script): Promise<unknown> => t.resolves(play(script), 'nothing was wrong');
@@ -25,6 +25,10 @@ t.test('CBLOB-49: a large file is there once where its command was ended as its 
         { what: 'send' },
       ]);
 });
+
+t.test('STORE-18: a damaged copy does not say that nothing was lost where a change that waited is', (t) =>
+  ends(t, [{ what: 'away' }, { what: 'put', c: 6 }, { what: 'rot', b: 9_353 }]),
+);
 
 t.test('CLI-18 CLI-19 CLI-38: whatever fails on the way, no command lies and nothing is lost or doubled', async (t) => {
   const disk = await smallDisk(t, '64m');
