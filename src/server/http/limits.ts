@@ -7,7 +7,7 @@
  * addition, each device has rates: requests, and bytes of bodies and replies, per second.
  */
 import type { HttpResponse } from 'uWebSockets.js';
-import { monotonic, type Clock, type Timer } from '../../protocol/clock.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
 import { rateLimited, type ServiceError, unavailable } from '../../protocol/errors.js';
 import { addressOfPeer, limitKey, type TrustedProxies } from './client-address.js';
 import { BODY_BYTES_BURST, BODY_BYTES_PER_S, REPLY_BYTES_BURST, REPLY_BYTES_PER_S } from '../../protocol/limits.js';
@@ -20,6 +20,7 @@ export const STILL_MS = 5_000;
 const SLACK_PARTS = 64;
 /** A reservation waits at most this long, ms. */
 export const RESERVE_MS = 5_000;
+const MIB = 1024 * 1024;
 
 /**
  * Whether the amount is held now, or why not: the owner or its tenant has used up its share, or the bound is reached
@@ -128,14 +129,11 @@ export class FairBudget {
   /** By owner: owners are served round robin. */
   private readonly queue = new Map<string, Waiter[]>();
   private admitting = false;
-  /** By it holdings stand still: where the clock is set back, none would give way until it has caught up. */
-  private readonly now: () => number;
 
   constructor(
     readonly bound: number,
     readonly clock: Clock,
   ) {
-    this.now = monotonic(clock);
     this.groupShare = Math.floor(bound / GROUP_PARTS);
     this.ownerShare = Math.floor(bound / OWNER_PARTS);
   }
@@ -186,11 +184,16 @@ export class FairBudget {
   /** Notes progress: among its owner's holdings it is now the last one to be evicted. */
   moved(holding: Holding): void {
     const { holder } = holding;
-    if (holder === undefined) return;
-    holding.movedAt = this.now();
-    if (holder.last === holding) return;
+    holding.movedAt = this.clock.now();
+    if (holder === undefined || holder.last === holding) return;
     unlink(holder, holding);
     append(holder, holding);
+  }
+
+  /** One that moved before the clock was set back counts from now on: else none would give way until it has caught up. */
+  private standsStill(one: Holding): boolean {
+    one.movedAt = Math.min(one.movedAt, this.clock.now());
+    return this.clock.now() - one.movedAt >= STILL_MS;
   }
 
   private blockedBy({ group, owner }: Holding, more: number): BudgetVerdict {
@@ -219,7 +222,7 @@ export class FairBudget {
       append(group, holder);
       this.holders.map.set(holding.owner, holder);
     }
-    holding.movedAt = this.now();
+    holding.movedAt = this.clock.now();
     append(holder, holding);
     return holder;
   }
@@ -254,16 +257,15 @@ export class FairBudget {
 
   /** Makes room within a share. Only holdings without progress are evicted, those of the owner first. */
   private replaceOwn(holding: Holding, more: number): void {
-    const still = this.now() - STILL_MS;
     const own = this.holders.map.get(holding.owner);
     if (own !== undefined) {
-      this.cutWhile(own, (old) => old !== holding && old.movedAt <= still && own.held + more > this.ownerShare);
+      this.cutWhile(own, (old) => old !== holding && this.standsStill(old) && own.held + more > this.ownerShare);
       if (own.held > 0 && own.held + more > this.ownerShare) return;
     }
     const group = this.groups.map.get(holding.group);
     if (group === undefined) return;
     for (const holder of holdersOf(group))
-      this.cutWhile(holder, (old) => old !== holding && old.movedAt <= still && group.held + more > this.groupShare);
+      this.cutWhile(holder, (old) => old !== holding && this.standsStill(old) && group.held + more > this.groupShare);
   }
 
   /**
@@ -274,8 +276,8 @@ export class FairBudget {
   private makeRoom(holding: Holding, more: number): void {
     const enough = (): boolean => this.held + more <= this.bound - Math.floor(this.bound / SLACK_PARTS);
     const after = (this.groups.map.get(holding.group)?.held ?? 0) + more;
-    for (const movedBefore of [this.now() - STILL_MS, Infinity]) {
-      const goes = ({ giveWay, movedAt }: Holding): boolean => giveWay !== undefined && movedAt <= movedBefore;
+    for (const onlyStill of [true, false]) {
+      const goes = (one: Holding): boolean => one.giveWay !== undefined && (!onlyStill || this.standsStill(one));
       const larger = [...this.groups.map.values()].filter(
         (group) => group.held >= after && group.name !== holding.group && hasAny(group, goes),
       );
@@ -371,8 +373,6 @@ function unlink<T extends Linked<T>>(list: List<T>, entry: T): void {
   entry.before = undefined;
   entry.after = undefined;
 }
-
-const MIB = 1024 * 1024;
 
 /** Bounds of one kind of clients: requests under way at once, and bytes of bodies and of unread replies. */
 export interface LoadBound {
