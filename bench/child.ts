@@ -118,7 +118,7 @@ export class Child {
       const waiter = { event, resolve, reject };
       this.waiters.push(waiter);
       timer = setTimeout(() => {
-        // Else it would take the line from whoever waits for it next.
+        // Else it would take the line that the next caller waits for.
         this.waiters.splice(this.waiters.indexOf(waiter), 1);
         reject(new Error(`${this.name} did not say "${event}" in ${timeoutMs / 1000} s`));
       }, timeoutMs);

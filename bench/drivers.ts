@@ -117,6 +117,7 @@ export interface ReceiverOptions {
   readonly hello?: '1' | '0' | 'later';
   /** Reconnects as the SDK does. */
   readonly reconnect?: boolean;
+  /** Most sockets that may be opening at once. */
   readonly opening?: number;
   /** With `wait`: each socket is first opened at a random moment within this time, s. C driver only. */
   readonly spread?: number;

@@ -60,7 +60,7 @@ t.test('BOOT-01 BOOT-04 BOOT-06: the first call claims the server, and its token
   t.equal(base64(claimed.wrappedMasterKey ?? new Uint8Array()), sent);
   t.ok(await a.admits(tenantId, claimed.token, clock.now()));
   t.equal(await a.bootstrap.claimed(tenantId), true);
-  t.same(a.told, [tenantId]);
+  t.same(a.announced, [tenantId]);
 });
 
 t.test('TOKEN-10: a token is valid until TOKEN_TTL_DAYS have passed, to the millisecond', async (t) => {
@@ -348,7 +348,7 @@ t.test("DEV-05 TOKEN-11 TOKEN-12 TOKEN-13: a revocation kills that device's toke
   t.equal(revoked.revokedAt, clock.now());
   t.notOk(await b.admits(tenantId, reauthenticated.token, clock.now()));
   t.ok(await b.admits(tenantId, token, clock.now()));
-  const standing = (await b.directory.load(tenantId))?.devices.find(({ id }) => id === second.id);
+  const standing = (await b.loader.load(tenantId))?.devices.find(({ id }) => id === second.id);
   t.match(standing, { revoked: true, keysPurged: false });
   t.ok((standing?.tokenEpoch ?? 0) > (b.epochOf(reauthenticated.token, clock.now()) ?? Infinity));
 
@@ -382,7 +382,7 @@ t.test('DEV-06 DEV-07: two devices that revoke each other, or the last one itsel
   t.equal(await refusal(a.devices.revoke(tenantId, standing.id, standing.id)), 'last_device');
   const other = await pairOne(world, standing);
   t.equal(await refusal(a.devices.revoke(tenantId, standing.id, standing.id)), undefined, 'it signs out');
-  t.equal((await a.directory.load(tenantId))?.devices.find(({ id }) => id === other.id)?.revoked, false);
+  t.equal((await a.loader.load(tenantId))?.devices.find(({ id }) => id === other.id)?.revoked, false);
 });
 
 t.test('DEV-15: a device that was just revoked cannot revoke another one', async (t) => {

@@ -93,9 +93,9 @@ t.test('BIN-03 BIN-04 BIN-07 BIN-17: a new bin is listed with its meta, and is a
     },
   );
   t.same((await b.bins.list(tenantId)).bins[1], bin);
-  t.equal(a.told.at(-1), tenantId);
+  t.equal(a.announced.at(-1), tenantId);
   t.equal(await generationOf(a.pool, tenantId), before + 1);
-  const change = (await b.directory.reload(tenantId, before))?.bins.find((found) => found.id === 'Work_1');
+  const change = (await b.loader.reload(tenantId, before))?.bins.find((found) => found.id === 'Work_1');
   const { id, slug, createdAt, updatedAt } = bin;
   const view = { id, slug, meta: bin.meta, createdAt, updatedAt, itemCount: 0 };
   t.same(change, { id: 'Work_1', deletedAt: null, view, changedAtGeneration: before + 1, open: true });
@@ -236,7 +236,7 @@ t.test('BIN-02 BIN-11 BIN-12 BIN-17: an empty bin is deleted, inbox is not', asy
     (await a.bins.list(tenantId)).bins.map(({ id }) => id),
     ['inbox'],
   );
-  const change = (await a.directory.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work');
+  const change = (await a.loader.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work');
   t.match(change, { deletedAt: clock.now(), view: null, open: false });
   t.equal(change?.changedAtGeneration, await generationOf(a.pool, tenantId));
   for (const force of [undefined, false, true]) {
@@ -272,7 +272,7 @@ t.test('a deleted id may be used again, and so may its slug', async (t) => {
   const { bin } = await a.bins.create(tenantId, { id: 'work', slug: 'again' });
   t.match(bin, { meta: null, createdAt: clock.now(), updatedAt: clock.now(), itemCount: 0 });
   t.match(
-    (await a.directory.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work'),
+    (await a.loader.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work'),
     { deletedAt: null, open: true },
   );
 });
@@ -288,11 +288,11 @@ t.test(
     t.equal(await refusal(a.bins.remove(tenantId, 'work', {})), 'conflict');
     t.equal(await refusal(a.bins.remove(tenantId, 'work', { force: false })), 'conflict');
     const before = await generationOf(a.pool, tenantId);
-    const told = a.told.length;
+    const told = a.announced.length;
     const by = await valueOf<string>(a.pool, 'SELECT id AS value FROM devices');
     clock.advance(77);
     t.same(await a.bins.remove(tenantId, 'work', { force: true }, by), { ok: true });
-    t.equal(a.told.length - told, 4, 'announced after closing, after two full batches and after the rest');
+    t.equal(a.announced.length - told, 4, 'announced after closing, after two full batches and after the rest');
     t.equal(await generationOf(a.pool, tenantId), before + 2, 'once for closing, once for deleting');
     const { kept, counted } = await sums(a, tenantId);
     t.same(kept, counted);
@@ -336,7 +336,7 @@ t.test('BIN-14: the same call, also without force, finishes a deletion that a cr
     await fill(world, 'work', 700);
     await cutOff(world, 'work');
     t.match(
-      (await b.directory.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work'),
+      (await b.loader.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work'),
       { open: false, deletedAt: null },
     );
     t.equal((await new BinStore(b.pool).bins(tenantId)).bins[1]?.itemCount, 200);
@@ -382,10 +382,10 @@ t.test('BIN-18: an interrupted deletion resumes when the bins are listed, one ru
   await fill(world, 'also', 600);
   await cutOff(world, 'work');
   await cutOff(world, 'also');
-  const told = b.told.length;
+  const told = b.announced.length;
   const all = new Promise<void>((resolve) => {
     b.onChanged = () => {
-      if (b.told.length === told + 4) resolve();
+      if (b.announced.length === told + 4) resolve();
     };
   });
   for (let n = 0; n < 3; n++) t.ok((await b.bins.list(tenantId)).bins.length >= 1);
@@ -395,7 +395,7 @@ t.test('BIN-18: an interrupted deletion resumes when the bins are listed, one ru
     (await b.bins.list(tenantId)).bins.map(({ id }) => id),
     ['inbox'],
   );
-  t.equal(b.told.length, told + 4, 'three batches of one bin and one of the other: nothing is done twice');
+  t.equal(b.announced.length, told + 4, 'three batches of one bin and one of the other: nothing is done twice');
   const { kept, counted } = await sums(a, tenantId);
   t.same(kept, counted);
   t.equal(kept.item_count, 0);

@@ -169,8 +169,8 @@ t.test('RECOV-01 RECOV-02: a device that signs with the recovery key gets a toke
   const { device, token } = await b.recovery.recover(tenantId, body);
   t.equal(device.id, body.deviceId);
   t.ok(await a.admits(tenantId, token, clock.now()));
-  t.same(b.told, [tenantId], 'RECOV-08: the other devices are notified');
-  const joined = (await a.directory.reload(tenantId, 0))?.devices.at(-1);
+  t.same(b.announced, [tenantId], 'RECOV-08: the other devices are notified');
+  const joined = (await a.loader.reload(tenantId, 0))?.devices.at(-1);
   t.match(joined?.view, { id: body.deviceId, name: 'Back', glyph: 'globe' });
   t.equal(base64(joined?.view.cert ?? new Uint8Array()), body.deviceCert);
 });

@@ -1,6 +1,6 @@
 /** How long a device of another tenant waits while a device sends junk as fast as it may. */
 import t from 'tap';
-import { Judge, servedInTime, street } from './support/judge.js';
+import { Judge, servedInTime, hostedServer } from './support/judge.js';
 import { JUNK, sendJunk } from './support/junk.js';
 
 const ROUNDS = 25;
@@ -9,7 +9,7 @@ const PER_SECOND = 9;
 t.test(
   'FAIR-15 FAIR-42: under nine junk bodies a second another tenant is refused nothing and served in time',
   async (t) => {
-    const place = await street(t);
+    const place = await hostedServer(t);
     const [attacker, neighbour] = [await place.tenant('attacker'), await place.tenant('neighbour')];
     const judge = new Judge(place, neighbour);
     judge.begin();

@@ -283,7 +283,7 @@ t.test('INST-08: a write is checked against the devices as they are when it is c
   let done = false;
   const reader = (async () => {
     while (!done) {
-      const snapshot = await b.directory.load(tenantId);
+      const snapshot = await b.loader.load(tenantId);
       const devices = snapshot?.devices.map(({ id, revoked }) => `${id} ${revoked}`).join();
       const before = seen.get(snapshot?.generation ?? 0);
       if (before !== undefined && before !== devices)

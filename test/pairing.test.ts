@@ -14,7 +14,7 @@ import {
   random,
   refusal,
   together,
-  told,
+  announced,
   wrapBody,
   type TestDevice,
 } from './support/accounts.js';
@@ -36,7 +36,7 @@ t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: a pairing with its steps on two instanc
   const device = newDevice();
   const body = joinBody(code, device);
   const before = await generationOf(a.pool, tenantId);
-  const asked = told(b);
+  const asked = announced(b);
   const joining = b.pairing.fetchNpk(tenantId, body, stays());
   await asked;
   t.equal(await generationOf(a.pool, tenantId), before + 1, 'PAIR-11: the existing device has to be notified');
@@ -61,7 +61,7 @@ t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: a pairing with its steps on two instanc
     },
     'PAIR-14',
   );
-  const snapshot = await a.directory.load(tenantId);
+  const snapshot = await a.loader.load(tenantId);
   t.same(snapshot?.pairRequests, [
     {
       lookupId: opened.lookupId,
@@ -131,7 +131,7 @@ t.test('PAIR-03: a new session ends the old one', async (t) => {
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid');
   t.equal(await ask(world, device), 'pair_invalid');
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code: second.code })), undefined);
-  t.same((await a.directory.load(tenantId))?.pairRequests, []);
+  t.same((await a.loader.load(tenantId))?.pairRequests, []);
 });
 
 t.test('a new session does not remove a key that waits for its device', async (t) => {

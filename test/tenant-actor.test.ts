@@ -116,7 +116,7 @@ t.test(
     const setting = new Setting({ lanes });
     const broken = await setting.actor();
     const ears = await listen(broken, 1);
-    t.strictSame(setting.attended, ['tenant'], 'the first socket subscribes this instance to the tenant');
+    t.strictSame(setting.subscribed, ['tenant'], 'the first socket subscribes this instance to the tenant');
     const [first, second] = [broken.reload(), broken.reload()];
     await t.rejects(write(broken, writeOf(), deviceId(1)));
     await t.rejects(second, 'who waits for a reload is told as well');

@@ -36,13 +36,13 @@ t.test('the tenant loader reads many tenants in few statements', async (t) => {
   const query = a.pool.query.bind(a.pool) as (...args: unknown[]) => unknown;
   Object.assign(a.pool, { query: (...args: unknown[]) => (statements++, query(...args)) });
   const ids = [tenantId, ...others, ulid(), tenantId];
-  const loaded = await Promise.all(ids.map((id) => a.directory.load(id)));
+  const loaded = await Promise.all(ids.map((id) => a.loader.load(id)));
   t.equal(statements, 2);
   t.same(
     loaded.map((snapshot) => snapshot?.tenantId),
     [...ids.slice(0, -2), undefined, tenantId],
   );
-  const reading = Promise.all(others.map((id) => a.directory.head(id)));
+  const reading = Promise.all(others.map((id) => a.loader.head(id)));
   world.clock.advance(79);
   await nextTurn();
   await nextTurn();
@@ -51,13 +51,13 @@ t.test('the tenant loader reads many tenants in few statements', async (t) => {
   const heads = await reading;
   t.equal(statements, 3);
   t.ok(heads.every(({ version }) => version === 3));
-  const straggler = a.directory.head(ulid());
+  const straggler = a.loader.head(ulid());
   world.clock.advance(80);
   t.equal(await refusal(straggler), 'tenant_not_found', 'after many requests the next read waits 80 ms for more');
   const [[first, second], one, other] = await Promise.all([
-    Promise.all([a.directory.load(others[0] ?? ''), a.directory.load(others[1] ?? '')]),
-    a.directory.head(others[0] ?? ''),
-    a.directory.head(others[2] ?? ''),
+    Promise.all([a.loader.load(others[0] ?? ''), a.loader.load(others[1] ?? '')]),
+    a.loader.head(others[0] ?? ''),
+    a.loader.head(others[2] ?? ''),
   ]);
   t.equal(statements, 5, 'heads are read along with tenants');
   t.same([first?.summary.version, second?.summary.version, one.version, other.version], [3, 3, 3, 3]);
@@ -70,7 +70,7 @@ t.test('the tenant loader reads many tenants in few statements', async (t) => {
       ['meta', true],
     ],
   );
-  const again = await a.directory.reload(tenantId, 0);
+  const again = await a.loader.reload(tenantId, 0);
   t.equal((again?.bins[1]?.view?.['meta'] as Uint8Array).length, 4_096);
 });
 
@@ -132,11 +132,11 @@ t.test('reads in quick succession share statements, and a single one does not wa
   let statements = 0;
   const query = a.pool.query.bind(a.pool) as (...args: unknown[]) => unknown;
   Object.assign(a.pool, { query: (...args: unknown[]) => (statements++, query(...args)) });
-  for (let n = 0; n < 40; n++) await a.directory.head(id);
+  for (let n = 0; n < 40; n++) await a.loader.head(id);
   t.equal(statements, 40, 'forty reads, none of which waits');
-  await a.directory.head(id);
+  await a.loader.head(id);
   await nextTurn();
-  const late = Promise.all([a.directory.head(id), nextTurn().then(async () => a.directory.head(id))]);
+  const late = Promise.all([a.loader.head(id), nextTurn().then(async () => a.loader.head(id))]);
   await nextTurn();
   await nextTurn();
   t.equal(statements, 41);
@@ -146,9 +146,9 @@ t.test('reads in quick succession share statements, and a single one does not wa
   await nextTurn();
   clock.advance(1_000);
   clock.advance(-3_600_000);
-  await a.directory.head(id);
+  await a.loader.head(id);
   await nextTurn();
-  const next = a.directory.head(id);
+  const next = a.loader.head(id);
   clock.advance(25);
   await next;
   t.equal(statements, 44, 'a clock that was set back makes no read wait longer');
@@ -285,9 +285,7 @@ t.test('INST-02: a comparison returns the tenants with news and those that are g
     { tenantId: ahead, delivered: 4, generation: 3 },
     { tenantId: gone, delivered: 0, generation: 1 },
   ];
-  const told = [...(await a.directory.positions(known))].sort((one, other) =>
-    one.tenantId.localeCompare(other.tenantId),
-  );
+  const told = [...(await a.loader.positions(known))].sort((one, other) => one.tenantId.localeCompare(other.tenantId));
   t.same(
     told,
     [
@@ -296,7 +294,7 @@ t.test('INST-02: a comparison returns the tenants with news and those that are g
       { tenantId: gone, head: null, generation: 0 },
     ].sort((one, other) => one.tenantId.localeCompare(other.tenantId)),
   );
-  t.same(await a.directory.positions([]), []);
+  t.same(await a.loader.positions([]), []);
 });
 
 t.test('ERR-14: an unreachable database is reported as unavailable, with the cause for the log', async (t) => {

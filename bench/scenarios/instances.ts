@@ -8,7 +8,7 @@ const TENANTS = 1_000;
 const PER_TENANT = 5;
 const WRITERS = 256;
 
-async function party(context: Context, name: string, instances: number): Promise<Listening> {
+async function open(context: Context, name: string, instances: number): Promise<Listening> {
   const size = { tenants: context.scaled(TENANTS), perTenant: PER_TENANT };
   const target = await World.open(context, { name, size, instances, placed: 'apart' });
   // Writers are always given the first port.
@@ -18,8 +18,8 @@ async function party(context: Context, name: string, instances: number): Promise
 export async function twoInstances(context: Context): Promise<Outcome> {
   const { drivers, options } = context;
   context.tell('two instances: setting up');
-  const one = await party(context, 'one_instance', 1);
-  const two = await party(context, 'two_instances', 2);
+  const one = await open(context, 'one_instance', 1);
+  const two = await open(context, 'two_instances', 2);
   const book = new Book();
   let received = 0;
   const measured = async (of: Listening, what: string, rate?: number): Promise<LegResult> => {

@@ -48,7 +48,7 @@ export interface InstanceOptions {
 export class Instance {
   readonly pool: pg.Pool;
   readonly accounts: AccountStore;
-  readonly directory: PostgresTenantLoader;
+  readonly loader: PostgresTenantLoader;
   readonly bootstrap: CalledBootstrap;
   readonly devices: CalledDevices;
   readonly tickets: Tickets;
@@ -62,10 +62,10 @@ export class Instance {
   readonly faults: unknown[] = [];
   /** Recoveries that were signed for another host. */
   readonly foreignHosts: ForeignHost[] = [];
-  /** Tenants that were told of, in order. */
-  readonly told: string[] = [];
+  /** Tenants whose changes were announced, in order. */
+  readonly announced: string[] = [];
   readonly resets: string[] = [];
-  /** Set: telling of a change fails with it, as where the tenant cannot be read anew. */
+  /** If set, announcing a change fails with it, as when the tenant cannot be reloaded. */
   unreadable: Error | undefined;
   /** Called when something changed, before the caller goes on. */
   onChanged: (tenantId: string) => void = () => undefined;
@@ -79,7 +79,7 @@ export class Instance {
       onIdleError: (error) => this.faults.push(error),
     });
     const changed = (tenantId: string): Promise<void> => {
-      this.told.push(tenantId);
+      this.announced.push(tenantId);
       this.onChanged(tenantId);
       return this.unreadable === undefined ? Promise.resolve() : Promise.reject(this.unreadable);
     };
@@ -95,7 +95,7 @@ export class Instance {
     this.pool = pool;
     this.accounts = store;
     this.tickets = tickets;
-    this.directory = new PostgresTenantLoader(pool, clock, onFault);
+    this.loader = new PostgresTenantLoader(pool, clock, onFault);
     this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, claimTokens: false, reset });
     this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) });
     this.reauth = new Reauthentication(shared);
@@ -118,7 +118,7 @@ export class Instance {
   async admits(tenantId: string, token: string, now: number): Promise<boolean> {
     const claims = this.tokens.verify(token, now);
     if (typeof claims === 'string' || claims.tenantId !== tenantId) return false;
-    const snapshot = await this.directory.load(tenantId);
+    const snapshot = await this.loader.load(tenantId);
     const device = snapshot?.devices.find(({ id }) => id === claims.deviceId);
     return device !== undefined && !device.revoked && device.tokenEpoch === claims.epoch;
   }
@@ -185,8 +185,8 @@ export const wrapBody = (code: string): PairWrapBody => ({
   confirmation: random(32),
 });
 
-/** Resolves when the instance next tells that the tenant changed. */
-export const told = (instance: Instance): Promise<void> =>
+/** Resolves when the instance announces the next change of the tenant. */
+export const announced = (instance: Instance): Promise<void> =>
   new Promise((resolve) => {
     instance.onChanged = () => resolve();
   });
@@ -197,7 +197,7 @@ const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
 export const newCode = (): string =>
   Array.from({ length: 6 }, () => [...randomBytes(5)].map((byte) => LETTERS[byte % 26]).join('')).join(' ');
 
-/** So many devices have joined just now, and were revoked. */
+/** Inserts devices that have joined just now, and were revoked. */
 export async function haveJoined({ a, tenantId, clock }: World, count: number): Promise<void> {
   await a.pool.query(
     `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, revoked_at)
@@ -220,7 +220,7 @@ export async function pairOne({ a, tenantId }: World, by: TestDevice): Promise<T
   const device = newDevice();
   const code = newCode();
   await a.pairing.init(tenantId, by.id, { code, epk: base64(newDevice().publicKey) });
-  const asked = told(a);
+  const asked = announced(a);
   const joining = a.pairing.fetchNpk(tenantId, joinBody(code, device), new AbortController().signal);
   await Promise.race([asked, joining]);
   await a.pairing.wrap(tenantId, by.id, wrapBody(code));
@@ -240,8 +240,8 @@ export async function outcomes(calls: readonly Promise<unknown>[]): Promise<stri
 }
 
 /**
- * Lets calls meet: all of them wait for the tenant's lock before any goes on. What one decides before it holds the
- * lock shows then. `first` is what the holder does while they wait.
+ * Makes calls concurrent: all of them wait for the tenant's lock before any continues, which exposes decisions that
+ * are made before the lock is held. `first` runs under the lock while they wait.
  */
 export async function together(
   { a, tenantId }: World,

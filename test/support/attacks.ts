@@ -1,6 +1,6 @@
 /** What one caller does to take all he can get, beside a judge who wants to work (see judge.ts). */
 import { BASE, type Neighbour } from './hosted.js';
-import { Judge, requestText, street, Unread, type Street } from './judge.js';
+import { Judge, requestText, hostedServer, Unread, type HostedServer } from './judge.js';
 import type { WithTeardown } from './postgres.js';
 import { fill, released } from './socket-attacks.js';
 import { range } from './stream.js';
@@ -13,14 +13,14 @@ export class Stage {
   private readonly open: Unread[] = [];
 
   private constructor(
-    readonly place: Street,
+    readonly place: HostedServer,
     readonly judge: Judge,
     private readonly greedy: Neighbour,
   ) {}
 
   static async start(t: WithTeardown): Promise<Stage> {
     // Without rates: what one asks for is bounded by his shares alone.
-    const place = await street(t, { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0' });
+    const place = await hostedServer(t, { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0' });
     const [honest, greedy] = [await place.tenant('anna'), await place.tenant('berta')];
     // A page of these has about 4 MiB.
     await fill(greedy, [greedy.device], 8);
@@ -43,7 +43,7 @@ export class Stage {
     await this.judge.after(10);
   }
 
-  /** A stranger asks for pages of the reference, 250 at a time, and reads none. */
+  /** Requests without a token for pages of the reference, 250 at a time, whose replies are not read. */
   async docs(waves: number): Promise<void> {
     const text = requestText('/docs/index-a-z', { address: STRANGER });
     for (const wave of range(1, waves)) {
@@ -52,7 +52,7 @@ export class Stage {
     }
   }
 
-  /** A stranger sends thousands of requests at once on each of ten connections, without waiting for an answer. */
+  /** Thousands of requests without a token at once on each of ten connections, none of which waits for an answer. */
   async unwaited(waves: number): Promise<void> {
     const text = requestText('/api/health', { address: STRANGER }).repeat(5_000);
     for (const wave of range(1, waves)) {
@@ -61,7 +61,7 @@ export class Stage {
     }
   }
 
-  /** A stranger sends half a body on each of many connections. */
+  /** Half a body without a token on each of many connections. */
   async halves(count: number): Promise<void> {
     const text =
       `POST /api/devices/reauth HTTP/1.1\r\nHost: anna.${BASE}\r\nX-Forwarded-For: ${STRANGER}\r\n` +

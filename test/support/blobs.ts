@@ -1,4 +1,4 @@
-/** Uploads and downloads as a stranger makes them: plain HTTP requests to signed URLs. */
+/** Uploads and downloads by plain HTTP requests to signed URLs, as any client makes them. */
 import { randomBytes } from 'node:crypto';
 import { request, type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { buffer as bufferOf } from 'node:stream/consumers';

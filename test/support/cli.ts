@@ -29,12 +29,12 @@ import { runServer } from './server.js';
 export type Json = Record<string, unknown>;
 
 export interface CallOptions {
-  /** Given: a person sits there, and answers. */
+  /** If given, a person is at the terminal, and answers. */
   readonly answers?: Answers;
-  /** Standard input of a call where nobody sits. */
+  /** Standard input of a call without a person. */
   readonly input?: string | Buffer;
   readonly env?: Readonly<Record<string, string>>;
-  /** Standard output is a terminal; default: where a person sits. */
+  /** Standard output is a terminal; default: if a person is there. */
   readonly screen?: boolean;
   readonly width?: number;
   /** A file that stands for the screen: it gets the control sequences. */
@@ -68,7 +68,7 @@ export interface Running {
   readonly result: Promise<Result>;
   /** The first line of output or notes that fits, perhaps one that is there already. */
   line(fits: RegExp): Promise<RegExpExecArray>;
-  /** What it has said so far. */
+  /** Its output and notes so far. */
   printed(): string[];
   interrupt(): void;
 }

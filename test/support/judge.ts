@@ -1,6 +1,6 @@
 /**
- * The judge of attacks: an honest device of another tenant that goes on with its day while somebody takes what he can
- * get. It counts what it was refused, and how much the server did between its requests and their answers. The server is
+ * The judge of attacks: an honest device of another tenant that works as usual during an attack.
+ * It counts its refused calls, and how much the server did between its requests and their answers. The server is
  * a process of its own, with the limits that a server has by default, so that its memory and CPU time are its own too.
  */
 import { once } from 'node:events';
@@ -20,7 +20,7 @@ const MIB = 1024 * 1024;
 const ROUNDS_MAX_MS = 300_000;
 
 /** A hosted server in a process of its own with default limits. */
-export interface Street {
+export interface HostedServer {
   readonly server: Child;
   readonly apex: Wire;
   /** A new tenant, signed up and claimed. */
@@ -35,7 +35,7 @@ export interface Street {
 const DEFAULT_LIMITS = { RATE_READ_PER_S: '', RATE_WRITE_PER_S: '', RATE_PAIR_PER_MIN: '', LOG_LEVEL: 'warn' };
 
 /** Starts the server. Loopback is a proxy to it, so `X-Forwarded-For` is whatever a test says. */
-export async function street(t: WithTeardown, env: Readonly<Record<string, string>> = {}): Promise<Street> {
+export async function hostedServer(t: WithTeardown, env: Readonly<Record<string, string>> = {}): Promise<HostedServer> {
   const metricsPort = await freePort();
   const server = await spawnServer(t, {
     env: {
@@ -87,7 +87,7 @@ export class Judge {
   private work: Promise<void> | undefined;
 
   constructor(
-    private readonly place: Street,
+    private readonly place: HostedServer,
     private readonly tenant: Neighbour,
   ) {}
 

@@ -16,7 +16,7 @@ export interface DeskOptions {
   /** Given: a person sits there. */
   readonly answers?: Answers;
   readonly env?: Readonly<Record<string, string>>;
-  /** Standard input where nobody sits. */
+  /** Standard input of a call without a person. */
   readonly input?: string;
 }
 

@@ -12,7 +12,7 @@ export async function openSaved(browser: Pick<Browser, 'newPage'>, name: string)
   return page;
 }
 
-/** What a phone's reader would mind, as sentences. */
+/** Faults of a page on a phone, as sentences. */
 export const faultsOnPhone = (page: Page): Promise<string[]> =>
   page.evaluate(() => {
     const faults: string[] = [];
@@ -30,7 +30,7 @@ export const faultsOnPhone = (page: Page): Promise<string[]> =>
       if (parseFloat(getComputedStyle(element).fontSize) < 16)
         faults.push(`small: ${element.textContent.slice(0, 40)}`);
     }
-    // A word that has more than one line is broken, unless a place for that was given.
+    // A word of letters and digits on more than one line is broken.
     const texts = document.createTreeWalker(document.querySelector('main') ?? root, NodeFilter.SHOW_TEXT);
     const range = document.createRange();
     for (let node = texts.nextNode(); node !== null; node = texts.nextNode()) {

@@ -7,7 +7,7 @@ import {
   newCode,
   newWorld,
   random,
-  told,
+  announced,
   type Instance,
   type InstanceOptions,
   type TestDevice,
@@ -53,7 +53,7 @@ export async function request(
   more: Parameters<typeof joinBody>[2] = {},
 ): Promise<void> {
   const caller = new AbortController();
-  const asked = told(world.a);
+  const asked = announced(world.a);
   const joining = world.a.pairing.fetchNpk(world.tenantId, joinBody(world.code, device, more), caller.signal);
   await Promise.race([asked, joining]);
   caller.abort();

@@ -32,7 +32,7 @@ export interface Proxy {
   readonly logged: () => Promise<string>;
 }
 
-/** Replaces text that must be there: a file that changed must not run untouched. */
+/** Replaces text that must be there: a test must not use a changed file without the replacement. */
 export function replaced(text: string, changes: readonly (readonly [string, string])[]): string {
   return changes.reduce((changed, [from, to]) => {
     if (!changed.includes(from)) throw new Error(`not in the file any more: ${from}`);
@@ -46,7 +46,7 @@ interface Program {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Starts a program; ended after the test. Answers what it writes. */
+/** Starts a program, which is stopped after the test. Returns the lines that it writes. */
 function run(t: WithTeardown, { command, args, env }: Program): Events<string> {
   const lines = new Events<string>();
   const child = spawn(command, args, {
@@ -117,7 +117,7 @@ export async function startCaddy(t: WithTeardown, options: CaddyOptions): Promis
     ca: async () => readFile(root, 'utf8'),
     logged: async () => Promise.resolve(lines.all.join('\n')),
   };
-  // The domain's certificate is got in the background, and used a moment after the log tells of it.
+  // The certificate is obtained in the background, and served a moment after the log reports it.
   await lines.until((all) => all.some((line) => /certificate obtained successfully|ended with/.test(line)));
   const served = async (): Promise<boolean> =>
     certificateOf(proxy, domain).then(
@@ -176,7 +176,7 @@ export async function startNginx(t: WithTeardown, { domain, servers }: ProxyOpti
   };
 }
 
-/** The certificate that a host name gets. Rejects when the handshake fails or nobody who is trusted signed it. */
+/** The certificate that a host name gets. Rejects if the handshake fails or the certificate is not trusted. */
 export async function certificateOf(proxy: Proxy, host: string): Promise<PeerCertificate> {
   const ca = await proxy.ca();
   const socket = connect({ host: '127.0.0.1', port: proxy.httpsPort, servername: host, ca });

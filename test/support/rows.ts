@@ -1,4 +1,4 @@
-/** Rows over bytes, from items whose parts are apart, and back: what tests say of items in plain terms. */
+/** Converts items, as tests state them, to rows over bytes, and back. */
 import type { Blob, Inline, Item, LiveItem, SealedKeys } from '../../src/protocol/item.js';
 import { MASTER_WRAP_BYTES, NONCE_BYTES } from '../../src/protocol/limits.js';
 import {
@@ -75,7 +75,7 @@ export function rowOf(item: Item, changedBy: string | null): ItemRow {
 export const sigOf = ({ has, bytes, at }: ItemRow): Buffer | null =>
   (has & HAS.sig) === 0 ? null : bytes.subarray(at + SIG_AT, at + MASTER_AT);
 
-/** What a row says, its parts apart. */
+/** The item that a row encodes. */
 export function itemOf(row: ItemRow): Item {
   const { id, binId, type, ts, version, senderDevice, deletedAt, bytes, at, has } = row;
   const part = (from: number, length: number): Buffer => Buffer.from(bytes.subarray(at + from, at + from + length));

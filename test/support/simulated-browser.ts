@@ -37,7 +37,7 @@ interface Chosen {
   cancelled: boolean;
 }
 
-/** Of failures that the script causes. */
+/** Names of the errors that the script itself causes. */
 const KNOWN_PROBLEMS = ['ApiError', 'StoreError'];
 
 /** What is done with a deletion that can be undone. */
@@ -49,15 +49,16 @@ export class SimulatedBrowser extends SimulatedDevice {
   session: Session | undefined;
   /** Its page is being closed. */
   closing = false;
-  /** Texts that the user saved, and those of refused ones that were dismissed. */
+  /** Texts that the user saved. */
   readonly texts = new Set<string>();
-  /** Those of which a page was told that they are kept. */
+  /** Texts that the engine has acknowledged to a page. */
   readonly promised = new Set<string>();
+  /** Refused texts whose notice was dismissed. */
   readonly dismissed = new Set<string>();
   readonly chosen = new Map<string, Chosen>();
   readonly removals = new Map<string, Removal>();
-  /** A change without content was refused, and a notice said so. */
-  told = false;
+  /** A notice has reported the refusal of a change without content. */
+  refusalNoticed = false;
   private remembered: unknown;
 
   /** Calls of pages that have not been answered. */
@@ -89,7 +90,7 @@ export class SimulatedBrowser extends SimulatedDevice {
       for (const { kind, problem, canResend } of notices) {
         if (kind === 'problem' && !KNOWN_PROBLEMS.includes(problem?.name ?? ''))
           this.world.accuse(this, 'notice', problem);
-        if (kind === 'rejected' && !canResend) this.told = true;
+        if (kind === 'rejected' && !canResend) this.refusalNoticed = true;
       }
     });
     return this.session.device;
@@ -148,7 +149,7 @@ export class SimulatedBrowser extends SimulatedDevice {
     if ([...this.chosen.values()].some((file) => file.name === own)) return true;
     const first = [...this.kept].find((other) => other.startsWith(`${own} in `));
     const isMove = name !== first || !this.written.has(own);
-    if (isMove || !this.texts.has(own)) return super.reported(name) || (isMove && this.told);
+    if (isMove || !this.texts.has(own)) return super.reported(name) || (isMove && this.refusalNoticed);
     return this.dismissed.has(own) || this.refused.includes(own);
   }
 
@@ -206,12 +207,12 @@ export class SimulatedBrowser extends SimulatedDevice {
       const item = database.items.get(id)?.row.item;
       const takenBack = this.rejected.has(`delete ${id}`);
       const asked = this.world.asked.filter((one) => one.id === id);
-      const others = asked.some(({ kind }) => kind === 'delete');
-      // One that another program wrote meanwhile is another one.
+      const deletedElsewhere = asked.some(({ kind }) => kind === 'delete');
+      // An item that another program has written meanwhile counts as another item.
       const isLeft =
         item?.deletedAt === null && item.senderDevice === this.id && asked.every(({ kind }) => kind === 'move');
-      if (removal === 'planned' && isLeft && !this.told && !takenBack) faults.push(`${id} was not removed`);
-      if (removal === 'undone' && item?.deletedAt !== null && this.kept.has(`delete ${id}`) && !others)
+      if (removal === 'planned' && isLeft && !this.refusalNoticed && !takenBack) faults.push(`${id} was not removed`);
+      if (removal === 'undone' && item?.deletedAt !== null && this.kept.has(`delete ${id}`) && !deletedElsewhere)
         faults.push(`${id} was removed, though undone`);
     }
     return faults;

@@ -1,10 +1,10 @@
-/** What sockets can do to a server that others need, with the judge of attacks. */
+/** Attacks by sockets on a server that other tenants use, with the judge that measures what those notice. */
 import { randomBytes } from 'node:crypto';
 import type { Test } from 'tap';
 import { join, newItem, writeBody, type TestDevice } from './devices.js';
 import { until } from './events.js';
 import type { Neighbour } from './hosted.js';
-import { Judge, street, type Street } from './judge.js';
+import { Judge, hostedServer, type HostedServer } from './judge.js';
 import { SlowSocket } from './slow.js';
 import { range } from './stream.js';
 
@@ -13,7 +13,7 @@ export const PER_DEVICE = 16;
 
 /** A hosted server, an honest tenant with its judge, and a greedy one. */
 export interface Stage {
-  readonly place: Street;
+  readonly place: HostedServer;
   readonly judge: Judge;
   readonly greedy: Neighbour;
   readonly devices: readonly TestDevice[];
@@ -21,7 +21,7 @@ export interface Stage {
 
 /** A server with the limits that it has by default, but for those that only make a test slow. */
 export async function stage(t: Test, count: number): Promise<Stage> {
-  const place = await street(t, { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' });
+  const place = await hostedServer(t, { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' });
   const [honest, greedy] = [await place.tenant('anna'), await place.tenant('berta')];
   const devices = [greedy.device];
   for (const number of range(2, count))
@@ -29,7 +29,7 @@ export async function stage(t: Test, count: number): Promise<Stage> {
   return { place, judge: new Judge(place, honest), greedy, devices };
 }
 
-/** Writes ten items of 60,000 bytes in each batch; 24 are more history than the system holds for a connection. */
+/** Writes ten items of 60,000 bytes in each batch; 24 are more than the system buffers for a connection. */
 export async function fill({ wire, device }: Neighbour, devices: readonly TestDevice[], batches = 24): Promise<void> {
   const ids = devices.map(({ id }) => id);
   for (const _ of range(1, batches)) {
@@ -54,15 +54,15 @@ export async function unread({ place, greedy, devices }: Stage): Promise<SlowSoc
 }
 
 /** What sockets have not sent, as the server counts it, bytes. */
-export const unsent = async (place: Street): Promise<number> => (await place.budgets())['sockets_unsent'] ?? NaN;
+export const unsent = async (place: HostedServer): Promise<number> => (await place.budgets())['sockets_unsent'] ?? NaN;
 /** Resolves when the server holds nothing for anybody. */
-export const released = async (place: Street): Promise<void> =>
+export const released = async (place: HostedServer): Promise<void> =>
   until('every budget empty', async () => {
     const held = Object.values(await place.budgets());
     return held.length >= 6 && held.every((amount) => amount === 0);
   });
 
-/** Frames as fast as they go, on a new socket whenever one was closed. */
+/** Sends frames as fast as it can, on a new socket whenever one was closed. */
 export class Flood {
   readonly codes: number[] = [];
   refused = 0;

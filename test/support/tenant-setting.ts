@@ -23,7 +23,7 @@ export class Setting {
   readonly announced: (readonly [string, number, number])[] = [];
   /** Tenants, heads and the number of rows with them. */
   readonly published: (readonly [string, number, number])[] = [];
-  readonly attended: string[] = [];
+  readonly subscribed: string[] = [];
   readonly loads: Load[] = [];
   /** Loads wait for the test while this is set. */
   holding = false;
@@ -38,7 +38,7 @@ export class Setting {
   readonly registry: TenantRegistry;
 
   constructor(ports: { lanes?: CommitLanes; log?: ItemLog } = {}) {
-    const directory: TenantLoader = {
+    const loader: TenantLoader = {
       load: async (tenantId) => this.load(tenantId),
       hurry: () => undefined,
       reload: async (tenantId) => this.load(tenantId),
@@ -56,12 +56,12 @@ export class Setting {
     this.registry = new TenantRegistry({
       lanes: ports.lanes ?? this.log,
       log: ports.log ?? this.log,
-      loader: directory,
+      loader,
       announcer: {
         heard: NOTHING_HEARD,
         announce: (...hint) => void this.announced.push(hint),
         publish: (id, rows, { summary }) => void this.published.push([id, summary.version, rows.length]),
-        subscribe: (tenantId) => void this.attended.push(tenantId),
+        subscribe: (tenantId) => void this.subscribed.push(tenantId),
       },
       purger: {
         purge: (_, id) => {
@@ -108,13 +108,13 @@ export class Setting {
   }
 
   async actor(tenantId = 'tenant'): Promise<Actor> {
-    if (!this.gone.has(tenantId)) this.knows(tenantId);
+    if (!this.gone.has(tenantId)) this.ensure(tenantId);
     const actor = await this.registry.get(tenantId);
     if (actor === undefined) throw new Error('no such tenant');
     return actor;
   }
 
-  private knows(tenantId: string): void {
+  private ensure(tenantId: string): void {
     try {
       this.log.tenant(tenantId);
     } catch {

@@ -77,13 +77,13 @@ export async function killedBefore(t: Test, steps: readonly string[]): Promise<v
     const names = (await readdir(dataDir)).sort();
     t.same(names, ['postgres', `postgres-${from}`, 'postgres.log', 'secrets'], `${step}: nothing else is left`);
     const password = await databasePassword(dataDir);
-    const now = await EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined });
-    t.same(await contents(now.url), template.rows, `${step}: all is in the new one`);
-    const [found] = await runSql(now.url, `SELECT claim_epoch('fresh') AS epoch`);
+    const upgraded = await EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined });
+    t.same(await contents(upgraded.url), template.rows, `${step}: all is in the new one`);
+    const [found] = await runSql(upgraded.url, `SELECT claim_epoch('fresh') AS epoch`);
     // Once the old database gave its history's name away it may not have it back.
     if (!['name-new', 'move-old'].includes(step))
       t.equal(found?.['epoch'], template.epoch, `${step}: the same history`);
     else t.not(found?.['epoch'], template.epoch, `${step}: another history`);
-    await now.stop();
+    await upgraded.stop();
   }
 }

@@ -1,4 +1,4 @@
-/** Uploads in parts as a stranger makes them: plain HTTP. */
+/** Uploads in parts by plain HTTP, as any client makes them. */
 import { send, type BytesReply } from './blobs.js';
 import type { TestDevice } from './devices.js';
 import { camel, type Reply, type Shape, type Wire } from './wire.js';

@@ -125,7 +125,7 @@ const page = {
   read: (name: string, query = '', headers: Record<string, string> = {}) =>
     read(`/web/content/${idOf(name)}${query}`, headers),
   fetched: async (path: string) => (await fetch(path)).text(),
-  /** Reads a little, waits, and lets go. */
+  /** Reads a chunk, waits, and aborts. Resolves with the number of chunks that were produced until then. */
   begin: async (name: string, ms: number) => {
     const stop = new AbortController();
     const response = await fetch(`/web/content/${idOf(name)}`, { signal: stop.signal });
@@ -143,7 +143,7 @@ const page = {
       await new Promise((resolve) => (navigator.serviceWorker.oncontrollerchange = resolve));
     return registration.scope;
   },
-  /** Looks for a newer one; resolves with what waits: true where it was installed. */
+  /** Looks for a newer service worker; resolves with its state, null if there is none. */
   update: async () => {
     const registration = await navigator.serviceWorker.ready;
     await registration.update();
@@ -170,7 +170,7 @@ const page = {
       })),
     );
   },
-  /** Resolves once it listens for the next change that another part of the browser makes: one before that is not told. */
+  /** Resolves once it listens for the next change by another part of the browser; earlier ones are missed. */
   listenForShare: async () => {
     const shared = await Shared.open();
     nextShare = new Promise<void>((resolve) => (shared.onChange = resolve)).then(async () => {

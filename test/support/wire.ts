@@ -1,5 +1,5 @@
 /**
- * The wire as a stranger sees it: plain HTTP, plain sockets, both shapes spelled by hand. Nothing here is taken from
+ * The wire as any client sees it: plain HTTP, plain sockets, both shapes spelled by hand. Nothing here is taken from
  * the server's own codecs, so that a fault in them cannot hide itself.
  */
 import { Agent, request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
@@ -133,13 +133,13 @@ const REQUEST_MAX_MS = 60_000; // on a busy machine a queue of passwords takes h
 export interface Place {
   readonly host: string;
   readonly secure: boolean;
-  /** What is said in the Host header, where it is not the address. */
+  /** The `Host` header, if it is not the address. */
   readonly as?: string;
 }
 
 const HERE: Place = { host: '127.0.0.1', secure: false };
 
-/** This machine, asked by another name. */
+/** This machine under another host name. */
 export const named = (as: string): Place => ({ ...HERE, as });
 
 /** One server's HTTP and socket address. Connections are kept and closed with `close`. */
@@ -304,7 +304,7 @@ export class Socket {
         this.fault = error.message;
         reject(error);
       });
-      // Once it is open, the library tells nobody of a connection that was reset.
+      // The library does not report the reset of an open connection.
       this.ws.on('upgrade', ({ socket }) => {
         socket.on('error', (error) => (this.fault = error.message));
         socket.on('end', () => (this.fault ||= `the server ended it ${Date.now() - since} ms after it was asked for`));
@@ -335,8 +335,8 @@ export class Socket {
   }
 
   /**
-   * The next frame nobody took yet; with a `type` the next of that type, and what lies before it counts as taken.
-   * `ping` frames are passed over unless asked for. Rejects when the socket closes or only pings come for `maxMs`.
+   * The next frame that was not taken yet; with a `type` the next of that type, and the frames before it count as taken.
+   * `ping` frames are skipped unless that type is given. Rejects when the socket closes or only pings come for `maxMs`.
    */
   async next(type?: string, maxMs = FRAME_MAX_MS): Promise<Json> {
     let until = Date.now() + maxMs;
@@ -376,7 +376,7 @@ export class Socket {
     this.ws.resume();
   }
 
-  /** Closes in the polite way and waits for the answer. */
+  /** Sends a close frame and waits for the server's. */
   async close(code = 1000): Promise<Closed> {
     this.ws.close(code);
     return this.closed;

@@ -1,6 +1,6 @@
 /**
  * A socket's other end, which holds everything it is sent against the log's history.
- * A broken promise throws at once, so that the step that broke it is the one on the stack.
+ * A violation throws at once, so that the step that caused it is on the stack.
  */
 import { frameText } from './item-text.js';
 import type { Shape } from '../../src/protocol/shape.js';
@@ -34,7 +34,7 @@ export class Witness implements SocketPort {
   closedWith: number | null = null;
   /** Takes nothing from the network: what is sent stays in the buffer. */
   stalled = false;
-  /** Something was sent while it was stalled. */
+  /** Characters that were sent while it was stalled. */
   unsent = 0;
   /** Every version that came, oldest first, over all hellos. */
   readonly versions: number[] = [];
@@ -59,7 +59,7 @@ export class Witness implements SocketPort {
     return this.stage === 'live';
   }
 
-  /** The last version that came or was passed over rightly: what a client gives as `since`. */
+  /** The last version that came, or that may be missing: what a client sends as `since`. */
   get cursor(): number {
     return this.position;
   }

@@ -20,9 +20,9 @@ export interface OpenedBrowserStore extends OpenedStore {
 
 /**
  * Opens the store of a device in this origin's IndexedDB under `name` (one per device), and creates it if needed. All
- * content is read and checked first. Throws `StoreError`; `locked` where another page has it open, with `waits` where it
- * still has when that signal is aborted; `unsupported` where the page is not a secure context (https, or localhost), in
- * which browsers offer no locks.
+ * content is read and checked first. Throws `StoreError`: `locked` if another page has it open, or with `giveUp`, if one
+ * still has it open when that signal is aborted; `unsupported` if the page is not a secure context (https, or
+ * localhost), where browsers offer no locks.
  *
  * A small database `<name>` records which of `<name>.<number>` is in use, so that a damaged one is replaced in one
  * step.
@@ -30,11 +30,11 @@ export interface OpenedBrowserStore extends OpenedStore {
 export async function openBrowserStore(
   name: string,
   owner: StoreOwner,
-  waits?: AbortSignal,
+  giveUp?: AbortSignal,
 ): Promise<OpenedBrowserStore> {
   try {
     const persistent = await persisted();
-    const release = await locked(`${PREFIX}${name}`, waits);
+    const release = await locked(`${PREFIX}${name}`, giveUp);
     try {
       const index = await opened(`${PREFIX}${name}`);
       return { ...(await openStore(new Origin(`${PREFIX}${name}`, index, release), owner)), persistent };
@@ -54,15 +54,15 @@ async function persisted(): Promise<boolean> {
 }
 
 /** Two pages with one store would overwrite each other's state. The lock ends with the page. */
-function locked(name: string, waits: AbortSignal | undefined): Promise<() => void> {
+function locked(name: string, giveUp: AbortSignal | undefined): Promise<() => void> {
   const { locks } = navigator as Partial<Navigator>;
   if (locks === undefined) throw storeError('unsupported', 'the page is not a secure context');
   return new Promise((resolve, reject) => {
-    const held = locks.request(name, waits === undefined ? { ifAvailable: true } : { signal: waits }, (lock) => {
+    const held = locks.request(name, giveUp === undefined ? { ifAvailable: true } : { signal: giveUp }, (lock) => {
       if (lock === null) throw storeError('locked');
       return new Promise<void>((release) => resolve(release));
     });
-    held.catch((error: unknown) => reject(waits?.aborted === true ? storeError('locked') : asError(error)));
+    held.catch((error: unknown) => reject(giveUp?.aborted === true ? storeError('locked') : asError(error)));
   });
 }
 

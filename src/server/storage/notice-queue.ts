@@ -57,14 +57,14 @@ export class NoticeQueue {
   /** False if the rows do not fit, or too many are queued: then the tenant's head must be sent instead. */
   carry(channel: string, tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
     if (this.carriedBytes >= QUEUED_BYTES_MAX) return false;
-    const { writer } = (this.of(channel).carried ??= this.carriedOn(channel));
+    const { writer } = (this.of(channel).carried ??= this.newCarried(channel));
     const before = writer.bytesWritten;
     const fits = writer.add(tenantId, generation, rows, summary);
     this.carriedBytes += writer.bytesWritten - before;
     return fits;
   }
 
-  private carriedOn(channel: string): Carried {
+  private newCarried(channel: string): Carried {
     const bytes = this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
     const block = bytes.subarray(MAC_BYTES);
     const payloads: string[] = [];

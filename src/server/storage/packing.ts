@@ -120,7 +120,7 @@ export class RowReader {
       this.piece = Buffer.allocUnsafeSlow(Math.max(usual, room)).fill(0, 0, HASH_BYTES);
       this.used = HASH_BYTES;
     }
-    // A change's bytes begin with a hash, which a stored row lacks: the row begins where the hash would be.
+    // As in `readRow`: room for the hash that a stored row lacks.
     return new ItemRow(this.piece, this.used - HASH_BYTES);
   }
 }

@@ -30,7 +30,7 @@ export class KeyValue {
     return this.putAll([[key, value]]);
   }
 
-  /** As `put`, of all of them or, where it rejects, of none. */
+  /** Like `put`, for several records; if it rejects, none is stored. */
   putAll(entries: readonly (readonly [key: string, value: unknown])[]): Promise<void> {
     return this.write((records) => entries.forEach(([key, value]) => records.put(value, key)));
   }
@@ -53,7 +53,7 @@ export class KeyValue {
     try {
       change(records);
     } catch (error) {
-      // A value that cannot be stored: else those before it would be.
+      // A value cannot be stored: without the abort, those before it would be.
       records.transaction.abort();
       await over.catch(() => undefined);
       throw error;
