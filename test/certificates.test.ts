@@ -1,6 +1,7 @@
 /** A certificate that is not valid: every command reports which one, why, and what to set; none trusts it. */
 import t from 'tap';
 import { readFile, writeFile } from 'node:fs/promises';
+import { createServer as createPlainServer } from 'node:http';
 import { createServer } from 'node:https';
 import { join } from 'node:path';
 import type { PeerCertificate } from 'node:tls';
@@ -114,6 +115,12 @@ t.test('DOCTOR-20: each fault is reported with its certificate', { skip: missing
     /does not know.*; the certificate for other\.test, .* is not for localhost but for other\.test/,
     'both faults are reported',
   );
+});
+
+t.test('DOCTOR-06: an https address at which plain http is spoken is reported as such', async (t) => {
+  const port = await openFor(t, createPlainServer());
+  const error = await refusal(fetch(`https://localhost:${port}/`));
+  t.match(networkReason(new NetworkError('network', 'no answer', { cause: error })), /^it does not speak https/);
 });
 
 const peer = (subject: string, issuer: string, from: number, until: number): PeerCertificate =>

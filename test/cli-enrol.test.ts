@@ -386,7 +386,7 @@ t.test(
     writeFileSync(file, `${mistyped(phrase)}\n`, { mode: 0o600 });
     t.match(await script.call(['recover', url, '--json', '--phrase-file', file]), {
       code: EXIT.usage,
-      error: { code: 'bad_words' },
+      error: { code: 'bad_words', hint: /Compare the words/ },
     });
     writeFileSync(file, 'x'.repeat(5_000));
     t.match(await script.call(['recover', url, '--json', '--phrase-file', file]), {

@@ -29,7 +29,7 @@ t.test('DOCTOR-01 DOCTOR-18: doctor finds no problem on a sound device, in text 
   );
   t.equal(json.exit, EXIT.ok);
   t.same(json.notChecked, []);
-  t.match(json.of('completeness'), [{ what: /All 1 items/ }]);
+  t.match(json.of('completeness'), [{ what: /All items that the server counts are here: 1\./ }]);
   const own = fingerprintOfMaster(nodeSodium, first.identity().masterKey);
   t.match(json.of('fingerprint')[0]?.what, own);
   t.match(
@@ -188,14 +188,14 @@ t.test(
     const identity = { ...second.identity(), serverUrl: liar.url };
     const hidden = await examined(t, { identity });
     t.match(hidden.of('completeness'), [
-      { status: 'problem', what: /counts 2 items, 1 are here: 1 items are missing/, do: /withholds/ },
+      { status: 'problem', what: /counts 2 items, here: 1; missing here: 1\./, do: /withholds/ },
     ]);
 
     const store = new MemoryStore();
     liar.answer = () => undefined;
     await examined(t, { identity, store });
     const repaired = await examined(t, { identity: second.identity(), store });
-    t.match([...repaired.of('completeness')], [{ status: 'ok', what: /All 2 items/ }]);
+    t.match([...repaired.of('completeness')], [{ status: 'ok', what: /counts are here: 2\./ }]);
     const lost = await examined(t, { identity });
     t.match(lost.of('completeness'), [{ status: 'warning', what: /fetched again: all 2 are here/ }]);
   },

@@ -172,12 +172,15 @@ function ofNetwork(error: errors.NetworkError): Failure {
   return { exitCode: EXIT.unavailable, code: error.code, message, hint };
 }
 
+const COMPARE_WORDS = 'Compare the words, and their order, with the other screen or your paper.';
+
 function ofCrypto(error: CryptoRefusal): Failure {
   const typed = error.reason === 'bad_words' || error.reason === 'empty_password' || error.reason === 'too_large';
+  const hint = error.reason === 'bad_words' ? COMPARE_WORDS : undefined;
   return {
     exitCode: typed ? EXIT.usage : EXIT.untrusted,
     code: error.reason,
     message: sanitizeText(error.message),
-    hint: typed ? undefined : 'Something does not verify, so nothing was done. `service-device doctor` says more.',
+    hint: typed ? hint : 'Something does not verify, so nothing was done. `service-device doctor` says more.',
   };
 }

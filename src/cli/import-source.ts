@@ -10,6 +10,7 @@ import { readBytes, withFile } from '../files/read.js';
 const PLAIN_MAX = 256 * 1024 * 1024;
 const MAGIC_BYTES = 8;
 const UNKNOWN_FORM = 'is not an archive, a plain export of a vault, or an export of a known program.';
+const OTHER_FILES = '`import --help` names the programs. To keep the file itself, use `put --file`.';
 
 /** An open file of either form. */
 export type ImportSource = Awaited<ReturnType<typeof sourceOf>>;
@@ -28,7 +29,7 @@ async function sourceOf(handle: FileHandle, path: string) {
   const start = await readBytes(handle, 0, MAGIC_BYTES);
   const encrypted = isArchive(start);
   if (!encrypted && !/^\s*\{/.test(start.toString('utf8')))
-    throw new CommandError(EXIT.untrusted, `${path} ${UNKNOWN_FORM}`, undefined, { code: 'not_archive' });
+    throw new CommandError(EXIT.untrusted, `${path} ${UNKNOWN_FORM}`, OTHER_FILES, { code: 'not_archive' });
   const { size } = await handle.stat();
   return {
     /** True: `records` needs the seed. */

@@ -70,6 +70,6 @@ export function decodeWords(sodium: Sodium, typed: string, count: number) {
   const length = (count / 3) * 4;
   const bytes = Uint8Array.from(valuesOf(bitsOf(indexes, BITS_PER_WORD).slice(0, length * 8), 8));
   if (encodeWords(sodium, bytes) !== normalized)
-    throw new CryptoRefusal('bad_words', 'the checksum of the words is wrong: one of them is not what was shown');
+    throw new CryptoRefusal('bad_words', 'one of the words is wrong, or they are in another order');
   return { text: normalized, bytes };
 }

@@ -46,7 +46,7 @@ export function addressOf(typed: string): string {
   try {
     return serverAddress(typed);
   } catch (cause) {
-    const hint = 'It looks like https://sync.example.org, without a user name and a password';
+    const hint = 'It looks like https://sync.example.org, without a user name and a password.';
     throw new CommandError(EXIT.usage, 'that is not the address of a server', hint, { cause });
   }
 }

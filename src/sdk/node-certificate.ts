@@ -186,12 +186,17 @@ const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca
 
 const UNKNOWN = `its certificate is signed by an authority that this machine does not know; ${TRUST_IT}`;
 
+/** What answers a handshake in plain text, such as this server without a proxy: the code depends on the version of OpenSSL. */
+const NO_TLS = 'it does not speak https: check the port, or use http on your own machine';
+
 const NETWORK: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'nothing listens at its address',
   ENOTFOUND: 'its name is not known',
   EAI_AGAIN: 'its name could not be looked up',
   ECONNRESET: 'the connection was cut',
   ETIMEDOUT: 'no answer in time',
+  ERR_SSL_WRONG_VERSION_NUMBER: NO_TLS,
+  ERR_SSL_PACKET_LENGTH_TOO_LONG: NO_TLS,
 };
 
 /** OpenSSL's verification errors, as Node names them. */

@@ -104,7 +104,7 @@ async function greet(server: Server, config: Config, log: Logger, stop: Stopping
   if (claimed) {
     say('  It is claimed: your devices can connect.', '');
     if (config.webApp === 'on') say(`  In a browser:   ${base}`);
-    say(`  How it stands:  curl ${base}/api/service/status`, '');
+    say(`  Status:         curl ${base}/api/service/status`, '');
     return;
   }
   say(
@@ -112,9 +112,9 @@ async function greet(server: Server, config: Config, log: Logger, stop: Stopping
     '',
     ...(config.webApp === 'on' ? [`  Claim it in a browser on this machine:             ${base}`] : []),
     `  Claim it from this machine (in another terminal):  ${DEVICE} claim ${base}`,
-    ...(IN_CHECKOUT ? ['  See the whole story, on a server of its own:       npm run demo'] : []),
-    `  How this one stands:                               curl ${base}/api/service/status`,
-    `  Everything else:                                   ${base}/docs`,
+    ...(IN_CHECKOUT ? ['  See a demonstration, on a separate server:         npm run demo'] : []),
+    `  Status:                                            curl ${base}/api/service/status`,
+    `  Documentation:                                     ${base}/docs`,
     '',
   );
 }

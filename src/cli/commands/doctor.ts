@@ -25,7 +25,7 @@ export function registerDoctor(program: DeviceCommand): void {
   program
     .command('doctor')
     .summary('say what is wrong, and how to fix it')
-    .description('Say what is wrong, and how to fix it')
+    .description('Says what is wrong, and how to fix it.')
     .option(
       '--idle <seconds>',
       'watch an idle connection for this long; 120 shows most proxies',

@@ -35,7 +35,7 @@ export function registerExport(program: DeviceCommand): void {
   program
     .command('export')
     .summary('the whole vault as one file, encrypted under the twelve words')
-    .description('Write the whole vault into one file, encrypted under your twelve words')
+    .description('Writes the whole vault into one file, encrypted under your twelve words.')
     .argument('<file>', 'the file to write; - is standard output, with --plain and --to bitwarden only')
     .option('--plain', 'write readable JSON instead: anyone with the file can read everything')
     .addOption(new Option('--to <program>', FORMS).choices(TARGETS))

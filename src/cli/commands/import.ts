@@ -34,7 +34,7 @@ export function registerImport(program: DeviceCommand): void {
     .command('import')
     .summary('import an export of a vault, or of another program, into this vault')
     .description(
-      'Bring an archive, a plain export, or what another program exported into this vault: Bitwarden JSON and CSV, Chrome ' +
+      'Brings an archive, a plain export, or what another program exported into this vault: Bitwarden JSON and CSV, Chrome ' +
         'and Firefox CSV, KeePass KDBX, vCard, a folder of Markdown. What no field here holds becomes a note with the ' +
         'original beside it.',
     )

@@ -27,8 +27,8 @@ export function registerPair(program: DeviceCommand): void {
     .command('pair')
     .summary('let another device join: shows six words and a QR code')
     .description(
-      'Shows six words, good for five minutes and one device. Enter them there (`join`). Then both screens show six ' +
-        'digits: say yes only where they are the same and the name is that of your device. ' +
+      'Shows six words, good for five minutes and one device. Enter them on the new device (`join`). Then both screens ' +
+        'show six digits: say yes only if they are the same and the name is that of your device. ' +
         'Scripts: --yes admits a device only if --digits matches; "--digits -" reads them from standard input.',
     )
     .option('--yes', 'do not ask; only together with --digits')

@@ -130,5 +130,5 @@ export async function checkDevices(doctor: DoctorContext): Promise<readonly Find
   }
   if (!active.some(({ id }) => id === deviceId))
     findings.push(problem('The server does not list this device.', REJOIN));
-  return findings.length > 0 ? findings : [ok(`${active.length} devices, each vouched for by this vault's key.`)];
+  return findings.length > 0 ? findings : [ok(`Devices: ${active.length}, each vouched for by this vault's key.`)];
 }

@@ -8,6 +8,7 @@ import { within } from '../../protocol/clock.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { type OpenDevice, PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
+import { counted } from '../../terminal/output.js';
 import { CommandError } from '../../terminal/terminal.js';
 import { about, type Figures, type Finding, type DoctorContext } from './finding.js';
 
@@ -46,7 +47,7 @@ async function checkStore(store: Store): Promise<Finding> {
     if (version > cursor.since) ahead++;
   }
   if (held.itemCount === itemCount && held.versionSum === versionSum && (ahead === 0 || cursor.epoch !== null))
-    return ok(`The local copy holds ${itemCount} items, up to version ${cursor.since}.`);
+    return ok(`The local copy holds ${counted(itemCount, 'item')}, up to version ${cursor.since}.`);
   return problem(
     'The local copy is damaged: its tally and its items do not match.',
     `\`${PROGRAM_NAME} doctor\` with the server reachable reads everything again; if the damage remains, remove the local copy (the reference, Doctor, "store").`,
@@ -123,7 +124,7 @@ function completeness({ missing, complete, repaired }: Observed, lacked: boolean
       'The server withholds items, or has lost them: check another device and the server log. Export what is here (`export`) before you continue.',
     );
   if (!complete) return warning('The server did not say how many items there are.', 'Update the server.');
-  if (repaired === undefined && !lacked) return ok(`All ${held.itemCount} items that the server counts are here.`);
+  if (repaired === undefined && !lacked) return ok(`All items that the server counts are here: ${held.itemCount}.`);
   const which = itemNames(repaired?.items ?? []);
   return warning(
     `Items were missing here. They were fetched again: all ${held.itemCount} are here now.${which}`,
@@ -133,11 +134,11 @@ function completeness({ missing, complete, repaired }: Observed, lacked: boolean
 
 function missingText({ expected, held, unlisted, named }: DeviceEvents['missing']): string {
   const absent = expected.itemCount - held.itemCount;
-  const counts = absent > 0 ? `${absent} items are missing here` : `${-absent} extra items are here`;
-  const how = absent === 0 ? 'items are here in other versions' : counts;
-  const extra = ` ${unlisted.length} items that are here are not in the server's list any more; they stay readable.`;
+  const counts = absent > 0 ? `missing here: ${absent}` : `here in addition: ${-absent}`;
+  const how = absent === 0 ? 'some are here in other versions' : counts;
+  const extra = ` ${counted(unlisted.length, 'item')} of this device ${unlisted.length === 1 ? 'is' : 'are'} not in the server's list any more, and can still be read.`;
   const more = unlisted.length === 0 ? '' : extra;
-  return `The server counts ${expected.itemCount} items, ${held.itemCount} are here: ${how}. Reading everything again did not help.${more}${itemNames(named)}`;
+  return `The server counts ${counted(expected.itemCount, 'item')}, here: ${held.itemCount}; ${how}. Reading everything again did not help.${more}${itemNames(named)}`;
 }
 
 function unverifiable(hidden: readonly HiddenItem[]): readonly Finding[] {

@@ -12,7 +12,7 @@ import { failureFrom, type Failure } from '../../terminal/failure.js';
 import { sanitizeText } from '../../terminal/output.js';
 import { EXIT } from '../../terminal/terminal.js';
 
-const BACKUP_HINT = 'Nothing was changed. Take another backup.';
+const BACKUP_HINT = 'Nothing was changed. Is it the right file? If so, use another backup.';
 
 type ErrorClass = abstract new (...args: never[]) => Error;
 

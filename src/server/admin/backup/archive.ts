@@ -230,7 +230,7 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
     }
   } catch (error) {
     if (error instanceof ArchiveError) throw error;
-    throw new ArchiveError('the file is damaged or cut off', { cause: error });
+    throw new ArchiveError('the file is no backup, or is damaged or cut off', { cause: error });
   }
   if (manifest === undefined) throw new ArchiveError('the file has no manifest: it was cut off');
   const { parts, blobs = [], objects } = manifest;
