@@ -177,6 +177,14 @@ t.test('RATE-13: a rate of 0 turns the limit off, and the store is not queried',
   t.ok(ends.every((end) => end === 'ok'));
 });
 
+t.test('RATE-13 BILL-19: a limit that has a rate of its own is not turned off with another one', async (t) => {
+  const take = (): Promise<number> => Promise.resolve(0);
+  const store = { take, takeOnce: take, wait: take };
+  const limits = new AddressLimits({ store, clock: new TestClock(), perMinute: 0 });
+  const ends = await outcomes(Array.from({ length: 31 }, () => limits.take('return', 'x')));
+  t.same(ends.lastIndexOf('ok'), 29, 'thirty a minute');
+});
+
 t.test('a flood of calls costs one statement per admitted call, also with very many addresses', async (t) => {
   let asked = 0;
   const take = (): Promise<number> => Promise.resolve(asked++ >= 0 ? 0 : 1);

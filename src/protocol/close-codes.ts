@@ -10,7 +10,7 @@ export const CLOSE = {
   silent: 4408,
   /** The socket exceeded the rate of frames or of their bytes. */
   tooMuch: 4429,
-  /** The server stops, or the tenant's actor restarts: reconnect at once with the cursor. */
+  /** The server stops, is drained, has another history or drops the tenant's state: reconnect with the cursor, when it says. */
   restart: 1012,
   /** The server, or the client in reading, cannot keep up: reconnect later. */
   overloaded: 1013,

@@ -37,7 +37,7 @@ export const CATALOGUE = {
   url_invalid: entry(403, 'A signed blob URL was altered, has expired, or was not used as signed.'),
   not_found: entry(404, 'No such route or resource.'),
   no_blob: entry(404, 'There is no such blob, or it was not uploaded.', 'blob_not_found'),
-  item_not_found: entry(404, 'The item is unknown or was hard-deleted.'),
+  item_not_found: entry(404, 'The item is unknown or was purged.'),
   bin_not_found: entry(404, 'The bin does not exist or was deleted.'),
   tenant_not_found: entry(404, 'No tenant belongs to this host.'),
   device_not_found: entry(404, 'No such device.'),

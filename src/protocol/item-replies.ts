@@ -86,7 +86,7 @@ export interface LiveRowA<B = Bytes> {
   readonly sig?: B;
 }
 
-/** A deleted item in shape A. After the hard delete `type`, `senderDevice` and `ts` are null. */
+/** A deleted item in shape A. After the purge `type`, `senderDevice` and `ts` are null. */
 export interface DeletedRowA<B = Bytes> {
   readonly id: Ulid;
   readonly binId: BinId;
@@ -144,7 +144,7 @@ export interface LiveRowB<B = Bytes> {
   readonly blobKeys: readonly WrappedKeyReply<B>[] | null;
 }
 
-/** A deleted item in shape B. After the hard delete `type`, `sender_device` and `ts` are null. */
+/** A deleted item in shape B. After the purge `type`, `sender_device` and `ts` are null. */
 export interface DeletedRowB<B = Bytes> {
   readonly id: Ulid;
   readonly version: Count;

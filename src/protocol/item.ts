@@ -81,7 +81,7 @@ export interface LiveItem extends ItemHead, Payload {
   readonly deletedAt: null;
 }
 
-/** A deleted item. After the hard delete `type`, `ts`, `senderDevice` are null (reference, HTTP, Writing an item). */
+/** A deleted item. After the purge `type`, `ts`, `senderDevice` are null (reference, HTTP, Writing an item). */
 export interface DeletedItem {
   readonly id: string;
   readonly binId: string;

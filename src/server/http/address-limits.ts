@@ -141,8 +141,8 @@ export class AddressLimits {
       windows.map((window) => [`${purpose} ${of}${window.ms === DAY_MS ? ' a day' : ''}`, window] as const);
     const network = networkOf(address);
     if (purpose === 'signup') return [...counts(address, SIGNUPS), ...counts(network, NETWORK_SIGNUPS)];
-    if (this.isOff) return [];
     if (purpose === 'return') return counts(address, RETURNS);
+    if (this.isOff) return [];
     const own = counts(address, [this.perMinute]);
     // A device, whose guesses count for its owner from whatever address, is in no network.
     if ((purpose !== 'guess' && purpose !== 'password') || network === address) return own;
