@@ -205,7 +205,7 @@ t.test(
     const { port: downPort } = down.address() as AddressInfo;
     for (const [body, seen, advice] of [
       [JSON.stringify({ ok: false, database: 'down' }), /its database does not/, /^Start the database/],
-      ['<h1>Service unavailable</h1>', /the server behind .* is away \(503\)/, /--url/],
+      ['<h1>Service unavailable</h1>', /the server behind .* is down \(503\)/, /--url/],
     ] as const) {
       sick.body = body;
       const stopped = await (await admin(t, { ...env, PORT: String(downPort) })).json('check-storage');

@@ -1,4 +1,4 @@
-/** Instances of the tenant ring on one database, joined by a network of hints that a test may spoil. */
+/** Instances on one database, connected by hints that a test may delay, repeat or drop. */
 import type { Clock } from '../../src/protocol/clock.js';
 import type { Shape } from '../../src/protocol/shape.js';
 import { PostgresTenantLoader } from '../../src/server/storage/tenant-loader.js';
@@ -12,10 +12,10 @@ import type { PostgresLogs } from './logs.js';
 
 export const EPOCH = 'epoch';
 
-/** What one instance tells another. It may deliver now, later, twice or never. */
+/** Passes a hint to another instance: now, later, twice or never. */
 type Post = (deliver: () => void) => void;
 
-/** Of an instance that hears nothing: each state is as old as its last comparison. */
+/** For an instance that gets no notifications: each state is as old as its last comparison. */
 export const NOTHING_HEARD: Heard = { since: Infinity, until: -Infinity };
 
 interface Instance {
@@ -40,7 +40,7 @@ export function instances(logs: PostgresLogs, options: { count: number; clock: C
           }
         },
         publish: (tenantId, made, { summary, generation }) => {
-          // Now and then it does not fit: then the head alone is told.
+          // Some rows do not fit: then the head alone is announced.
           const rows = summary.version % 4 === 0 ? [] : made.map((row) => row.copy());
           for (const { registry: other } of all) {
             if (other === registry) continue;
@@ -91,12 +91,12 @@ async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promi
   }
 }
 
-/** Hears a socket's frames and remembers their versions. */
+/** A socket that records the versions of its frames. */
 export class Ears implements SocketPort {
   readonly shape: Shape = 'a';
   closing = false;
   readonly versions: number[] = [];
-  /** Of the frames that brought them. */
+  /** Size of the frames with these versions. */
   bytes = 0;
   closedWith: number | undefined;
   caughtUp: number | undefined;
@@ -126,7 +126,7 @@ export class Ears implements SocketPort {
     this.changed.notify();
   }
 
-  /** Resolves once it is so. */
+  /** Resolves once `enough` is true. */
   until(enough: () => boolean): Promise<void> {
     return this.changed.until(enough);
   }

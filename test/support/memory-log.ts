@@ -1,6 +1,6 @@
 /**
- * The commit and the item log in memory, decided one change after the other (RETRY-01 and the next) and written
- * apart from the SQL. `commit.test.ts` holds both to the same cases; the property tests use this one as truth.
+ * The commit and the item log in memory, decided one change after the other (RETRY-01 and the rules after it) and
+ * written independently of the SQL. `commit.test.ts` runs both on the same cases; the property tests use this one as oracle.
  */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
@@ -16,7 +16,7 @@ interface LogRow {
   readonly changedBy: string | null;
 }
 
-/** What a write asks for. */
+/** The write that a change requests. */
 export function askedFor(change: Change): ItemWrite {
   const { id, binId, type, ts, inline, blob, master, sig } = itemOf(change) as LiveItem;
   return { id, binId, type, ts, inline, blob, master, sig, ifVersion: change.ifVersion };
@@ -85,7 +85,7 @@ function addsWrap(write: ItemWrite, item: LiveItem): boolean {
   return write.binId === item.binId && addsTo(write.blob?.keys, item.blob?.keys);
 }
 
-/** The order of decisions for a write: RETRY-01 and the next. */
+/** The order of decisions for a write: RETRY-01 and the rules after it. */
 function decideWrite(change: Change, write: ItemWrite, stored: Stored | undefined): Verdict {
   const applied = (verdict: Verdict): Verdict => (change.refusal === null ? verdict : 'refused');
   if (stored === undefined) return (change.ifVersion ?? 0) === 0 ? applied('insert') : 'conflict';
@@ -158,8 +158,8 @@ export class MemoryLog implements CommitLanes, ItemLog {
     const waiting = this.waiting;
     this.waiting = [];
     for (const { change, sink } of waiting) {
-      const { changes, ...standing } = this.apply([change]);
-      sink.committed(changes, standing);
+      const { changes, ...position } = this.apply([change]);
+      sink.committed(changes, position);
       sink.settled();
     }
   }

@@ -25,7 +25,7 @@ import { runServer, type Running } from './server.js';
 /** How a store fails, by names that both stores know. */
 type Trouble = { readonly status: number } | 'hang';
 
-/** Binding and store, and what a test does behind the binding's back. */
+/** Binding and store, and the means to change the store without the binding. */
 export interface BucketUnderTest {
   readonly store: ObjectStore;
   readonly bucket: string;

@@ -1,4 +1,4 @@
-/** Which changes of a device the server has refused: what the device says of its changes is compared with this. */
+/** Which changes of a device the server has refused, for comparison with what the device reports. */
 import { toBase64Url } from '../../src/protocol/base64.js';
 import type { LiveItem } from '../../src/protocol/item.js';
 import type { Pending } from '../../src/sdk/store/store.js';
@@ -6,7 +6,7 @@ import type { Reply, Request } from './honest-server.js';
 
 type Json = Record<string, unknown>;
 
-/** A change as a request names it: its item, its tag, and what it is based on, which a delete does not say. */
+/** A change as a request identifies it: by its item, its tag and, except for a delete, its base version. */
 const nameOf = (id: unknown, sig: unknown, base: unknown): string => `${String(id)} ${String(sig)} on ${String(base)}`;
 
 const sigOf = (change: Pending): Uint8Array | null => (change.kind === 'delete' ? change.sig : change.row.sig);
@@ -45,7 +45,7 @@ export class RefusedChanges {
       if (status !== 200 || results[at]?.['error'] !== undefined) this.refused.add(name);
   }
 
-  /** The program ends: the next one has to hear it again. */
+  /** The program ends: the next one must be told again. */
   forget(): void {
     this.refused.clear();
   }

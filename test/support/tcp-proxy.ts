@@ -8,7 +8,7 @@ export abstract class Relay {
   protected readonly pairs = new Set<readonly [client: Socket, server: Socket]>();
   protected readonly server = createServer((client) => this.take(client));
 
-  /** A connection has come. */
+  /** Handles a new connection. */
   protected abstract take(client: Socket): void;
 
   /** Listens until the test is over. */
@@ -52,12 +52,12 @@ export function throughPort(url: string | URL, port: number): string {
   return changed.href;
 }
 
-/** Stays open and carries nothing any more. */
+/** The connection stays open and forwards nothing any more. */
 export const hush = (pair: readonly Socket[]): void => {
   for (const socket of pair) socket.unpipe().pause();
 };
 
-/** Of what the servers say, so much is remembered. */
+/** Bytes of the servers' output that are remembered. */
 const LAST_BYTES = 65_536;
 
 /** A proxy that cuts, refuses, or goes on holding connections without forwarding a byte. */
@@ -124,7 +124,7 @@ export class TcpProxy extends Relay {
     this.pairs.forEach(hush);
   }
 
-  /** Whether the server has said this of late, in one or several pieces. */
+  /** Whether the server has sent this recently, in one or several pieces. */
   carried(text: string): boolean {
     return this.lastBytes.includes(text);
   }

@@ -84,7 +84,7 @@ function lines(terminal: AdminContext['terminal'], rows: readonly TenantRow[]): 
   const now = systemClock.now();
   return table(
     terminal,
-    titled('Name', 'State', 'Claimed', 'Devices', 'Items', 'Storage', 'Made', 'Address'),
+    titled('Name', 'State', 'Claimed', 'Devices', 'Items', 'Storage', 'Created', 'E-mail'),
     rows.map((row) => [
       ...[row.slug ?? '(single)', row.state, row.claimedAt === null ? 'no' : relative(row.claimedAt, now)],
       ...[String(row.devices), String(row.items), sized(row.storageBytes)],

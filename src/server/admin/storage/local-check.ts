@@ -45,7 +45,7 @@ export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]>
       'used URL': async () => {
         const upload = await run.upload(probe, body.length);
         const answer = await send(upload.url, { method: 'PUT', ...upload, body });
-        if (answer.status === 403) return 'an upload that nobody reserved is refused (403)';
+        if (answer.status === 403) return 'an upload without a reservation is refused (403)';
         run.accepted(answer, []);
         return undefined;
       },
@@ -87,7 +87,7 @@ async function tenantAt(origin: string): Promise<string | NoTenant> {
     const { status, body } = await send(`${origin}/api/service/status`, { method: 'GET' });
     // A proxy whose server is away says so on a page of its own.
     if (status === 503 && !body.toString().startsWith('{'))
-      return { fault: new StoreFault('unreachable', `the server behind ${origin} is away (503)`), advice: START };
+      return { fault: new StoreFault('unreachable', `the server behind ${origin} is down (503)`), advice: START };
     const reply: unknown = status === 200 || status === 503 ? JSON.parse(body.toString()) : undefined;
     const { database, tenantId: id } = isObject(reply) ? reply : {};
     if (database === 'down')
