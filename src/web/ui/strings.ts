@@ -361,7 +361,7 @@ export const uploads = {
 export const notices = {
   label: 'Notices',
   rejected: (title: string): string => `The server refused “${title}”`,
-  untagged_delete: (title: string): string => `“${title}” was deleted, and it is not proven by whom`,
+  untagged_delete: (title: string): string => `“${title}” was deleted, but none of your devices signed that`,
   repaired_store: 'Data stored in this browser was damaged and has been repaired',
   missing: (title: string): string => `“${title}” is missing on the server`,
   reset: 'The server was restored to an older state',
@@ -478,7 +478,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
     ]),
   ),
   bad_challenge: 'The server sent a request that no honest server sends. It was not answered.',
-  bad_identity: 'That does not open this browser.',
+  bad_identity: 'The passphrase or passkey does not open this browser.',
   fingerprint: 'This is the fingerprint of another device.',
   uncertified_device: 'The server lists a device that none of yours has approved. Decide about it under Devices.',
   // Archives.
