@@ -142,6 +142,24 @@ t.test('REF-13: the start page links every page, and the READMEs name the pages,
   t.end();
 });
 
+t.test('REF-13: messages and comments name pages of the reference that exist', (t) => {
+  // Without those below another page, whose titles are names of subjects.
+  const titles = new Set(sources.flatMap(({ title, parent }) => (parent === undefined ? [title] : [])));
+  const folder = join(PROJECT_ROOT, 'src');
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => /\.tsx?$/.test(name));
+  const cited = files.flatMap((file) =>
+    [...readFileSync(join(folder, file), 'utf8').matchAll(/\breference, ([A-Z][\w ]*)/g)].map(
+      ([, title = '']) => [title.trim(), file] as const,
+    ),
+  );
+  t.ok(cited.length > 100);
+  t.same(
+    cited.filter(([title]) => !titles.has(title)),
+    [],
+  );
+  t.end();
+});
+
 t.test('REF-04: a Markdown file put into the folder becomes a page, listed under its heading', async (t) => {
   const folder = await temporaryFolder(t);
   await copyFile(join(DOCS_FOLDER, 'style.css'), join(folder, 'style.css'));

@@ -46,7 +46,7 @@ export function checkAddress(doctor: DoctorContext): Finding {
     return ok(`The address is ${serverUrl}, on this machine: no TLS is needed.`);
   return problem(
     `The address is plain http: everyone on the way to ${host} sees this device's token and can use it.`,
-    'Put the server behind TLS (the reference, Hosting), then recover or pair this device with the https address.',
+    'Put the server behind TLS (the reference, Configuration, "Behind a proxy"), then recover or pair this device with the https address.',
   );
 }
 
