@@ -90,7 +90,7 @@ export const CHALLENGE_MS = 2 * 60_000;
 /** Lifetime of a socket ticket. */
 export const WS_TICKET_MS = 60_000;
 
-/** Lifetimes of blob URLs (reference, Limits). */
+/** Lifetimes of blob URLs (reference, Blobs). */
 export const UPLOAD_URL_MS = 15 * 60_000;
 export const DOWNLOAD_URL_MS = 5 * 60_000;
 /** An upload that is not continued for this long is abandoned. */

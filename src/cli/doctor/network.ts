@@ -266,7 +266,7 @@ export async function checkWebApp({ platform, identity }: DoctorContext): Promis
 }
 
 const OPEN_WITHIN_MS = 15_000;
-/** The server's default (the reference, Limits). */
+/** The server's default (the reference, Configuration). */
 const PING_EVERY_MS = 30_000;
 const PROXY_HINT =
   'A proxy in between must forward the Upgrade header for /ws (nginx: proxy_http_version 1.1; proxy_set_header Upgrade ' +

@@ -1,6 +1,6 @@
 /**
  * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages, guesses at
- * the operator's tokens (reference, Limits). The window slides, because fixed windows would admit twice as many uses
+ * the operator's tokens (reference, HTTP, Rates). The window slides, because fixed windows would admit twice as many uses
  * around their boundary.
  */
 import { isIPv4 } from 'node:net';
