@@ -243,7 +243,7 @@ t.test('IMPORT-12: items exported to Bitwarden are imported unchanged', async (t
   t.equal(await exportVault(from.context(terminal), { file, to: 'bitwarden' }), EXIT.ok);
   t.match(
     terminal.notes.join('\n'),
-    /not encrypted[\s\S]*1 item may be longer than Bitwarden accepts[\s\S]*1 items have a file/,
+    /not encrypted[\s\S]*1 item may be longer than Bitwarden accepts[\s\S]*1 item with a file/,
   );
   t.equal((await stat(file)).mode & 0o777, 0o600);
   const document = JSON.parse(await readFile(file, 'utf8')) as {

@@ -63,7 +63,7 @@ t.test(
         does,
       );
       t.equal((await fresh.search('something secret')).total, 0, does);
-      t.match((await fresh.search('nothing')).notes, [/1 items were not searched/]);
+      t.match((await fresh.search('nothing')).notes, [/1 item not searched/]);
       await fresh.vault.close();
     }
   },
@@ -110,7 +110,7 @@ t.test('MCP-49: what the server counts and withholds is reported, and is not req
   const blind = await agent({}, { ...platform, clock });
   const first = await blind.list();
   t.match(first, { complete: false, total: 1, items: [{ payload: { text: 'shown' } }] });
-  t.match(first.notes, [/counts 1 items that it does not hand out/]);
+  t.match(first.notes, [/counts 1 item that it does not hand out/]);
   const before = liar.calls.filter(({ path }) => path.startsWith('/items?since=0')).length;
   t.ok(before > 0);
   t.equal((await blind.list()).complete, false);

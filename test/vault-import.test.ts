@@ -80,7 +80,7 @@ t.test('ARCHIVE-06: bins with names and all items that verify are exported; the 
     EXIT.ok,
   );
   t.match(terminal.documents, [{ file, plain: true, bins: 2, items: 1, blobs: 0, hidden: 1 }]);
-  t.match(terminal.notes.join('\n'), /1 items do not verify/);
+  t.match(terminal.notes.join('\n'), /1 item left out, since not verified/);
   const document = JSON.parse(await readFile(file, 'utf8')) as Record<'bins' | 'items', Record<string, unknown>[]>;
   t.match(
     document.bins.find((bin) => bin['id'] === 'garden'),

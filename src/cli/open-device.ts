@@ -296,7 +296,7 @@ class CommandDevice {
     );
     device.on('reset', () => note("The server's history was replaced; everything is read again."));
     device.on('orphaned', ({ ids }) =>
-      note(`Warning: ${ids.length} items that are here are not in the server's new history.`),
+      note(`Warning: the server's new history lacks ${counted(ids.length, 'item')} of this device.`),
     );
   }
 

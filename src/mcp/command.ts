@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import type { Identity } from '../sdk/identity.js';
-import { releaseText } from '../terminal/output.js';
+import { counted, releaseText } from '../terminal/output.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { errorCode } from '../protocol/error-code.js';
@@ -214,7 +214,7 @@ function lines(found: Status): string[] {
     ['Token until', found.tokenExpiresAt],
     ['Passwords', found.passwords === null ? null : found.passwords ? 'agents may read them' : 'withheld from agents'],
     ['Running', found.running === null ? 'no' : `process ${found.running}`],
-    ['Account', account === null ? null : `${account.items} items, ${account.devices} devices`],
+    ['Account', account === null ? null : `${counted(account.items, 'item')}, ${counted(account.devices, 'device')}`],
     ['Server version', account?.serverVersion ?? null],
     ['File', found.file],
     ['Version', found.version],

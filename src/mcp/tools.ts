@@ -10,6 +10,7 @@ import type { JsonObject } from '../crypto/payload.js';
 import { forEach } from '../protocol/for-each.js';
 import type { ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
+import { counted } from '../terminal/output.js';
 import { binText, type BinFacts } from './bin-scope.js';
 import { toolFailure, McpError } from './errors.js';
 import { Page } from './page.js';
@@ -174,7 +175,8 @@ const searchTool = (tooling: Tooling): Tool =>
         if (card.reason !== null) unread++;
         else if ((store.textOf(card.id) ?? (await tooling.vault.openedText(card))).includes(needed)) page.offer(card);
       }
-      const notes = unread === 0 ? [] : [`${unread} items were not searched, since they do not verify: list them.`];
+      const notes =
+        unread === 0 ? [] : [`${counted(unread, 'item')} not searched, since not verified: call sb_list_items.`];
       if (page.total === 0)
         notes.push('Nothing contains this text: call sb_search with one word of it, or sb_list_items.');
       return answer(tooling, fresh, { page, tool: 'sb_search', notes });
@@ -238,7 +240,7 @@ async function answer(
   const items = sheet.output(await blobLinks(vault, sheet.linked));
   const { left, nextCursor } = page.after(count);
   const again = `call ${tool} again with the same arguments and cursor ${nextCursor ?? ''}`;
-  const more = nextCursor === null ? [] : [`${left} more items fit: ${again}`];
+  const more = nextCursor === null ? [] : [`${counted(left, 'more item')} ${left === 1 ? 'fits' : 'fit'}: ${again}`];
   const withheld = items.some(({ redacted }) => redacted !== undefined) ? [WITHHELD] : [];
   const notes = [...notesOn(vault, fresh, items), ...more, ...withheld, ...found.notes];
   const text = [
@@ -276,7 +278,8 @@ function notesOn(vault: Vault, { complete, bins }: Fresh, items: readonly schema
   if (bins.unknown.length > 0)
     notes.push(`The server lists no bin, or several, for ${bins.unknown.join(', ')} of the allowed bins.`);
   const { unproven } = vault.store;
-  if (unproven > 0) notes.push(`${unproven} items were deleted without proof that one of the user's devices did it.`);
+  if (unproven > 0)
+    notes.push(`${counted(unproven, 'item')} deleted without proof that one of the user's devices did it.`);
   if (items.some(({ onServer }) => onServer === false))
     notes.push("Items that say onServer false are no longer in the server's history: it lost or withholds them.");
   if (items.some(({ cut }) => cut !== undefined))
@@ -288,9 +291,12 @@ function lackText({ missing }: Vault): string {
   if (missing === null) return `The items here do not match the server's count. ${WITHHOLDING}`;
   const { lacking, unlisted } = missing;
   const count = lacking.itemCount;
-  const gone = unlisted.length === 0 ? '' : ` ${unlisted.length} items that were here are no longer handed out.`;
-  if (count > 0) return `The server counts ${count} items that it does not hand out.${gone} ${WITHHOLDING}`;
-  if (count < 0) return `The server hands out ${-count} items that it does not count.${gone} ${WITHHOLDING}`;
+  const gone =
+    unlisted.length === 0
+      ? ''
+      : ` ${counted(unlisted.length, 'item')} of earlier answers ${unlisted.length === 1 ? 'is' : 'are'} no longer handed out.`;
+  if (count > 0) return `The server counts ${counted(count, 'item')} that it does not hand out.${gone} ${WITHHOLDING}`;
+  if (count < 0) return `The server hands out ${counted(-count, 'item')} that it does not count.${gone} ${WITHHOLDING}`;
   return `The server counts other versions of items than it hands out.${gone} ${WITHHOLDING}`;
 }
 

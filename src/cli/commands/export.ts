@@ -296,10 +296,13 @@ function report({ terminal }: Context, { file, plain, to }: ExportOptions, count
   const described = to === 'bitwarden' ? '.' : ': only its name is.';
   const again = `run \`${PROGRAM_NAME} sync\` and export again.`;
   const notes: readonly (readonly [count: number, note: string])[] = [
-    [blobs, `${blobs} items have a file on the server, which is not in the export${described}`],
-    [lacking, `${lacking} items name content that the server does not have as it was written: it is not here.`],
-    [damaged, `${counted(damaged, 'item')} here do not open and were left out: ${again}`],
-    [hidden, `${hidden} items do not verify and were left out: \`doctor\` says which and why.`],
+    [blobs, `${counted(blobs, 'item')} with a file on the server, which is not in the export${described}`],
+    [
+      lacking,
+      `${counted(lacking, 'item')} with content that the server does not have as it was written: it is not here.`,
+    ],
+    [damaged, `${counted(damaged, 'item')} left out, since the copy here does not open: ${again}`],
+    [hidden, `${counted(hidden, 'item')} left out, since not verified: \`doctor\` says which and why.`],
   ];
   for (const [count, note] of notes) if (count > 0) terminal.note(note);
   if (file === '-') return;
