@@ -405,7 +405,9 @@ t.test(
     const wrong = join(script.home, 'wrong');
     writeFileSync(wrong, 'battery staple\n');
     const attended = ['recover', url, '--json', '--phrase-file', file, '--password-file', wrong];
-    t.match(await script.call(attended, { answers: [] }), { error: { code: 'password_invalid' } });
+    t.match(await script.call(attended, { answers: [] }), {
+      error: { code: 'password_invalid', hint: /password-reset/ },
+    });
     const tries = script.tap.calls.filter(({ path }) => path === '/password/verify');
     t.equal(tries.length, 1, 'a password from a file is not tried again');
     const both = ['recover', url, '--json', '--phrase-file', file, '--password-file', '-'];

@@ -36,7 +36,10 @@ const API: Readonly<Record<string, Partial<Failure>>> = {
   item_not_found: { exitCode: EXIT.notFound, message: 'there is no such item', hint: 'See `service-device list`.' },
   rate_limited: { exitCode: EXIT.unavailable, message: 'the server is rate-limiting requests' },
   password_required: PASSWORD_REQUIRED,
-  password_invalid: { message: 'the account password is wrong' },
+  password_invalid: {
+    message: 'the account password is wrong',
+    hint: 'Try again. If it is lost, the operator of the server can remove it (`service-admin password-reset`).',
+  },
   storage_cap_exceeded: {
     message: 'the storage of this account is full',
     hint: 'Delete what is not needed (`service-device rm`; the space of files is freed overnight), or ask the operator for more.',
