@@ -150,14 +150,14 @@ t.test('int8 is read as a number, alone and in arrays, and never rounded', async
 });
 
 t.test('FAIR-43: the rows that refer to a tenant are found by an index that begins with it', async (t) => {
-  const rows = await pool(t, (await testDatabase(t)).url).query(
+  const { rows } = await pool(t, (await testDatabase(t)).url).query<{ name: string; indexed: boolean }>(
     `SELECT conrelid::regclass::text AS name, EXISTS (
         SELECT FROM pg_index i WHERE i.indrelid = c.conrelid AND i.indpred IS NULL AND i.indkey[0] = c.conkey[1]
       ) AS indexed
       FROM pg_constraint c WHERE contype = 'f' AND confrelid = 'tenants'::regclass ORDER BY 1`,
   );
-  t.ok(rows.rows.length > 4, 'there are such tables');
-  for (const { name, indexed } of rows.rows) t.ok(indexed, name);
+  t.ok(rows.length > 4, 'there are such tables');
+  for (const { name, indexed } of rows) t.ok(indexed, name);
 });
 
 t.test('DUR-05: connections that die while idle or in use are reported, classified and replaced', async (t) => {
