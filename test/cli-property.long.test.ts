@@ -10,7 +10,7 @@ t.setTimeout(1_800_000);
 
 /** Scripts of each property: in the usual run always the same ones, with `PROPERTY_RUNS=n` and in the long run others. */
 const ASKED = process.env['PROPERTY_RUNS'];
-const RUNS = Number(ASKED ?? inLongRun(12, 300));
+const RUNS = Number(ASKED ?? inLongRun(12, 100));
 const SEED = ASKED === undefined ? inLongRun({ seed: 1 }, {}) : {};
 
 const ends = (t: Test, script: Script): Promise<unknown> => t.resolves(play(script), 'nothing was wrong');
