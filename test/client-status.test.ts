@@ -2,6 +2,7 @@
 import t from 'tap';
 import { REASONS, reasonOf } from '../src/sdk/reasons.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
+import { openBinMeta, sealBinMeta } from '../src/crypto/bin-meta.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';
@@ -170,6 +171,41 @@ t.test('the state of a device', async (t) => {
     await second.device.bins.create('unseen', { name: 'Unseen' });
     await second.device.bins.refresh('changed');
     t.equal(bins.length, before);
+  });
+
+  await t.test('BIN-09: a bin whose reply was lost is made once, and the id of another is still refused', async (t) => {
+    const tap = wiretap();
+    const { fetch } = tap.platform;
+    let lose = true;
+    const platform = {
+      ...tap.platform,
+      fetch: async (url: string, init: RequestInit) => {
+        const reply = await fetch(url, init);
+        if (init.method !== 'POST' || !url.endsWith('/bins') || !lose) return reply;
+        lose = false;
+        throw new TypeError('the reply is lost');
+      },
+    };
+    const client = await all.open(first.identity(), { tap: { ...tap, platform } });
+    t.match(await client.device.bins.create('once', { name: 'Once' }), { id: 'once', label: { name: 'Once' } });
+    t.equal((await refusal(client.device.bins.create('once', { name: 'Twice' }))).code, 'conflict');
+    lose = true;
+    const error = await refusal(client.device.bins.create('once', { name: 'Twice' }));
+    t.equal(error.code, 'conflict', 'after a lost refusal too');
+    t.match(
+      (await client.device.bins.list()).filter(({ id }) => id === 'once'),
+      [{ label: { name: 'Once' } }],
+    );
+  });
+
+  await t.test('BIN-05: a bin that is renamed keeps the fields of its meta that another client added', async (t) => {
+    const sodium = nodeSodium;
+    const keys = { masterKey: first.identity().masterKey, binId: 'once' };
+    const meta = sealBinMeta(sodium, keys, { name: 'Once', emoji: '🛒', colour: { hue: 3 } });
+    await all.server.sql("UPDATE bins SET meta = $1 WHERE id = 'once'", [meta]);
+    await first.device.bins.rename('once', { name: 'Twice' });
+    const [bin] = await all.server.sql("SELECT meta FROM bins WHERE id = 'once'");
+    t.same(openBinMeta(sodium, keys, bin?.['meta'] as Uint8Array), { name: 'Twice', colour: { hue: 3 } });
   });
 });
 

@@ -154,7 +154,9 @@ export class DeviceApi extends Endpoints {
     this.ask('/devices/pair-wrap', replies.unread, { body, repeatable: true });
 
   readonly bins = () => this.ask('/bins', replies.readBins);
-  readonly createBin = (body: BinCreateBody) => this.ask('/bins', replies.readBin, { body });
+  /** Repeatable: if the first attempt arrived, the second gets `conflict`; `onRepeat`: see `HttpRequest`. */
+  readonly createBin = (body: BinCreateBody, onRepeat?: () => void) =>
+    this.ask('/bins', replies.readBin, { body, repeatable: true, onRepeat });
   readonly patchBin = (id: string, body: BinPatchBody) =>
     this.ask(`/bins/${id}`, replies.readBin, { method: 'PATCH', body, repeatable: true });
   readonly removeBin = (id: string) =>

@@ -1,4 +1,5 @@
 /** Bins with their decrypted names, which the server cannot read. */
+import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../protocol/limits.js';
@@ -63,12 +64,28 @@ export class Bins {
    * displayable.
    */
   async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
-    return this.changed(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
+    const { api } = this.options;
+    const meta = this.sealed(id, label);
+    let repeated = false;
+    const made = await api
+      .createBin({ id, slug, meta }, () => (repeated = true))
+      .catch(async (error: unknown) => {
+        // If an attempt arrived and its reply was lost, the next one is refused for the id that it took.
+        const found = repeated && isConflict(error) ? await this.row(id) : undefined;
+        if (found?.meta == null || toBase64Url(found.meta) !== meta) throw error;
+        return found;
+      });
+    return this.changed(this.view(made));
   }
 
-  /** Replaces the label of a bin. Throws `RangeError` as `create`. */
+  /** Replaces name and emoji of a bin; other fields of its `meta` stay. Throws `RangeError` as `create`. */
   async rename(id: string, label: BinLabel): Promise<BinView> {
-    return this.changed(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
+    const before = (await this.row(id))?.meta;
+    return this.changed(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label, before) })));
+  }
+
+  private async row(id: string): Promise<BinRow | undefined> {
+    return (await this.options.api.bins()).find((bin) => bin.id === id);
   }
 
   /**
@@ -108,11 +125,11 @@ export class Bins {
     return result;
   }
 
-  private sealed(binId: string, label: BinLabel): string {
+  private sealed(binId: string, label: BinLabel, before?: Uint8Array | null): string {
     const { sodium, reader } = this.options;
     if (!isDisplayName(label.name))
       throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
-    return sealLabel({ sodium, masterKey: reader.masterKey }, binId, label);
+    return sealLabel({ sodium, masterKey: reader.masterKey }, binId, label, before);
   }
 
   private view(row: BinRow): BinView {
