@@ -165,7 +165,6 @@ async function importRecords(context: Context, options: ImportRun, incoming: Inc
     });
     await importer.finish();
     terminal.progress('');
-    return report(context, options, importer.counts);
   } catch (error) {
     await importer.finish().catch(() => undefined);
     const { written } = importer.counts;
@@ -175,6 +174,8 @@ async function importRecords(context: Context, options: ImportRun, incoming: Inc
   } finally {
     importer.close();
   }
+  report(context, options, importer.counts);
+  return EXIT.ok;
 }
 
 function unlessTransient(error: unknown): undefined {
@@ -191,8 +192,8 @@ async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Pr
   throw new CommandError(EXIT.unavailable, why, 'Run the command again when the server is back.');
 }
 
-/** Prints the counts and returns the exit code. */
-export function report({ terminal }: Context, { file, account }: ImportRun, counts: ImportCounts): ExitCode {
+/** Prints the counts. Throws `CommandError` where items were refused. */
+export function report({ terminal }: Context, { file, account }: ImportRun, counts: ImportCounts): void {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
   show(terminal, { file, ...counts, refused, account }, () => [
     `${sanitizeText(file)}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`,
@@ -203,11 +204,11 @@ export function report({ terminal }: Context, { file, account }: ImportRun, coun
     [counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'],
     [counts.blobs, 'items are files whose content is not in this export, and were left out.'],
     [counts.waiting, 'items wait here and are sent when the server is back: run any command then.'],
-    ...refused.map(({ code, items }) => [items, `items were refused: ${sanitizeText(code)}.`] as const),
   ];
   for (const [count, note] of notes) if (count > 0) terminal.note(`${count} ${note}`);
-  if (refused.length > 0) return EXIT.refused;
-  return counts.waiting > 0 ? EXIT.unavailable : EXIT.ok;
+  if (refused.length === 0) return;
+  const reasons = refused.map(({ code, items }) => `${counted(items, 'item')} refused: ${sanitizeText(code)}`);
+  throw new CommandError(EXIT.refused, `${reasons.join(', ')}.`, 'The others are counted above.');
 }
 
 function refusal(file: string, error: ArchiveError): CommandError {
