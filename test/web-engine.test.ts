@@ -214,6 +214,7 @@ function uploading(
   const problems: unknown[] = [];
   const clock = new TestClock();
   const made = new Uploads(records, {
+    remove: (id) => Promise.resolve(void givenUp.push(`item ${id}`)),
     device: {
       get: get ?? ((id) => Promise.resolve(pending.includes(id) ? ({ id, pending: true } as ItemView) : undefined)),
       put: async (request) => {
@@ -384,7 +385,7 @@ t.test(
 );
 
 t.test(
-  'WEB-96: a file whose item waits in the outbox is told apart, and is not sent again by a later run',
+  'WEB-96: a file whose item waits in the outbox is told apart, not sent again by a later run, and deleted if cancelled',
   async (t) => {
     const records = new Records();
     const queued = (id: string) => Promise.reject(new QueuedError(id, new Error('no server')));
@@ -404,6 +405,9 @@ t.test(
     t.equal(next.made.retry('id-1', 'queued'), true, 'it is sent again where its item is refused');
     next.made.written('id-1');
     t.match(next.made.list.value, [{ name: 'b.bin' }]);
+    next.made.kept('id-2');
+    await next.made.cancel('id-2');
+    t.same(next.givenUp, ['item id-2'], 'it would be sent later');
   },
 );
 

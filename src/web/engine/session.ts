@@ -97,11 +97,12 @@ export class Session {
       clock: platform.clock,
       write: (item, how) => this.rewrite(item, how),
     });
+    const remove = (id: string): Promise<void> => this.remove(id);
     this.removals = new Removals(records, platform.clock, {
-      remove: (id) => this.remove(id),
+      remove,
       changed: () => this.onRemovals.forEach((push) => push()),
     });
-    this.uploads = new Uploads(records, { device, clock: platform.clock, onProblem: this.problem });
+    this.uploads = new Uploads(records, { device, remove, clock: platform.clock, onProblem: this.problem });
   }
 
   /** Reads the store without sending anything, then connects. Throws `StoreError`. */

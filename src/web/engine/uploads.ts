@@ -88,6 +88,8 @@ export class Uploads {
     private readonly records: Pick<KeyValue, 'all' | 'putAll' | 'remove'>,
     private readonly ports: {
       readonly device: Pick<Device, 'get' | 'put' | 'uploads' | 'giveUpUpload'>;
+      /** Deletes an item; resolves when the deletion is stored on this device. */
+      readonly remove: (id: string) => Promise<void>;
       readonly clock: Clock;
       readonly onProblem: (error: unknown) => void;
     },
@@ -145,7 +147,8 @@ export class Uploads {
       this.run();
       throw error;
     }
-    await this.giveUp(id);
+    // Its item is in the outbox, or on the server already: what is kept is deleted, not forgotten.
+    await (transfer.kept ? this.ports.remove(id) : this.giveUp(id));
   }
 
   /** True: the file was in the state `from`, and is sent again. */
