@@ -229,6 +229,12 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, admits nobody or has a newer 
     { folder, spawned: true, env: { DATA_DIR: join(folder, 'data'), DATABASE_URL: weak } },
     /^The user "\w+" may not create tables in the database "\w+"\. Make that user its owner: ALTER DATABASE/,
   );
+  const restored = await asUserWithoutRights(t, (await testDatabase(t)).url);
+  await refused(
+    t,
+    { folder, spawned: true, env: { DATA_DIR: join(folder, 'data'), DATABASE_URL: restored } },
+    /^DATABASE_URL: the user "\w+" lacks a right in the database .* the owner of it and of its tables\.\n$/,
+  );
   await runSql(url, "INSERT INTO migrations (number, name, sha256) VALUES (9999, 'later', 'x')");
   await refused(
     t,

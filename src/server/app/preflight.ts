@@ -173,7 +173,7 @@ function databaseText(error: unknown, { host, username, pathname }: URL): string
     '28P01': `the database at ${where} refuses the password of the user "${user}". Correct user and password.`,
     '28000': `the database at ${where} does not admit the user "${user}". Create that user, or allow it in pg_hba.conf.`,
     '3D000': `there is no database "${database}" at ${where}. Create it, or correct its name.`,
-    '42501': `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user its owner.`,
+    '42501': `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user the owner of it and of its tables.`,
   };
   const reason = error instanceof Error && error.message !== '' ? error.message : 'no connection';
   // A pooler's sessions do not take `options` at the start; with `pooled` none are sent.
