@@ -13,6 +13,7 @@ import { expectPlainXml } from '../src/import/kdbx-xml.js';
 import { readKeepass } from '../src/import/keepass.js';
 import { readVcards } from '../src/import/vcard.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { machine, type CallOptions, type Json, type Machine, type Result } from './support/cli.js';
 import {
   bitwardenCsv,
@@ -260,6 +261,8 @@ t.test('IMPORT-07: a database opens with its key file, alone and with a password
     await at.refused(path, ['--password-file', '-'], { input: PASSWORD });
     if (own === null)
       t.match(await at.dry(path, ['--key-file', keyFile]), { entries: 1 }, 'no password is prompted for');
+    const endless = await at.machine.call(['--json', 'import', path, '--dry-run', '--key-file', '/dev/zero']);
+    t.match(endless, { code: EXIT.usage, error: { message: /is not a key file/ } }, 'what never ends is not read on');
   }
 });
 

@@ -75,6 +75,7 @@ export function registerPut(program: DeviceCommand): void {
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
   const { file: files = [], folder: folders, ...rest } = options;
+  if (options.overwrite === true && options.id === undefined) throw usageError('--overwrite needs the --id of an item');
   if (files.length > 1 || folders !== undefined) return putAll(context, files, folders ?? [], { ...rest, words });
   const one: ItemOptions = { ...rest, words, file: files[0] };
   await withContent(context, one, (found) => putFound(context, found, one));

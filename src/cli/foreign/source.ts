@@ -1,6 +1,6 @@
 /** Reads the export of another program from the disk: a file, or a folder of Markdown. */
-import type { Stats } from 'node:fs';
-import { readFile, stat } from 'node:fs/promises';
+import { createReadStream, type Stats } from 'node:fs';
+import { stat } from 'node:fs/promises';
 import { retryMistyped, secretFrom } from '../../device/newcomer.js';
 import { readBytes, withFile } from '../../files/read.js';
 import { ForeignError, WrongPassword } from '../../import/entries.js';
@@ -9,6 +9,7 @@ import { expectFewBins, readForeignFile } from '../../import/formats.js';
 import { KEY_FILE_MAX } from '../../import/keepass.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { sanitizeText } from '../../terminal/output.js';
+import { readCapped } from '../../terminal/read-capped.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import { readMarkdown } from './markdown.js';
@@ -71,8 +72,8 @@ const secretsOf = ({ terminal, passwordFile, keyFile }: SecretSources): Secrets 
   },
   keyFile: async () => {
     if (keyFile === undefined) return undefined;
-    const { size } = await stat(keyFile);
-    if (size > KEY_FILE_MAX) throw usageError(`${keyFile} is not a key file: it has ${size} bytes.`);
-    return new Uint8Array(await readFile(keyFile));
+    const { bytes, whole } = await readCapped(createReadStream(keyFile), KEY_FILE_MAX);
+    if (!whole) throw usageError(`${keyFile} is not a key file: it has more than ${KEY_FILE_MAX} bytes.`);
+    return new Uint8Array(bytes);
   },
 });
