@@ -14,8 +14,10 @@ import {
   withRetry,
 } from '../src/server/storage/database.js';
 import { migrate, MigrationError } from '../src/server/storage/migrate.js';
+import { soon } from './support/events.js';
 import { openFor } from './support/loopback-server.js';
 import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
+import { TcpProxy } from './support/tcp-proxy.js';
 
 type Files = Record<string, string>;
 
@@ -181,6 +183,14 @@ t.test('DUR-05: connections that die while idle or in use are reported, classifi
   t.ok(isConnectionLoss(error), 'the connection in use');
   client.release(error instanceof Error);
   t.equal(await valueOf(database, '1'), 1);
+});
+
+t.test('DUR-05: a connection to a network that swallows all is ended in bounded time', async (t) => {
+  const { url } = await testDatabase(t, 'empty');
+  const proxy = await TcpProxy.before(t, url);
+  const client = await openClient({ url: proxy.through(url), name: 'test', onLost: () => t.fail('it was not lost') });
+  proxy.freeze();
+  await t.resolves(soon(client.end(), 'the end of a connection', 20_000));
 });
 
 t.test('a client outside a pool reports its loss once', async (t) => {

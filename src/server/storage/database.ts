@@ -182,6 +182,9 @@ interface ServiceClientConfig extends pg.ClientConfig {
   readonly hosts: DatabaseHosts;
 }
 
+/** How long a connection that is ended may take to close. */
+const CLOSED_WITHIN_MS = 3_000;
+
 /** SQLSTATE transaction_resolution_unknown. */
 const UNRESOLVED = '08007';
 
@@ -211,6 +214,18 @@ class ServiceClient extends pg.Client {
         (error: unknown) => callback(asError(error)),
       );
     return connected;
+  }
+
+  /** Ends the connection. One whose other side does not close it, as behind a broken network, is cut off. */
+  override end(): Promise<void>;
+  override end(callback: (error: Error) => void): void;
+  override end(callback?: (error: Error) => void): Promise<void> | undefined {
+    const { stream } = this.connection as unknown as { readonly stream: Duplex };
+    const cut = setTimeout(() => stream.destroy(), CLOSED_WITHIN_MS).unref();
+    stream.once('close', () => clearTimeout(cut));
+    if (callback === undefined) return super.end();
+    super.end(callback);
+    return undefined;
   }
 
   /** Connects to the server that takes writes, if the URL names several. */
@@ -284,9 +299,6 @@ export function createPool(settings: PoolSettings): pg.Pool {
   pool.on('error', () => undefined);
   return pool;
 }
-
-/** How long `endPool` waits for connections to close. */
-const CLOSED_WITHIN_MS = 3_000;
 
 /**
  * Ends a pool. Resolves when its connections are closed; the pool's own `end` does not wait for that, and a database
