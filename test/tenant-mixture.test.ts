@@ -24,8 +24,8 @@ const DAY_MS = 24 * HOUR_MS;
 const SWEEP_MS = 30_000;
 const GRACE_MS = 7 * DAY_MS;
 const SUSPENDED_MS = 30 * DAY_MS;
-/** Tables with rows of a tenant that go with it. */
-const TABLES = ['bins', 'blobs', 'challenges', 'devices', 'items', 'pair_sessions', 'presence', 'subscriptions'];
+/** Of the tables with a tenant's id those that remember it for a while after it is gone. */
+const REMEMBER = ['gone_tenants', 'host_changes', 'webhook_events'];
 
 type State = 'pending' | 'active' | 'past_due' | 'suspended' | 'inactive';
 /** From the best to the worst, as those of several subscriptions count. */
@@ -218,12 +218,12 @@ class Mixture {
       verdict = row?.['verdict'];
     }
     this.tenants.delete(tenant.slug);
-    const left = await Promise.all(
-      TABLES.map(
-        async (table) => [table, await any.sql(`SELECT FROM ${table} WHERE tenant_id = $1`, [tenant.id])] as const,
-      ),
-    );
-    return left.filter(([, rows]) => rows.length > 0).map(([table]) => table);
+    const columns = "SELECT table_name AS name FROM information_schema.columns WHERE column_name = 'tenant_id'";
+    const tables = (await any.sql(columns)).map(({ name }) => String(name)).filter((name) => !REMEMBER.includes(name));
+    const left: string[] = [];
+    for (const table of tables)
+      if ((await any.sql(`SELECT FROM ${table} WHERE tenant_id = $1`, [tenant.id])).length > 0) left.push(table);
+    return left;
   }
 
   /** Waits until each tenant is as the model says, on each instance. */
