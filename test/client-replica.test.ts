@@ -9,7 +9,7 @@ import { FRESH, MemoryStore, unversioned } from '../src/sdk/store/store.js';
 import { Emitter, type DeviceEvents, type EventName } from '../src/sdk/events.js';
 import { ItemReader } from '../src/sdk/item-reader.js';
 import { Outbox } from '../src/sdk/outbox.js';
-import { Replica } from '../src/sdk/replica.js';
+import { Replica, stopsReading } from '../src/sdk/replica.js';
 import type { Change } from '../src/sdk/wire.js';
 import { makeItemTag } from '../src/crypto/item-tag.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -562,3 +562,21 @@ t.test('STORE-12: a device with a full disk reports it, loses nothing, and conti
   await shows(other, last);
   t.same((await other.device.list()).length, 3);
 });
+
+t.test(
+  'CLIENT-53: versions whose sum no history reaches stop the reading, and nothing that was held is lost',
+  async (t) => {
+    const world = await replica();
+    const head = { version: 2 ** 40, state: 'quarantined', reason: 'no_sig', row: null, kept: null } as const;
+    await world.store.apply({ entries: Array.from({ length: 8_190 }, () => ({ ...head, id: newId() })) });
+    const row = sealedRow(world.me, { version: 2 ** 40 });
+    await world.replica.apply([arrives(row)]);
+    const before = await world.store.held();
+    const further = sealedRow(world.me, { version: 2 ** 40 });
+    const error = await refusal(world.replica.applyListed([arrives(further)], null));
+    t.match(error, { code: 'bad_sum' });
+    t.ok(stopsReading(error));
+    t.same(await world.store.held(), before);
+    t.match(await world.store.get(row.id), { state: 'live' });
+  },
+);

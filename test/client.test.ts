@@ -555,3 +555,23 @@ t.test('CLIENT-32: a broken frame is reported and does not end the line', async 
   t.same(world.frames, [{ kind: 'other' }]);
   world.line.stop();
 });
+
+t.test('CLIENT-46: an endless reply is cancelled', async (t) => {
+  let chunks = 0;
+  let cancelled = false;
+  const fetch = () => {
+    const body = new ReadableStream<Uint8Array>({
+      pull: (controller) => {
+        chunks++;
+        controller.enqueue(new Uint8Array(1024 * 1024).fill(0x20));
+      },
+      cancel: () => {
+        cancelled = true;
+      },
+    });
+    return Promise.resolve(new Response(body));
+  };
+  const http = new Http({ baseUrl: 'http://server.test', fetch, clock: new TestClock(), random: () => 0 });
+  await t.rejects(http.send({ method: 'GET', path: '/me', repeatable: true }), ProtocolError);
+  t.ok(chunks <= 20 && cancelled, `${chunks} MiB were read`);
+});

@@ -144,7 +144,7 @@ export class Device {
   /**
    * Connects and stays connected until `disconnect`; no-op while connecting or connected. Resolves when everything
    * missed has been applied. Rejects when disconnected, closed or revoked first, and with `ProtocolError`
-   * `quarantine_full` or `endless_replay` where reading from the server was stopped.
+   * `quarantine_full`, `endless_replay` or `bad_sum` where reading from the server was stopped.
    */
   async connect(): Promise<void> {
     const { sync, socket } = this.open;

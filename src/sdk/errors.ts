@@ -76,6 +76,8 @@ export type ProtocolFault =
   | 'quarantine_full'
   /** A replay or listing that continues without bringing anything new. */
   | 'endless_replay'
+  /** Versions whose sum is above 2^53-1: the completeness check would not be exact. */
+  | 'bad_sum'
   /** The URL of a blob is not allowed, or redirects. */
   | 'bad_url'
   /** The reported offset of an upload is impossible: beyond its end, or repeatedly back at its beginning. */

@@ -6,8 +6,8 @@
  * must not overlap; `Sync` serializes them.
  */
 import type { LiveItem } from '../protocol/item.js';
-import { caughtUp, isGone, isUnverified, passed, restarted, sameHeld } from './store/store.js';
-import type { Cursor, Entry, Pending } from './store/store.js';
+import { caughtUp, heldWith, isGone, isUnverified, NOTHING_HELD, passed, restarted, sameHeld } from './store/store.js';
+import type { Cursor, Entry, Held, Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
 import { MergeRules, lastGood, type Stated } from './merge-rules.js';
@@ -22,6 +22,8 @@ interface Draft {
   readonly entries: Map<string, Entry>;
   /** Change of the number of quarantined items without a valid earlier state (`isUnverified`). */
   quarantined: number;
+  /** Change of what the store holds. */
+  held: Held;
   readonly done: Pending[];
   readonly emits: (() => void)[];
 }
@@ -190,6 +192,12 @@ export class Replica {
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
     await this.bounds.expectRoom(draft.quarantined, () => this.quarantinedCount());
+    const { versionSum } = await this.options.store.held();
+    if (versionSum + draft.held.versionSum > Number.MAX_SAFE_INTEGER)
+      throw new ProtocolError(
+        'the versions of the items have a sum that no history reaches: reading was stopped, what is here stays',
+        { code: 'bad_sum' },
+      );
     for (const [id, entry] of draft.entries) {
       const covered = this.options.outbox.covered(entry);
       draft.done.push(...covered);
@@ -351,12 +359,13 @@ function confirms(change: Stated, own: Pending): boolean {
   return change.kind === 'item' && sameContent(own.row, change.item);
 }
 
-const newDraft = (): Draft => ({ entries: new Map(), quarantined: 0, done: [], emits: [] });
+const newDraft = (): Draft => ({ entries: new Map(), quarantined: 0, held: NOTHING_HELD, done: [], emits: [] });
 
 /** Replaces an entry. */
 function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
   draft.entries.set(entry.id, entry);
   draft.quarantined += Number(isUnverified(entry)) - Number(isUnverified(before));
+  draft.held = heldWith(draft.held, before, entry);
 }
 
 /** Most quarantined items without a valid earlier state. Each takes some hundred bytes (`headOnly`). */
@@ -421,6 +430,8 @@ class ReplayBounds {
   }
 }
 
+const STOPPING: ReadonlySet<ProtocolFault> = new Set(['quarantine_full', 'endless_replay', 'bad_sum']);
+
 /** True for errors that stop reading from the server. */
 export const stopsReading = (error: unknown): error is ProtocolError =>
-  error instanceof ProtocolError && (error.code === 'quarantine_full' || error.code === 'endless_replay');
+  error instanceof ProtocolError && STOPPING.has(error.code);

@@ -358,15 +358,18 @@ export class Sync {
     const repaired: Listed[] = [];
     let count = 0;
     const listed = new Set<string>();
+    /** Deletes of items that this device knows. */
+    const deleted = new Set<string>();
     for (let since = 0, more = true; more;) {
       const page = await this.options.api.page({ since, epoch });
       // A listing that starts over would have no end.
       if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
         throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id, kind } of page.items) {
-        if (listed.has(id)) this.options.replica.bounds.countUseless();
-        // Only items that are not deleted can be missing, and a server may send any number of deletes.
-        else if (kind !== 'delete') listed.add(id);
+        const known = kind === 'delete' ? deleted : listed;
+        if (known.has(id)) this.options.replica.bounds.countUseless();
+        // A server may send any number of deletes of other items: those without a valid tag are counted as they are applied.
+        else if (kind !== 'delete' || (await this.options.store.get(id)) !== undefined) known.add(id);
       }
       if (mending) await this.options.replica.mend(page.items);
       const newer = await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);

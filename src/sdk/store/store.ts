@@ -224,6 +224,8 @@ export async function unversioned(store: Store): Promise<readonly string[]> {
   return ids;
 }
 
+export const NOTHING_HELD: Held = { itemCount: 0, versionSum: 0 };
+
 /** True where both count the same. */
 export const sameHeld = (one: Held, other: Held): boolean =>
   one.itemCount === other.itemCount && one.versionSum === other.versionSum;
@@ -247,7 +249,7 @@ export class MemoryStore implements Store {
   private readonly outbox = new Map<number, Pending>();
   private readonly unfinished = new Map<string, KeptUpload>();
   private position: Cursor = FRESH;
-  private counts: Held = { itemCount: 0, versionSum: 0 };
+  private counts = NOTHING_HELD;
 
   cursor(): Promise<Cursor> {
     return Promise.resolve(this.position);
@@ -279,8 +281,7 @@ export class MemoryStore implements Store {
   apply(batch: Batch): Promise<void> {
     if (batch.forgetVersions === true) {
       this.forgetVersions();
-      // Set instead of subtracted: a false version may have raised the sum above 2^53, where it is not exact.
-      this.counts = { itemCount: 0, versionSum: 0 };
+      this.counts = NOTHING_HELD;
     }
     for (const entry of batch.entries ?? []) this.counts = heldWith(this.counts, this.replace(entry), entry);
     for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
