@@ -6,7 +6,7 @@ import { checkDeleteTag } from '../src/crypto/item-tag.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { decodeBase64 } from '../src/protocol/base64.js';
 import { writeBody } from '../src/sdk/wire.js';
-import { sumOf } from '../src/load/audit.js';
+import { itemsAbove, sumOf } from '../src/load/audit.js';
 import { Channel } from '../src/load/channel.js';
 import { Cleaner } from '../src/load/cleaning.js';
 import { Coordinator } from '../src/load/coordinator.js';
@@ -293,4 +293,15 @@ t.test('LOAD-23: a line that is too long is refused also where its end is there 
   other.write(`${'0'.repeat(32)}\n${'x'.repeat(5_000)}\n`);
   t.equal(await ended, 'a line that is too long');
   t.same(got, []);
+});
+
+t.test('LOAD-16: a listing that a server never ends is given up', async (t) => {
+  for (const items of [[], [{}]]) {
+    let pages = 0;
+    const rows = itemsAbove(0, () => Promise.resolve({ items, nextSince: ++pages, hasMore: pages < 100_000 }));
+    const all = async (): Promise<void> => {
+      for await (const row of rows) if (row === undefined) t.fail('no row');
+    };
+    await t.rejects(all(), { code: 'bad_listing' });
+  }
 });

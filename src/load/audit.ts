@@ -6,6 +6,7 @@
 import { openItem } from '../crypto/item.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { asError } from '../protocol/error-code.js';
+import { ProtocolError } from '../sdk/errors.js';
 import { array, boolean, count, nullable, object, string, type Read } from '../sdk/reader.js';
 import { readItem } from '../sdk/wire.js';
 import { asDevice, type FleetTenant } from './fleet.js';
@@ -49,12 +50,20 @@ const rowHead = object({
   senderDevice: nullable(string),
 });
 
-/** Every stored item above a version. `read` requests a path, which names one page of them. */
+/** More pages than any run fills: a server could go on for ever. */
+const PAGES_MAX = 20_000;
+
+/**
+ * Every stored item above a version. `read` requests a path, which names one page of them. Throws `ProtocolError`
+ * `bad_listing` for a listing without an end.
+ */
 export async function* itemsAbove(base: number, read: (path: string) => Promise<unknown>): AsyncGenerator {
-  for (let since = base, more = true; more;) {
+  for (let since = base, pages = 1; ; pages++) {
     const { items, nextSince, hasMore } = page(await read(`/api/items?since=${since}&limit=${PAGE}`), '');
     yield* items;
-    more = hasMore && nextSince > since;
+    if (!hasMore) return;
+    if (items.length === 0 || nextSince <= since || pages >= PAGES_MAX)
+      throw new ProtocolError('the listing does not end', { code: 'bad_listing' });
     since = nextSince;
   }
 }
