@@ -460,9 +460,10 @@ t.test('WEB-82: refused changes are kept encrypted, each separately, until writt
   );
   t.ok(made.list.value.length <= 102);
   t.notOk([...records.kept.values()].map(dumped).join(' ').includes('"text"'));
-  const stranger = new Vault(new Records(), nodeSodium);
+  const others = new Records();
+  const stranger = new Vault(others, nodeSodium);
   await stranger.create(identity);
-  await records.put('refused:damaged', await stranger.sealed({}));
+  await records.put('refused:damaged', await others.get('identity'));
   const hurt = new Notices(ports);
   await hurt.load();
   t.same(

@@ -70,7 +70,7 @@ t.test('WEB-51: a new device that cannot be stored leaves no key', async (t) => 
   Object.assign(records, { put: () => Promise.reject(new DOMException('full', 'QuotaExceededError')) });
   const vault = new Vault(records, nodeSodium);
   await t.rejects(vault.create(identity), { name: 'QuotaExceededError' });
-  await t.rejects(vault.sealed([]), { code: 'bad_identity' });
+  await t.rejects(vault.remember([]), { code: 'bad_identity' });
 });
 
 t.test('WEB-58: where the browser cannot be forgotten its state is shown as it is', async (t) => {
@@ -82,6 +82,18 @@ t.test('WEB-58: where the browser cannot be forgotten its state is shown as it i
   await t.rejects(engine.forget(), { name: 'InvalidStateError' });
   t.equal(engine.session.value, null);
   t.match(engine.phase.value, { phase: 'locked' });
+});
+
+t.test('WEB-58: what was being encrypted when the browser was forgotten does not stay in it', async (t) => {
+  const records = new Records();
+  const { engine, vault } = await opened(records);
+  Object.assign(records, { clear: () => Promise.resolve(records.kept.clear()) });
+  Object.assign(globalThis, { indexedDB: { databases: () => Promise.resolve([]) } });
+  t.teardown(() => Reflect.deleteProperty(globalThis, 'indexedDB'));
+  const remembered = vault.remember('x'.repeat(20_000_000));
+  await engine.forget();
+  await remembered;
+  t.same([...records.kept.keys()], []);
 });
 
 t.test('WEB-51: a vault whose identity does not open keeps no key', async (t) => {
@@ -197,7 +209,7 @@ t.test('WEB-71: an answer about other digits than those shown now admits nobody'
   };
   const shown = (): unknown => offers.step.value;
   for (const digits of ['000000', '000001']) {
-    offers.begin({ offerPairing } as Device, 'https://sync.example');
+    offers.begin({ offerPairing } as Device, 'https://sync.example', new AbortController().signal);
     t.match(shown(), { step: 'compare', digits });
   }
   t.equal(await decisions[0], false, 'a new offer ends the one before');
@@ -205,6 +217,54 @@ t.test('WEB-71: an answer about other digits than those shown now admits nobody'
   t.match(shown(), { step: 'compare', digits: '000001' }, 'from a tab that still shows the former digits');
   offers.answer({ same: true, digits: '000001' });
   t.equal(await decisions[1], true);
+});
+
+t.test('WEB-100: words that a tab shows are withdrawn when it is closed, those of another tab are not', async (t) => {
+  const offers = new Offers();
+  const [first, second] = [new AbortController(), new AbortController()];
+  const cancelled: string[] = [];
+  for (const [words, tab] of [
+    ['one', first],
+    ['two', second],
+  ] as const) {
+    const offer = { words, expiresAt: 1, joined: new Promise(() => undefined), cancel: () => cancelled.push(words) };
+    const device = { offerPairing: () => Promise.resolve(offer) } as unknown as Device;
+    offers.begin(device, 'https://sync.example', tab.signal);
+    await setImmediate();
+  }
+  first.abort();
+  t.same(cancelled, ['one'], 'by the second offer');
+  t.match(offers.step.value, { step: 'words', words: 'two' });
+  second.abort();
+  t.same(cancelled, ['one', 'two']);
+  t.match(offers.step.value, { step: 'idle' });
+});
+
+t.test('WEB-82: an edit that is repeated does not replace what another device has written since', async (t) => {
+  const put: unknown[] = [];
+  const refused: unknown[] = [];
+  const session = Object.create(Session.prototype) as Session;
+  let now = { ts: 1, senderDevice: 'other' };
+  Object.assign(session, {
+    device: {
+      id: 'own',
+      get: () => Promise.resolve(now),
+      put: ({ payload }: { readonly payload: unknown }) => Promise.resolve(put.push(payload)),
+    },
+    notices: { refused: (item: unknown, { error }: { readonly error: Error }) => refused.push([item, error]) },
+    publishSoon: () => undefined,
+  });
+  const item = { id: 'note', binId: 'inbox', type: 'text', payload: { text: 'edited' } } as const;
+  await session.put({ ...item, seen: 1 });
+  now = { ts: 2, senderDevice: 'own' };
+  await session.put({ ...item, seen: 1 });
+  t.equal(put.length, 2, 'over what was seen, and over what the first call has written');
+  now = { ts: 2, senderDevice: 'other' };
+  t.same(await session.put({ ...item, seen: 1 }), { id: 'note' });
+  t.equal(put.length, 2);
+  t.match(refused, [[item, { code: 'conflict' }]], 'it is kept in a notice');
+  await session.put(item);
+  t.equal(put.length, 3, 'a new item');
 });
 
 t.test('WEB-59 WEB-83: an export that nobody reads on leaves no key when the browser is locked', async (t) => {

@@ -69,16 +69,20 @@ export class SimulatedBrowser extends SimulatedDevice {
     { platform, identity, store }: DeviceOptions & { readonly store: MemoryStore },
   ): Promise<Device> {
     this.closing = false;
+    const records = this.recordsOf(program);
     this.session = await Session.open({
       ...{
         platform,
         identity: SavableIdentity.of(identity),
         opened: { store: Object.assign(store, { close: () => Promise.resolve() }), repair: null },
       },
-      records: this.recordsOf(program),
+      records,
       vault: {
         save: async ({ token }) => void (this.token = token),
-        sealed: async (value) => ({ iv: new Uint8Array(12), ct: Uint8Array.from(text(JSON.stringify(value))) }),
+        keep: async (name, value, isWanted = () => true) => {
+          const sealed = { iv: new Uint8Array(12), ct: Uint8Array.from(text(JSON.stringify(value))) };
+          if (isWanted()) await records.put(name, sealed);
+        },
         unsealed: async ({ ct }: Sealed) => JSON.parse(Buffer.from(ct).toString()) as unknown,
         remember: async (value) => void (this.remembered = value),
         remembered: async () => this.remembered,

@@ -186,6 +186,7 @@ export class Engine {
     return this.serial.run(async () => {
       // A store that cannot be closed is removed nevertheless.
       await this.close().catch(() => undefined);
+      await this.vault.idle();
       try {
         await this.records.clear();
         for (const { name } of await indexedDB.databases())

@@ -165,11 +165,13 @@ export class Offers {
   readonly step = new Cell<Offer>({ step: 'idle' });
   private current: { offer?: PairingOffer; decide?: (same: boolean) => void; name?: string } = {};
 
-  /** Makes an offer and shows its six words. */
-  begin(device: Device, serverUrl: string): void {
+  /** Makes an offer and shows its six words, until the tab that shows them has departed. */
+  begin(device: Device, serverUrl: string, departed: AbortSignal): void {
+    departed.throwIfAborted();
     this.cancel();
     const own: typeof this.current = {};
     this.current = own;
+    departed.addEventListener('abort', () => this.current === own && this.cancel(), { once: true });
     const show = (step: Offer): void => {
       if (this.current === own) this.step.set(step);
     };

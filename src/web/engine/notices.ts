@@ -33,8 +33,8 @@ export class Notices {
 
   constructor(
     private readonly ports: {
-      readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>;
-      readonly vault: Pick<Vault, 'sealed' | 'unsealed'>;
+      readonly records: Pick<KeyValue, 'all' | 'remove'>;
+      readonly vault: Pick<Vault, 'keep' | 'unsealed'>;
       readonly clock: Clock;
       /** Writes a refused change again, as a copy under the copy's id. */
       readonly write: (item: PutParams, how: ResendHow) => Promise<unknown>;
@@ -77,10 +77,8 @@ export class Notices {
     const kept: Kept = { notice, item };
     this.refusals.set(notice.id, kept);
     this.show(notice);
-    const { records, vault } = this.ports;
-    const sealed = await vault.sealed(kept);
-    // Dismissed meanwhile.
-    if (this.refusals.has(notice.id)) await records.put(PREFIX + notice.id, sealed);
+    // Not where it is dismissed meanwhile.
+    await this.ports.vault.keep(PREFIX + notice.id, kept, () => this.refusals.has(notice.id));
   }
 
   async dismiss(id: string): Promise<void> {

@@ -84,7 +84,7 @@ const deviceCalls = (engine: Engine) =>
     },
     binRename: ({ id, name, emoji }) => withBins(engine, (bins) => bins.rename(id, labelOf(name, emoji))),
     binRemove: (id) => withBins(engine, (bins) => bins.remove(id)),
-    offer: () => engine.offers.begin(engine.device, engine.serverUrl),
+    offer: (_, departed) => engine.offers.begin(engine.device, engine.serverUrl, departed),
     offerAnswer: (answer) => engine.offers.answer(answer),
     offerCancel: () => engine.offers.cancel(),
     devicesRefresh: async () => void (await engine.device.devices.refresh()),

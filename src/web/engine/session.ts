@@ -6,7 +6,7 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Device } from '../../sdk/device.js';
 import type { BinCounts } from '../../sdk/live-query-index.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
-import { ClientError, isTransient, QueuedError } from '../../sdk/errors.js';
+import { ApiError, ClientError, isTransient, QueuedError } from '../../sdk/errors.js';
 import type { BinView, DeviceEvents } from '../../sdk/events.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
@@ -48,7 +48,7 @@ const COUNT_AFTER_MS = 500;
 interface SessionParts {
   readonly platform: Platform;
   readonly records: Pick<KeyValue, 'all' | 'put' | 'putAll' | 'remove'>;
-  readonly vault: Pick<Vault, 'remember' | 'remembered' | 'save' | 'sealed' | 'unsealed'>;
+  readonly vault: Pick<Vault, 'remember' | 'remembered' | 'save' | 'keep' | 'unsealed'>;
   readonly identity: SavableIdentity;
   /** Closed with the session, also where that cannot be opened. */
   readonly opened: { readonly store: Store & Pick<OpenedStore['store'], 'close'> } & Pick<OpenedStore, 'repair'>;
@@ -233,8 +233,15 @@ export class Session {
   }
 
   /** Resolves when the change is stored on this device and shown; a later refusal becomes a notice. */
-  async put({ id, binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
-    const item = { id, binId, type, payload };
+  async put({ seen, ...item }: PutParams): Promise<{ readonly id: string }> {
+    const { id } = item;
+    const now = seen === undefined ? undefined : await this.device.get(id);
+    // As where a tab that led was closed, and the next one gets the call again.
+    if (seen !== undefined && now !== undefined && now.ts > seen && now.senderDevice !== this.device.id) {
+      const message = 'another device has changed the item meanwhile';
+      await this.refused(item, new ApiError({ code: 'conflict', status: 409, message }));
+      return { id };
+    }
     const onRefused = (error: Error): Promise<void> => this.refused(item, error);
     await this.kept(
       (onKept) => this.device.put({ ...item, onKept, onRefused }),

@@ -128,13 +128,13 @@ export class Vault {
   }
 
   /** Stores the identity, e.g. with a renewed token. */
-  async save(identity: SavableIdentity): Promise<void> {
-    await this.write(IDENTITY, identity);
+  save(identity: SavableIdentity): Promise<void> {
+    return this.keep(IDENTITY, identity);
   }
 
   /** Keeps what a start without a server needs in addition to the store: JSON. */
-  async remember(value: unknown): Promise<void> {
-    await this.write(REMEMBERED, value);
+  remember(value: unknown): Promise<void> {
+    return this.keep(REMEMBERED, value);
   }
 
   /** What `remember` kept. Rejects if there is nothing. */
@@ -142,13 +142,26 @@ export class Vault {
     return this.unsealed((await this.records.get(REMEMBERED)) as Sealed);
   }
 
-  /** Encrypts a JSON value with the data key; the caller stores it. Rejects while the vault is locked. */
-  async sealed(value: unknown): Promise<Sealed> {
-    if (this.key === undefined) throw wrong();
-    return seal(this.key, text(JSON.stringify(value)));
+  /**
+   * Stores a JSON value, encrypted with the data key. Rejects while the vault is locked. In the order of the calls:
+   * encryptions run side by side, and one that began later may be done first. `isWanted` false: it is not stored after all.
+   */
+  keep(name: string, value: unknown, isWanted = (): boolean => true): Promise<void> {
+    const before = this.written;
+    const written = this.sealed(value).then(async (sealed) => {
+      await before;
+      if (isWanted()) await this.records.put(name, sealed);
+    });
+    this.written = written.catch(() => undefined);
+    return written;
   }
 
-  /** Decrypts a result of `sealed`. Rejects while the vault is locked. */
+  /** Resolves once nothing is being stored: what is removed before stays removed. */
+  async idle(): Promise<void> {
+    await this.written;
+  }
+
+  /** Decrypts what `keep` stored. Rejects while the vault is locked. */
   async unsealed(value: Sealed): Promise<unknown> {
     if (this.key === undefined) throw wrong();
     return JSON.parse(new TextDecoder().decode(await unseal(this.key, value))) as unknown;
@@ -171,15 +184,9 @@ export class Vault {
     await this.records.put(LOCK_AFTER, minutes);
   }
 
-  /** In the order of the calls: encryptions run side by side, and one that began later may be done first. */
-  private write(name: string, value: unknown): Promise<void> {
-    const before = this.written;
-    const written = this.sealed(value).then(async (sealed) => {
-      await before;
-      await this.records.put(name, sealed);
-    });
-    this.written = written.catch(() => undefined);
-    return written;
+  private async sealed(value: unknown): Promise<Sealed> {
+    if (this.key === undefined) throw wrong();
+    return seal(this.key, text(JSON.stringify(value)));
   }
 
   private async lock(): Promise<Lock | undefined> {

@@ -241,6 +241,8 @@ export interface PutParams {
   readonly binId: string;
   readonly type: ContentType;
   readonly payload: JsonObject;
+  /** Of an item that there is: its `ts` as the person saw it. What another device has written since is not overwritten. */
+  readonly seen?: number;
 }
 
 /** Result of an import: numbers of items by outcome, and of bins created. See `ImportCounts` of the SDK. */

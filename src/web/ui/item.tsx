@@ -189,7 +189,7 @@ function onFormKey(event: KeyboardEvent, cancel: () => void, save: () => void): 
 }
 
 interface EditingProps {
-  readonly item: Pick<ItemDetail, 'id' | 'binId' | 'type'>;
+  readonly item: Pick<ItemDetail, 'id' | 'binId' | 'type'> & Partial<Pick<ItemDetail, 'ts'>>;
   readonly from: JsonObject;
   readonly readWhole: () => Promise<JsonObject | null>;
   readonly onClose: () => void;
@@ -216,7 +216,7 @@ function useBegun({ id, binId, type }: EditingProps['item'], from: JsonObject): 
 }
 
 function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProps) {
-  const { id, binId } = item;
+  const { id, binId, ts: seen } = item;
   const [savedAs] = useState(() => (isGone ? newItemId() : id));
   const begun = useBegun(item, from);
   const { type } = begun;
@@ -244,7 +244,7 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
     const { payload, errors: wrong } = editedPayload({ ...begun, draft: typed }, over ?? {});
     errors.value = over === null ? {} : wrong;
     const isRight = over !== null && Object.keys(wrong).length === 0;
-    if (isRight && (await attempt(call('put', { id: savedAs, binId, type, payload })))) {
+    if (isRight && (await attempt(call('put', { id: savedAs, binId, type, payload, seen })))) {
       onEnd();
       if (isGone && itemId.value === id) openItem(savedAs);
     }
