@@ -420,7 +420,10 @@ async function crowd(count: number) {
       return [{ id, version, state: 'live', row: { ...own.row, version } }];
     });
     await store.apply({ entries: confirmed });
-    await outbox.drop(done.filter(({ version }) => version !== null));
+    await outbox.replace(
+      [],
+      done.filter(({ version }) => version !== null),
+    );
   };
   return { me, clock, store, at, problems, progress, rewrapped, outbox, sender, writer, rewrapper, until, confirm };
 }

@@ -49,10 +49,9 @@ export interface DeviceStatus extends Pick<Identity, 'serverUrl' | 'tenantId' | 
 
 /** Keeps the last event of each kind that the status contains, and reads the rest on demand. */
 export class DeviceStatusReader {
-  private connection: ConnectionState = { state: 'closed' };
-  private caughtUp: DeviceStatus['caughtUp'] = null;
-  private missing: DeviceStatus['missing'] = null;
-  private halted: DeviceStatus['halted'] = null;
+  private last: Pick<DeviceStatus, 'connection' | 'caughtUp' | 'missing' | 'halted'> = {
+    ...{ connection: { state: 'closed' }, caughtUp: null, missing: null, halted: null },
+  };
   /** From a `missing` event to the `caught_up` of the same check, which follows it. */
   private missingIsNew = false;
 
@@ -66,19 +65,19 @@ export class DeviceStatusReader {
     },
   ) {
     const { emitter, clock } = options;
-    emitter.on('connection', (state) => (this.connection = state));
-    emitter.on('missing', (event) => {
-      this.missing = event;
+    const set = (last: Partial<typeof this.last>): void => void (this.last = { ...this.last, ...last });
+    emitter.on('connection', (connection) => set({ connection }));
+    emitter.on('missing', (missing) => {
+      set({ missing });
       this.missingIsNew = true;
     });
     emitter.on('caught_up', (event) => {
-      this.caughtUp = { at: clock.now(), ...event };
-      if (event.complete === true && !this.missingIsNew) this.missing = null;
+      set({ caughtUp: { at: clock.now(), ...event }, halted: null });
+      if (event.complete === true && !this.missingIsNew) set({ missing: null });
       this.missingIsNew = false;
-      this.halted = null;
     });
-    emitter.on('halted', ({ error: { code, message } }) => (this.halted = { code, message }));
-    emitter.on('reset', () => (this.missing = null));
+    emitter.on('halted', ({ error: { code, message } }) => set({ halted: { code, message } }));
+    emitter.on('reset', () => set({ missing: null }));
   }
 
   /** The current status. Reads the store, sends nothing. */
@@ -94,19 +93,10 @@ export class DeviceStatusReader {
     const byReason: Partial<Record<HiddenReason, number>> = {};
     for (const { reason } of hidden) byReason[reason] = (byReason[reason] ?? 0) + 1;
     return {
-      serverUrl,
-      tenantId,
-      deviceId,
+      ...{ serverUrl, tenantId, deviceId, ...this.last, cursor, held, orphaned },
       state: state(),
-      connection: this.connection,
-      cursor,
-      caughtUp: this.caughtUp,
-      missing: this.missing,
-      halted: this.halted,
-      held,
       pending: this.pending(),
       hidden: { count: hidden.length, byReason },
-      orphaned,
       devices: deviceList.counts(),
       tokenExpiresAt: token.expiresAt,
       clockOffsetMs: clockOffset(),

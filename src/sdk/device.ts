@@ -217,16 +217,13 @@ export class Device {
     return this.open.sync.resync();
   };
 
-  /** See `Writer.put`. */
+  /** See `Writer`. */
   readonly put: Writer['put'] = async (request) => this.open.writer.put(request);
-  /** See `Writer.delete`. */
   readonly delete: Writer['delete'] = async (...of) => this.open.writer.delete(...of);
-  /** See `Writer.withdraw`. */
   readonly withdraw: Writer['withdraw'] = async (id) => this.open.writer.withdraw(id);
-  /** See `Writer.move`. */
   readonly move: Writer['move'] = async (...of) => this.open.writer.move(...of);
-  /** See `Writer.republish`. */
   readonly republish: Writer['republish'] = async (...of) => this.open.writer.republish(...of);
+  readonly discard: Writer['discard'] = async (id) => this.open.writer.discard(id);
 
   /**
    * Writes the `row` of a `rejected` event again. `overwrite` (default): replaces the newer state that another device
@@ -240,12 +237,15 @@ export class Device {
     return this.put(how === 'copy' ? request : { ...request, id: row.id, onConflict: 'overwrite' });
   }
 
-  /** See `Writer.discard`. */
-  readonly discard: Writer['discard'] = async (id) => this.open.writer.discard(id);
-  /** See `ItemReader.get`, and so on. */
+  /** See `ItemReader`. */
   readonly get: ItemReader['get'] = (id) => this.parts.items.get(id);
   readonly list: ItemReader['list'] = (filter) => this.parts.items.list(filter);
   readonly deleted: ItemReader['deleted'] = () => this.parts.items.deleted();
+  readonly hidden: ItemReader['hidden'] = () => this.parts.items.hidden();
+  readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
+  readonly opened: ItemReader['opened'] = (row) => this.parts.items.opened(row);
+  readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
+
   /**
    * The decrypted bytes of an item's blob, from `from` on, chunk by chunk. Each chunk is authenticated; the
    * requested range is complete when the generator ends without an error. Throws as `Blobs.read`, and `ClientError`
@@ -292,15 +292,10 @@ export class Device {
   /** A URL of the ciphertext of an item's blob, valid for some minutes, without a token. See `Blobs.url`. */
   readonly blobUrl = async (id: string): Promise<DownloadUrl> => this.open.blobs.url(await this.parts.items.row(id));
 
-  readonly hidden: ItemReader['hidden'] = () => this.parts.items.hidden();
-  readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
   /** A live query. See `LiveQueryIndex.query`. */
   readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.readable.queries.query(filter, listener);
-  /** Decrypts a row of this device, as of event `rejected`. See `ItemReader.opened`. */
-  readonly opened: ItemReader['opened'] = (row) => this.parts.items.opened(row);
   /** Items of each bin, live. See `LiveQueryIndex.counts`. */
   readonly counts: LiveQueryIndex['counts'] = async (listener) => this.readable.queries.counts(listener);
-  readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
 
   /** This device and the server's figures. */
   readonly me = (): Promise<Me> => this.parts.core.api.me();

@@ -198,13 +198,8 @@ export class Outbox {
   async withdraw(id: string): Promise<Pending | undefined> {
     const last = this.ofItem(id).at(-1);
     if (last?.kind !== 'delete' || last.version !== null || this.underWay.has(id)) return undefined;
-    await this.drop([last]);
+    await this.replace([], [last]);
     return last;
-  }
-
-  /** Removes changes that the stream has confirmed or passed, or that the user took back. */
-  drop(gone: readonly Pending[]): Promise<void> {
-    return this.replace([], gone);
   }
 
   /**
@@ -243,7 +238,7 @@ export class Outbox {
       const covered = entry === undefined ? [] : this.covered(entry);
       if (entry === undefined || covered.length === 0) continue;
       const keeper = keeping(entry, covered);
-      if (keeper === entry) await this.drop(covered);
+      if (keeper === entry) await this.replace([], covered);
       else if (inStream) await this.replace([], covered, { entries: [keeper] });
     }
   }

@@ -11,7 +11,7 @@ import { BINS_MAX, SERVICE_NAME } from '../../protocol/limits.js';
 import { concat, lengthPrefixed } from '../../protocol/bytes.js';
 import { portionsOf, type BlobSource } from '../blobs/source.js';
 import type { Device } from '../device.js';
-import { ApiError, ClientError, isDamaged, NetworkError, QueuedError } from '../errors.js';
+import { ApiError, ClientError, isConflict, isDamaged, NetworkError, QueuedError } from '../errors.js';
 import type { BinView, ItemView } from '../events.js';
 import { holdsFile, PAYLOAD_MAX } from '../payloads/shapes.js';
 import { FINAL_REFUSALS } from '../refusals.js';
@@ -310,7 +310,7 @@ export class Importer {
         return;
       } catch (error) {
         // Another bin has the slug. Items refer to the id and users see the name, so the slug may change.
-        if (!(error instanceof ApiError && error.code === 'conflict') || attempt >= SLUG_TRIES) throw error;
+        if (!isConflict(error) || attempt >= SLUG_TRIES) throw error;
       }
     }
   }

@@ -6,7 +6,7 @@ import {
   SEALED_CHUNK_BYTES,
   type BlobDecryptor,
 } from '../../crypto/blob-stream.js';
-import { discard } from '../../protocol/bytes.js';
+import { concat, discard } from '../../protocol/bytes.js';
 import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
 import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
@@ -17,7 +17,6 @@ import type { BlobProgress, BlobReadOptions, TransferOptions } from './source.js
 import { blobDecryptor } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
-import { concat } from '../../protocol/bytes.js';
 import type { Blob, LiveItem } from '../../protocol/item.js';
 import { PAYLOAD_MAX, holdsFile } from '../payloads/shapes.js';
 import type { ChunkPlace } from './chunk-place.js';

@@ -101,14 +101,8 @@ export class Notices {
 
   private made(kind: Notice['kind'], { title, error }: { readonly title: string; readonly error: unknown }): Notice {
     const problem = error === undefined ? null : failureOf(error);
-    return {
-      id: crypto.randomUUID(),
-      kind,
-      title,
-      problem,
-      at: this.ports.clock.now(),
-      ...{ canResend: false, isNew: false },
-    };
+    const at = this.ports.clock.now();
+    return { id: crypto.randomUUID(), kind, title, problem, at, canResend: false, isNew: false };
   }
 
   private show(notice: Notice): void {
