@@ -79,9 +79,9 @@ export class SimulatedBrowser extends SimulatedDevice {
       records,
       vault: {
         save: async ({ token }) => void (this.token = token),
-        keep: async (name, value, isWanted = () => true) => {
+        keep: async (name, value, isWanted?: () => boolean) => {
           const sealed = { iv: new Uint8Array(12), ct: Uint8Array.from(text(JSON.stringify(value))) };
-          if (isWanted()) await records.put(name, sealed);
+          if (isWanted?.() !== false) await records.put(name, sealed);
         },
         unsealed: async ({ ct }: Sealed) => JSON.parse(Buffer.from(ct).toString()) as unknown,
         remember: async (value) => void (this.remembered = value),
