@@ -200,10 +200,8 @@ export class LiveQueryIndex {
   }
 
   private async begin(live: Live): Promise<void> {
-    while (this.queries.has(live) && (this.stale || this.heads === undefined)) {
-      await this.reload();
-      if (this.stale) break;
-    }
+    if (this.stale && this.queries.has(live)) await this.reload();
+    while (this.heads === undefined && this.queries.has(live)) await this.reload();
     await this.fill(live);
   }
 

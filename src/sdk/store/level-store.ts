@@ -5,7 +5,7 @@
  * at all. So the state always describes exactly the stored records, and the scan at opening finds any record that was
  * lost, changed or added otherwise. A store uses its database exclusively.
  */
-import { FRESH, headOfEntry, place } from './store.js';
+import { FRESH, headOfEntry, NOTHING_HELD, place } from './store.js';
 import type { Cursor, Batch, Entry, Head, Held, KeptUpload, Pending, Store } from './store.js';
 import { storeError, storeErrorOf } from './error.js';
 import {
@@ -254,7 +254,7 @@ export class LevelStore implements Store {
     const same = cursor.since === was.since && cursor.epoch === was.epoch && cursor.reset === was.reset;
     if (keys.length === 0 && same && generation === this.state.generation)
       return { next: this.state, operations: [], undo: [] };
-    let sums: StoreSums = batch.forgetVersions === true ? { ...this.state, itemCount: 0, versionSum: 0 } : this.state;
+    let sums: StoreSums = batch.forgetVersions === true ? { ...this.state, ...NOTHING_HELD } : this.state;
     const at = { owner: this.seed, generation };
     for (const [key, after] of plan) sums = summed(sums, { key, before: old.get(key), after }, at);
     const batches = this.state.batches + 1;

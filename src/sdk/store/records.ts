@@ -7,7 +7,7 @@
  */
 import { byteText, text, utf8Text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
-import { heldWith } from './store.js';
+import { heldWith, NOTHING_HELD } from './store.js';
 import type { Cursor, Entry, Held, KeptUpload, Pending, QuarantineReason } from './store.js';
 import { storeError } from './error.js';
 
@@ -54,8 +54,7 @@ interface RecordsOf {
 
 /** The sums of an empty store. */
 export const NO_SUMS: StoreSums = {
-  itemCount: 0,
-  versionSum: 0,
+  ...NOTHING_HELD,
   entries: { count: 0, sum: 0 },
   changes: { count: 0, sum: 0 },
   uploads: { count: 0, sum: 0 },

@@ -2,7 +2,7 @@
  * The state of this browser (empty, locked, or an open device) and the calls that change it. Everything that a screen
  * shows is a value of this engine or of its open device (`session.ts`).
  */
-import { monotonic, type Timer } from '../../protocol/clock.js';
+import { every, monotonic, type Timer } from '../../protocol/clock.js';
 import { Serial } from '../../protocol/serial.js';
 import { PublicApi } from '../../sdk/api.js';
 import { ClientError, isTransient } from '../../sdk/errors.js';
@@ -57,7 +57,10 @@ export class Engine {
     this.now = monotonic(platform.clock);
     this.vault = new Vault(records, platform.sodium);
     this.enrolment = new Enrolment(platform, serverUrl, (identity, by) => this.enrolled(identity, by));
-    this.watchLock();
+    every(platform.clock, LOCK_EVERY_MS, () => {
+      // It is locked also where the store cannot be closed.
+      if (this.isLockDue()) this.lock().catch(() => undefined);
+    });
   }
 
   /** Determines the state of this browser; opens a device without a lock. */
@@ -260,12 +263,5 @@ export class Engine {
   private async publishLock(): Promise<void> {
     const lock = await this.vault.lockState();
     this.session.value?.relock({ kind: lock?.kind ?? 'none', afterMinutes: this.lockAfterMinutes });
-  }
-
-  private watchLock(): void {
-    this.platform.clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
-    if (!this.isLockDue()) return;
-    // It is locked also where the store cannot be closed.
-    this.lock().catch(() => undefined);
   }
 }

@@ -66,7 +66,10 @@ export class Link {
       // Held as long as the page lives.
       return new Promise<never>(() => undefined);
     });
-    held.catch((error: unknown) => this.failAll(new LinkError(failureOf(error))));
+    held.catch((error: unknown) => {
+      for (const { fail } of this.open.values()) fail(new LinkError(failureOf(error)));
+      this.open.clear();
+    });
   }
 
   /** Calls a function of the engine. Rejects with `LinkError`. */
@@ -177,11 +180,5 @@ export class Link {
         request.fail(new LinkError(LOST));
       }
     }
-  }
-
-  private failAll(error: LinkError): void {
-    const waiting = [...this.open.values()];
-    this.open.clear();
-    for (const { fail } of waiting) fail(error);
   }
 }
