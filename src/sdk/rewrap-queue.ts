@@ -35,8 +35,8 @@ export class RewrapQueue {
   ) {}
 
   /**
-   * Adds missing keys now; a call during a run that was not stopped shares it. Resolves with the number of items that got keys; rejects
-   * with `ClientError` `cancelled` where a caller's signal ended it. Finished batches stay done.
+   * Adds missing keys now; a call during a run that was not stopped shares it. Resolves with the number of items that got
+   * keys; rejects with `ClientError` `cancelled` where a caller's signal ended it. Finished batches stay done.
    */
   async run(signal?: AbortSignal): Promise<number> {
     // One that was stopped ends after its batch.

@@ -117,8 +117,8 @@ export class Sender {
   /**
    * Stores a change and sends it. Resolves when it is stored, rejects if storing fails. The change is in the outbox
    * before this returns, so the state it is based on is still current. `gather`: it is sent with the next `kick`, in
-   * one request with the changes submitted until then. `overwrites`: while the caller waits,
-   * a write that meets a conflict is based on what it met, and sent again; a blob that is too old for that is refused.
+   * one request with the changes submitted until then. `overwrites`: while the caller waits, a write that meets a conflict
+   * is based on what it met, and sent again; a blob that is too old for that is refused.
    */
   async submit(change: NewChange, { gather = false, overwrites, onRefused }: SubmitOptions = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;

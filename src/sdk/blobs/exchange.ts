@@ -125,11 +125,9 @@ export class Retries {
     const { clock, random, lifetime } = this.ports;
     const wait = Math.max(namedWaitMs(retryAfter, random), backoffMs(this.failures++, RETRY, random));
     const stop = new AbortController();
-    const release = abortOnAny(stop, [this.signal, lifetime]);
+    const release = abortOnAny(stop, [this.signal, lifetime], () => asError(endOf(this.signal, lifetime)));
     try {
       await delay(clock, wait, stop.signal);
-    } catch (cause) {
-      throw endOf(this.signal, lifetime) ?? asError(cause);
     } finally {
       release();
     }
