@@ -329,6 +329,20 @@ t.test(
   },
 );
 
+t.test('CLIENT-66: nor is a write made with a clock that is behind what the restore has lost', (t) =>
+  ends(t, [
+    { what: 'put', a: 135, b: 463 },
+    { what: 'clock', b: 289 },
+    { what: 'put', a: 633 },
+    { what: 'finish' },
+    { what: 'restore' },
+    { what: 'put', b: 707 },
+    { what: 'put', a: 217 },
+    { what: 'put', b: 375 },
+    { what: 'finish' },
+  ]),
+);
+
 t.test('SDK-04: a query shows an item that was moved and moved back while it was read', (t) =>
   ends(t, [
     { what: 'join' },

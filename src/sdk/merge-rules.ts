@@ -106,9 +106,12 @@ export function viewOf(row: LiveItem, payload: JsonObject | null, pending = fals
   return { id, binId, type, ts, senderDevice, version, pending, payload, blob };
 }
 
-/** The last state of an item that verified. */
-const keptOf = (entry: Entry | undefined): LiveItem | null =>
-  entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
+/** The last state of an item that verified. One from before a reset has no version: that of another history means nothing. */
+function keptOf(entry: Entry | undefined): LiveItem | null {
+  if (entry === undefined) return null;
+  const row = entry.state === 'live' ? entry.row : entry.kept;
+  return row !== null && entry.version === 0 ? { ...row, version: 0 } : row;
+}
 
 /**
  * Detects what no honest server does within one history: bring back a deleted item, or send older or other content

@@ -421,8 +421,7 @@ function mayFollow(entry: Entry, own: Pending, version: number): boolean {
   if (!passed) return false;
   // A state that does not verify may have any `ts`. The good one before it contradicts only from the change's version on.
   const last = entry.state === 'live' ? { ts: entry.row.ts, version: entry.version } : entry.kept;
-  // A version above the entry's is one of another history.
-  if (last === null || last.version < version || last.version > entry.version) return true;
+  if (last === null || last.version < version) return true;
   return last.version > version && last.ts > own.row.ts;
 }
 
