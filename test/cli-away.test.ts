@@ -165,7 +165,7 @@ t.test(
     t.notOk(Object.keys(keys).includes(phone.device.id), 'though the stored list of devices has it');
 
     // The stored list of devices has no uncertified one; the present list has.
-    tap.lie = ({ path }, answer) => {
+    tap.alterReply = ({ path }, answer) => {
       if (path !== '/devices') return undefined;
       const strip = (entry: Json): Json => (entry['id'] === made.first.device.id ? { ...entry, cert: null } : entry);
       return { ...answer, devices: (answer['devices'] as Json[]).map(strip) };
@@ -174,7 +174,7 @@ t.test(
     const put = await desk.call(['put', 'three', '--json']);
     t.match(put, { code: EXIT.untrusted, error: { code: 'uncertified_device' } });
     t.notOk(tap.calls.some(({ method, path }) => method === 'POST' && path.startsWith('/items')));
-    tap.lie = () => undefined;
+    tap.alterReply = () => undefined;
     t.match(await desk.json(['put', 'four']), { queued: false });
     const { items } = (await desk.json(['list'])) as { items: Json[] };
     t.same(items.map(({ title }) => title).sort(), ['four', 'one', 'two']);

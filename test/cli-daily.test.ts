@@ -129,14 +129,14 @@ t.test('CLI-52: bins are given by their names everywhere, also without a server'
   await desk.json(['bins', 'add', 'Draft']);
   t.match(await desk.json(['bins', 'rename', 'DRAFT', 'Finished']), { bin: { name: 'Finished' } });
   t.match(await desk.json(['bins', 'rm', 'finished', '--yes']), { removed: true });
-  desk.tap.lie = ({ path }, { bins }) =>
+  desk.tap.alterReply = ({ path }, { bins }) =>
     path === '/bins' ? { bins: (bins as Json[]).map((bin) => ({ ...bin, slug: '' })) } : undefined;
   t.match(
     (await desk.call(['bins'])).out,
     /^inbox +\d+ +inbox$/m,
     'a bin for which the server names no slug has its id',
   );
-  desk.tap.lie = () => undefined;
+  desk.tap.alterReply = () => undefined;
   away();
   t.match(await desk.json(['put', 'milk', '--bin', 'grosseinkauf']), { queued: true });
   t.match(await desk.json(['list', '-b', 'GROSSEINKAUF']), { items: [{ title: 'milk' }] });
@@ -190,13 +190,13 @@ t.test('CLI-56: with --later a deletion waits for the next command; one that was
 t.test('CLI-56: a deletion whose answer was lost is reported as too late to restore', async (t) => {
   const { desk, away, becomes } = await scene(t);
   const id = await put(desk, 'one');
-  desk.tap.lie = ({ method }) => {
+  desk.tap.alterReply = ({ method }) => {
     if (method !== 'DELETE') return undefined;
     away();
     throw new TypeError('the connection broke');
   };
   t.match(await desk.json(['rm', '--yes', id]), { deleted: [{ queued: true }] });
-  desk.tap.lie = () => undefined;
+  desk.tap.alterReply = () => undefined;
   becomes(undefined);
   t.match(await desk.call(['restore', '--json']), { code: EXIT.refused, error: { code: 'sent', message: /too late/ } });
   t.same(await titles(desk), []);

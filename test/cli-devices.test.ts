@@ -123,11 +123,12 @@ t.test(
     t.match(await desk.call(['sync', '--full']), { code: EXIT.ok, out: /Up to date/ });
     const { id } = await first.device.put(note('hidden by the server'));
     await first.device.put(note('after it'));
-    tap.lie = ({ path }, answer) =>
+    tap.alterReply = ({ path }, answer) =>
       path.startsWith('/items?')
         ? { ...answer, items: (answer['items'] as Json[]).filter((row) => row['id'] !== id) }
         : undefined;
-    tap.bend = (frame) => ((frame['item'] as Json | undefined)?.['id'] === id || frame['id'] === id ? null : frame);
+    tap.alterFrame = (frame) =>
+      (frame['item'] as Json | undefined)?.['id'] === id || frame['id'] === id ? null : frame;
     t.match(await desk.call(['sync', '--json']), {
       code: EXIT.untrusted,
       error: { code: 'incomplete', message: /counts 3 items and 2 can/ },
@@ -180,7 +181,7 @@ t.test('CLI-27: an uncertified device stops writes until its own fingerprint is 
   const { desk, first } = await joinedDesk(t, tap);
   // To this machine the server shows no certificate.
   let stripped = true;
-  tap.lie = ({ path }, answer) => {
+  tap.alterReply = ({ path }, answer) => {
     if (path !== '/devices' || !stripped) return undefined;
     const devices = (answer['devices'] as Json[]).map((entry) =>
       entry['id'] === first.device.id ? { ...entry, cert: null } : entry,
@@ -282,14 +283,14 @@ t.test('CLI-20 CLI-28: only the identity has secrets in clear; a damaged one is 
 t.test('CLI-15: a command that is done does not fail because its lists cannot be stored', async (t) => {
   const { desk } = await joinedDesk(t);
   const known = join(desk.folder, 'known.json');
-  desk.tap.lie = () => {
+  desk.tap.alterReply = () => {
     rmSync(known, { force: true, recursive: true });
     mkdirSync(known);
     return undefined;
   };
   const listed = await desk.call(['list']);
   t.match(listed, { code: EXIT.ok, notes: /Warning: devices and bins are not kept for use without the server/ });
-  desk.tap.lie = () => undefined;
+  desk.tap.alterReply = () => undefined;
   rmSync(known, { recursive: true });
   t.match(await desk.call(['list']), { code: EXIT.ok, notes: /^(?!.*Warning)/s });
 });

@@ -97,7 +97,7 @@ t.test(
     t.equal(desk.tap.calls.length, 0, 'the server was not contacted');
     const claim = desk.start(['claim', '--json', '--show-phrase'], { env });
     let before: string[] = [];
-    desk.tap.lie = ({ path }) => {
+    desk.tap.alterReply = ({ path }) => {
       if (path === '/devices/bootstrap') before = claim.printed();
       return undefined;
     };
@@ -292,7 +292,7 @@ t.test('CLI-26: Ctrl-C while a device that has joined gets its keys ends `pair`'
   const second = await machine(t);
   const pairing = first.start(['pair', '--no-qr'], { answers: [[/same digits/, () => 'yes']] });
   const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
-  first.tap.twist = ({ method, path }) => {
+  first.tap.alterRequest = ({ method, path }) => {
     if (method === 'POST' && path.startsWith('/items')) pairing.interrupt();
     return undefined;
   };

@@ -250,7 +250,7 @@ t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', a
   await createBin(first, url, 'evil', { name: hostile, emoji: hostile });
   await first.device.put({ ...note(hostile), binId: 'evil' });
   // Nor would a server accept such names of devices or such a slug.
-  tap.lie = ({ path, method }, answer) => {
+  tap.alterReply = ({ path, method }, answer) => {
     if (path === '/devices')
       return { devices: (answer['devices'] as Json[]).map((one) => ({ ...one, name: hostile, glyph: hostile })) };
     return path === '/bins' && method === 'POST' ? { bin: { ...(answer['bin'] as Json), slug: hostile } } : undefined;

@@ -126,12 +126,12 @@ t.test(
     const { call } = desk;
     // The item is stored, and the user interrupts before the answer comes.
     const running = desk.start(['put', '--json', '--file', path]);
-    desk.tap.lie = ({ method, path: of }) => {
+    desk.tap.alterReply = ({ method, path: of }) => {
       if (method === 'POST' && of === '/items') running.interrupt();
       return undefined;
     };
     t.match(await running.result, { code: EXIT.interrupted });
-    desk.tap.lie = () => undefined;
+    desk.tap.alterReply = () => undefined;
     t.match((await call(['uploads'])).out, /No interrupted upload is left/);
     const put = await desk.json(['put', '--file', path]);
     t.match(put, { queued: false, type: 'video', size: BYTES.length });

@@ -74,7 +74,7 @@ void t.test(
       });
       const url = `http://127.0.0.1:${await openFor(t, server)}/x`;
       const all = transfers(store);
-      all.bend = (grant) => ({ ...grant, url });
+      all.alterGrant = (grant) => ({ ...grant, url });
       const error = await refusal(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }));
       t.ok(isTransient(error), `${head}: ${error.name}`);
       t.equal(all.granted.length, 5, 'five attempts are made');

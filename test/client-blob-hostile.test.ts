@@ -35,7 +35,7 @@ void t.test('CBLOB-60: a server that repeatedly has less than it accepted is giv
   const all = transfers(store);
   let asked = 0;
   // Each answer reports more progress than any before, and each accepted part is lost.
-  all.lie = (truth) => {
+  all.alterState = (truth) => {
     const offset = 300_000 * asked++;
     const { url = '', headers = null } = truth.parts[0] ?? {};
     return { ...truth, offset, parts: [{ from: offset, size: Math.min(PART_BYTES, SIZE - offset), url, headers }] };

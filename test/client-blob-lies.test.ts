@@ -20,7 +20,7 @@ void t.test('CBLOB-08: a URL that no client may use is refused before anything i
   store.calls.length = 0;
   const named = ['user:word', 'user', ':word'].map((who) => store.origin.replace('//', `//${who}@`));
   for (const url of ['file:///etc/passwd', 'ftp://127.0.0.1/x', 'data:,x', 'javascript:1', '/relative', '', ...named]) {
-    all.bend = (grant) => ({ ...grant, url });
+    all.alterGrant = (grant) => ({ ...grant, url });
     const bad = { name: 'ProtocolError', code: 'bad_url' };
     await t.rejects(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }), bad, url);
     await t.rejects(downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) }).next(), bad, url);

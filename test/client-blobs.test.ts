@@ -75,10 +75,10 @@ void t.test(
 void t.test('CBLOB-02: an upload sends the specified headers, and no token, cookie or referrer', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);
-  const plain = all.bend;
+  const plain = all.alterGrant;
   const size = sealedBlobSize(THREE.length);
   const told = { 'Content-Type': 'application/octet-stream', 'x-amz-meta-a': 'b', 'content-length': String(size) };
-  all.bend = (grant) => ({ ...plain(grant), headers: told });
+  all.alterGrant = (grant) => ({ ...plain(grant), headers: told });
   const asked: RequestInit[] = [];
   const { fetch } = all.ports;
   const watching = {
@@ -205,8 +205,8 @@ void t.test('CBLOB-05: a URL that is refused or has less than 60 s left is repla
   store.tricks.push(cutAfter(store, SEALED_CHUNK_BYTES + 1), status(403));
   t.ok(same(await download(all, done), THREE));
   t.equal(all.granted.length, 2, 'one URL for the first two attempts, a fresh one after the refusal');
-  const plain = all.bend;
-  all.bend = (grant) => ({ ...plain(grant), expiresAt: all.clock.now() + 59_999 });
+  const plain = all.alterGrant;
+  all.alterGrant = (grant) => ({ ...plain(grant), expiresAt: all.clock.now() + 59_999 });
   all.granted.length = 0;
   store.tricks.push(cutAfter(store, SEALED_CHUNK_BYTES + 1));
   t.ok(same(await download(all, done), THREE));

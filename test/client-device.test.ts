@@ -108,12 +108,13 @@ t.test('two devices in sync', async (t) => {
     for (const text of ['a', 'b']) await first.device.put({ ...note(text), binId: 'both' });
     const before = first.tap.calls.length;
     const deletes = () => first.tap.calls.slice(before).filter(({ method }) => method === 'DELETE').length;
-    first.tap.twist = ({ method, body }) => (method === 'DELETE' && deletes() === 1 ? { ...body, sig: '' } : undefined);
+    first.tap.alterRequest = ({ method, body }) =>
+      method === 'DELETE' && deletes() === 1 ? { ...body, sig: '' } : undefined;
     t.equal((await refusal(first.device.bins.remove('both'))).code, 'validation');
     t.equal(deletes(), 2, 'both were asked for');
     t.equal((await first.device.list({ binId: 'both' })).length, 1, 'one was refused');
     t.equal(first.device.waiting().count, 0, 'none waits');
-    first.tap.twist = () => undefined;
+    first.tap.alterRequest = () => undefined;
     await first.device.bins.remove('both');
   });
 
@@ -222,7 +223,7 @@ t.test('uncertified devices', async (t) => {
     'CLIENT-05 CLIENT-06: a device that the server inserted gets no key, and the write error names it',
     async (t) => {
       const id = newId();
-      first.tap.lie = ({ path }, answer) => {
+      first.tap.alterReply = ({ path }, answer) => {
         if (path !== '/devices') return undefined;
         const [own] = answer['devices'] as object[];
         const slipped = { ...own, id, pubkey: toBase64Url(intruder.publicKey), current: false };
@@ -236,14 +237,14 @@ t.test('uncertified devices', async (t) => {
       t.match(error.message, id);
       t.same(writes(first), [], 'nothing was written');
       t.match(await refusal(first.device.devices.certify(id, '0000 0000')), { code: 'fingerprint' });
-      first.tap.lie = () => undefined;
+      first.tap.alterReply = () => undefined;
       await first.device.devices.refresh();
     },
   );
 
   await t.test("CLIENT-05: a key that the server swapped under a certified device's id gets nothing", async (t) => {
     const second = await all.pair();
-    first.tap.lie = ({ path }, answer) =>
+    first.tap.alterReply = ({ path }, answer) =>
       path === '/devices'
         ? {
             devices: (answer['devices'] as { id: string }[]).map((device) =>
@@ -253,7 +254,7 @@ t.test('uncertified devices', async (t) => {
         : undefined;
     await first.device.devices.refresh();
     t.ok((await refusal(first.device.put(note('secret')))) instanceof UncertifiedDeviceError);
-    first.tap.lie = () => undefined;
+    first.tap.alterReply = () => undefined;
     await first.device.devices.refresh();
     t.same((await first.device.devices.recipients()).length, 2);
   });
@@ -300,7 +301,7 @@ t.test('keys for devices that join', async (t) => {
   const keysOf = async (): Promise<number[]> => {
     const page = await all.open(first.identity());
     const seen: number[] = [];
-    page.tap.lie = ({ path }, answer) => {
+    page.tap.alterReply = ({ path }, answer) => {
       if (!path.startsWith('/items?')) return undefined;
       for (const item of answer['items'] as { payloadEnc: { keys: object } | null }[]) {
         if (item.payloadEnc !== null) seen.push(Object.keys(item.payloadEnc.keys).length);
@@ -323,11 +324,11 @@ t.test('keys for devices that join', async (t) => {
     const patient = await all.open(first.identity(), { tap: wiretap(clock) });
     await patient.device.connect();
     // The pairing device re-wraps nothing, since the server lists no devices to it.
-    first.tap.lie = ({ path }) => (path === '/devices' ? { devices: [] } : undefined);
+    first.tap.alterReply = ({ path }) => (path === '/devices' ? { devices: [] } : undefined);
     const neglected = next(first, 'rewrapped');
     await all.pair('Third');
     t.match(await neglected, { items: 0 });
-    first.tap.lie = () => undefined;
+    first.tap.alterReply = () => undefined;
     t.same((await keysOf()).filter((count) => count === 3).length, 0);
     const rewrapped = next(patient, 'rewrapped');
     minutes.advance(9 * 60_000);

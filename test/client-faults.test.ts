@@ -89,7 +89,7 @@ t.test('a server that fails temporarily or loses items', async (t) => {
     const second = await all.pair();
     await second.device.connect();
     let swallowed = 0;
-    second.tap.bend = (frame) => (frame['type'] === 'item' && swallowed++ === 0 ? null : frame);
+    second.tap.alterFrame = (frame) => (frame['type'] === 'item' && swallowed++ === 0 ? null : frame);
     const { id } = await first.device.put(note('swallowed'));
     const { id: following } = await first.device.put(note('not swallowed'));
     await shows(second, following);
@@ -108,7 +108,7 @@ t.test('a server that fails temporarily or loses items', async (t) => {
   await t.test('CLIENT-30: an item that cannot be fetched is reported as missing', async (t) => {
     const tap = wiretap();
     const second = await all.open(first.identity(), { tap });
-    tap.bend = (frame) =>
+    tap.alterFrame = (frame) =>
       frame['type'] === 'caught_up' ? { ...frame, itemCount: Number(frame['itemCount']) + 1 } : frame;
     const missing = next(second, 'missing');
     const caughtUp = next(second, 'caught_up');

@@ -23,8 +23,8 @@ const endedBy = (error: unknown, reason: CryptoRefusal['reason']): boolean =>
 
 /** Alters every pairing request that the server presents to this device. */
 function presenting(tap: Wiretap, change: (request: object) => object): void {
-  tap.bend = (frame) => (frame['type'] === 'pair_request' ? { ...frame, ...change(frame) } : frame);
-  tap.lie = ({ path }, answer) => {
+  tap.alterFrame = (frame) => (frame['type'] === 'pair_request' ? { ...frame, ...change(frame) } : frame);
+  tap.alterReply = ({ path }, answer) => {
     if (path !== '/devices/pair-requests') return undefined;
     return { requests: (answer['requests'] as object[]).map((request) => ({ ...request, ...change(request) })) };
   };
@@ -150,7 +150,7 @@ t.test('pairing by six words', async (t) => {
     const offer = await device.offerPairing(
       () =>
         new Promise<boolean>((resolve) => {
-          tap.lie = ({ path }) => {
+          tap.alterReply = ({ path }) => {
             if (path !== '/devices/pair-requests') return undefined;
             if (foreign++ === 0) return {};
             resolve(true);
@@ -161,18 +161,18 @@ t.test('pairing by six words', async (t) => {
     const { identity } = joining(all, offer.words);
     t.equal(await offer.joined, (await identity).deviceId);
     t.match(problems.splice(0), [{ name: 'ProtocolError', code: 'malformed' }]);
-    tap.lie = () => undefined;
+    tap.alterReply = () => undefined;
   });
 
   await t.test('CLIENT-64: nor does it before a new device has asked', async (t) => {
     const { tap, problems } = all.first;
     let foreign = 0;
-    tap.lie = ({ path }) => (path === '/devices/pair-requests' && foreign++ === 0 ? {} : undefined);
+    tap.alterReply = ({ path }) => (path === '/devices/pair-requests' && foreign++ === 0 ? {} : undefined);
     const offer = await device.offerPairing(() => true);
     const { identity } = joining(all, offer.words);
     t.equal(await offer.joined, (await identity).deviceId);
     t.match(problems.splice(0), [{ name: 'ProtocolError', code: 'malformed' }]);
-    tap.lie = () => undefined;
+    tap.alterReply = () => undefined;
   });
 
   await t.test(
@@ -242,7 +242,7 @@ t.test('what the existing device refuses', async (t) => {
     await t.test(title, async (t) => {
       const offer = await device.offerPairing(() => t.fail('the user is not asked') && true);
       const newcomer = wiretap();
-      newcomer.twist = ({ path, body }) =>
+      newcomer.alterRequest = ({ path, body }) =>
         path === '/devices/pair-fetch-npk' && body !== null ? { ...body, ...twist(body) } : undefined;
       const attempt = joining(all, offer.words, newcomer);
       const error = await refusal(offer.joined);
@@ -361,7 +361,7 @@ t.test('what the new device refuses', async (t) => {
     await t.test(title, async (t) => {
       const offer = await all.first.device.offerPairing(() => true);
       const tap = wiretap();
-      tap.lie = ({ path }, answer) =>
+      tap.alterReply = ({ path }, answer) =>
         path === '/devices/pair-fetch-npk' && 'device' in answer ? { ...answer, ...lie(answer) } : undefined;
       t.match(await refusal(joining(all, offer.words, tap).identity), { name: 'CryptoRefusal', reason });
       await offer.joined;
@@ -381,7 +381,7 @@ t.test('what the new device refuses', async (t) => {
   await t.test('CLIENT-11: the existing device detects an ephemeral key that the server swapped', async (t) => {
     const offer = await all.first.device.offerPairing(() => true);
     const tap = wiretap();
-    tap.lie = ({ path }, answer) =>
+    tap.alterReply = ({ path }, answer) =>
       path === '/devices/pair-fetch-epk' ? { ...answer, epk: toBase64Url(other.publicKey) } : undefined;
     const attempt = joining(all, offer.words, tap);
     t.ok(endedBy(await refusal(offer.joined), 'bad_attestation'));
@@ -496,7 +496,7 @@ t.test(
     const identity = await recover({ ...request, phrase: all.phrase });
     const recovered = await all.open(identity, { tap });
     const rows: Json[] = [];
-    tap.lie = ({ path }, answer) => {
+    tap.alterReply = ({ path }, answer) => {
       if (path.startsWith('/items?')) rows.push(...(answer['items'] as Json[]));
       return undefined;
     };
@@ -560,7 +560,7 @@ t.test('re-authentication', async (t) => {
     const lies = [nodeSodium.seal(masterKey, keys.publicKey), nodeSodium.seal(nodeSodium.random(100), keys.publicKey)];
     for (const challenge of lies) {
       const again = await all.open({ ...all.first.identity(), token: { text: 'stale', expiresAt: null } });
-      again.tap.lie = ({ path }, answer) =>
+      again.tap.alterReply = ({ path }, answer) =>
         path.endsWith('challenge') ? { ...answer, challenge: toBase64Url(challenge) } : undefined;
       t.match(await refusal(again.device.me()), { name: 'CryptoRefusal', reason: 'bad_challenge' });
       t.notOk(

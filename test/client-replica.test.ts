@@ -346,7 +346,7 @@ t.test('completeness over a socket', async (t) => {
     second.device.on('repaired', (event) => repaired.push(event));
     // One new item, one new state and one delete are swallowed.
     let swallowed = 0;
-    second.tap.bend = (frame) => {
+    second.tap.alterFrame = (frame) => {
       if (!['item', 'delete'].includes(String(frame['type']))) return frame;
       swallowed++;
       return null;
@@ -357,7 +357,7 @@ t.test('completeness over a socket', async (t) => {
     const gone = await first.device.delete(removed);
     // A reply may be faster than the push to the other device.
     await until('the three frames', () => swallowed === 3);
-    second.tap.bend = (frame) => frame;
+    second.tap.alterFrame = (frame) => frame;
     const { id: last } = await first.device.put(note('not swallowed'));
     await shows(second, last);
     t.equal(await second.device.get(fresh.id), undefined);
@@ -388,7 +388,7 @@ t.test('completeness over a socket', async (t) => {
     for (const hidden of [1, 2]) {
       const tap = wiretap();
       const client = await all.open(first.identity(), { tap });
-      tap.bend = (frame) =>
+      tap.alterFrame = (frame) =>
         frame['type'] === 'caught_up'
           ? {
               ...frame,
@@ -412,7 +412,7 @@ t.test('completeness over a socket', async (t) => {
       await client.device.connect();
       await again;
       t.equal(listings(client), asked, 'the same gap does not cause everything to be read again at each connection');
-      tap.bend = (frame) => frame;
+      tap.alterFrame = (frame) => frame;
       client.device.disconnect();
       await client.device.connect();
       t.match(await client.device.status(), { missing: null, caughtUp: { complete: true } });
@@ -443,14 +443,14 @@ t.test('completeness over HTTP', async (t) => {
 
   await t.test('SDK-11: the check without a socket fetches and reports what a listing left out', async (t) => {
     const client = await all.open(first.identity());
-    client.tap.lie = ({ path }, answer) =>
+    client.tap.alterReply = ({ path }, answer) =>
       path.startsWith('/items?') ? { ...answer, items: (answer['items'] as object[]).slice(1) } : undefined;
     await client.device.pull();
     t.equal((await client.device.list()).length, 2);
     const missing = next(client, 'missing');
     t.equal(await client.device.check(), false);
     t.match(await missing, { named: [{ id: null, version: made[0]?.version }] });
-    client.tap.lie = () => undefined;
+    client.tap.alterReply = () => undefined;
     const repaired = next(client, 'repaired');
     t.equal(await client.device.check(), true);
     t.match(await repaired, { count: 1, items: [{ id: made[0]?.id, version: made[0]?.version, held: null }] });
@@ -502,7 +502,7 @@ t.test('STORE-10 STORE-11: a damaged store is refilled by replay, and carried-ov
   const theirs = await first.device.put(note('theirs'));
   await one.device.pull();
   // The server is unreachable from here on, so that writes wait.
-  tap.twist = () => {
+  tap.alterRequest = () => {
     throw new TypeError('unreachable');
   };
   const waiting = one.device.put({ ...note('mine, edited'), id: own.id });

@@ -193,13 +193,13 @@ void t.test('CBLOB-44: an impossible upload state from the server ends the uploa
     const all = transfers(store);
     // The second answer lies: the first one names the upload.
     let asked = 0;
-    all.lie = (truth) => (asked++ === 0 ? truth : { ...truth, ...lie(truth) });
+    all.alterState = (truth) => (asked++ === 0 ? truth : { ...truth, ...lie(truth) });
     store.tricks.push(drop);
     await t.rejects(put(all, newId()), { name: 'ProtocolError', code: 'bad_upload' }, what);
   }
   // Bytes that this device never sent: a store that was rolled back, or a lie. Nothing more is sent under that key.
   const all = transfers(store);
-  all.lie = (truth) => ({ ...truth, offset: PART_BYTES, parts: truth.parts.slice(1) });
+  all.alterState = (truth) => ({ ...truth, offset: PART_BYTES, parts: truth.parts.slice(1) });
   store.calls.length = 0;
   await t.rejects(put(all, newId()), { code: 'bad_upload' });
   t.equal(sentBytes(store), 0);
@@ -219,7 +219,7 @@ void t.test('CBLOB-44: an upload that makes no progress, or only a few bytes per
   for (const trick of [forgets, hardlyTakes]) {
     const all = transfers(store);
     // One part per answer.
-    all.lie = (truth) => ({ ...truth, parts: truth.parts.slice(0, 1) });
+    all.alterState = (truth) => ({ ...truth, parts: truth.parts.slice(0, 1) });
     store.tricks.push(...Array.from({ length: 50 }, () => trick));
     await t.rejects(put(all, newId()), { name: 'NetworkError', code: 'network' });
     t.equal(store.tricks.splice(0).length, 45, 'five attempts');

@@ -192,7 +192,7 @@ function answering(pings: number) {
   const clock = new TestClock();
   const tap = wiretap(clock);
   let left = pings;
-  tap.bend = (frame) => {
+  tap.alterFrame = (frame) => {
     if (frame['type'] !== 'pong' || left-- > 0) return frame;
     setImmediate(() => clock.advance(15_000));
     return null;

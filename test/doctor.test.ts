@@ -226,7 +226,7 @@ t.test('DOCTOR-15: items that do not verify are reported by reason', async (t) =
   const three = await first.device.put(note('three'));
   await first.device.put(note('four'));
   const tap = wiretap();
-  tap.bend = (frame) => {
+  tap.alterFrame = (frame) => {
     if (frame['id'] === one.id || frame['id'] === two.id) return { ...frame, ts: Number(frame['ts']) + 1 };
     return frame['id'] === three.id ? { ...frame, itemType: 'nonsense' } : frame;
   };

@@ -213,12 +213,13 @@ t.test('CBLOB-56: partial data stays where the same call may succeed later, and 
   for (const [what, code, stays, blobs] of harms) {
     await interrupt();
     if (blobs !== undefined) client.tap.blobs = blobs;
-    if (code === 'malformed') client.tap.lie = ({ path: asked }) => (asked.endsWith('/url') ? { url: 5 } : undefined);
+    if (code === 'malformed')
+      client.tap.alterReply = ({ path: asked }) => (asked.endsWith('/url') ? { url: 5 } : undefined);
     const saving = saveBlob(client.device, { id, path }, code === 'cancelled' ? stopped : {});
     const told: unknown = await saving.catch((error: unknown) => error);
     t.match(told, { [code === 'bad_ct' ? 'reason' : 'code']: code }, what);
     client.tap.blobs = truth;
-    client.tap.lie = () => undefined;
+    client.tap.alterReply = () => undefined;
     if (!stays) t.strictSame(await readdir(folder), [], what);
     ranges.length = 0;
     await save();

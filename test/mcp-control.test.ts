@@ -58,7 +58,7 @@ t.test('MCP-50: an allowed slug keeps naming the same bin, whatever the server r
     env: { SERVICE_BINS: 'open' },
   });
   t.equal((await agent.list()).total, 1);
-  second.tap.lie = ({ path }, answer) => {
+  second.tap.alterReply = ({ path }, answer) => {
     if (path !== '/bins') return undefined;
     const bins = (answer['bins'] as Record<string, unknown>[]).filter((bin) => bin['id'] !== 'open');
     return { bins: bins.map((bin) => (bin['id'] === 'private' ? { ...bin, slug: 'open' } : bin)) };

@@ -201,14 +201,14 @@ t.test('MCP-04: a pairing that fails ends with its own code, and keeps nothing',
   const { words } = await offered(scene);
   const down = ['pair', '--host', await nowhere(), '--code', words];
   t.match(await one.call(down), { code: 4, notes: /unreachable.*nothing listens/ });
-  one.tap.lie = ({ path }, body) => (path === '/devices/pair-fetch-epk' ? { ...body, epk: 7 } : undefined);
+  one.tap.alterReply = ({ path }, body) => (path === '/devices/pair-fetch-epk' ? { ...body, epk: 7 } : undefined);
   t.match(await one.call(argv(words)), { code: 1, notes: /bad_answer/ });
-  one.tap.lie = ({ path }, body) =>
+  one.tap.alterReply = ({ path }, body) =>
     path === '/devices/pair-fetch-npk' ? { ...body, confirmation: 'A'.repeat(43) } : undefined;
   t.match(await one.call(argv(words)), { code: 6, notes: /untrusted.*somebody may be in between/ });
   const late = await offered(scene);
   clock.advance(300_001);
-  one.tap.lie = () => undefined;
+  one.tap.alterReply = () => undefined;
   t.match(await one.call(argv(late.words)), { code: 5, notes: /pairing_expired.*Show new words/ });
   t.match(await refusal(pairingOf(one)), { code: 'not_paired' });
 });
@@ -259,7 +259,7 @@ t.test('MCP-06: a pairing that cannot be kept is revoked again at the server', a
   const tap = wiretap();
   const one = await desk(t, { tap });
   const before = await ids(scene);
-  tap.lie = ({ path }) => {
+  tap.alterReply = ({ path }) => {
     // The disk fails after the other device has released the key.
     if (path === '/devices/pair-fetch-npk') one.paths.machine.best = () => Promise.reject(full);
     return undefined;

@@ -93,12 +93,12 @@ function registryOf(
 t.test('INST-02: the heads of all tenants are compared, however many are loaded', async (t) => {
   const { log, asked, registry, faults } = registryOf(new TestClock());
   const names = Array.from({ length: TENANTS }, (_, n) => `tenant ${n}`);
-  const ears = [];
+  const recorders = [];
   for (const name of names) {
     log.addTenant(name);
     const actor = await registry.get(name);
     if (actor === undefined) throw new Error('no such tenant');
-    if (ears.length < 2 || name === names.at(-1)) ears.push(await listen(actor, 1));
+    if (recorders.length < 2 || name === names.at(-1)) recorders.push(await listen(actor, 1));
   }
   // These writes are not announced here: the notification was lost.
   for (const tenantId of [names[0], names[1], names.at(-1)]) {
@@ -106,9 +106,9 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
     log.apply([writeChange(write, { tenantId: tenantId ?? '', deviceId: deviceId(2) })]);
   }
   await registry.compareHeads();
-  for (const ear of ears) {
-    await ear.until(() => ear.versions.length > 0);
-    t.strictSame(ear.versions, [1]);
+  for (const recorder of recorders) {
+    await recorder.until(() => recorder.versions.length > 0);
+    t.strictSame(recorder.versions, [1]);
   }
   t.equal(
     asked.reduce((sum, count) => sum + count, 0),

@@ -14,7 +14,7 @@ import type { Change, CommitSink } from '../src/server/tenant/change.js';
 import type { CommitLanes } from '../src/server/tenant/ports.js';
 import { arena, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
 import { until } from './support/events.js';
-import { Ears, listen } from './support/instances.js';
+import { FrameRecorder, listen } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';
 import { Setting } from './support/tenant-setting.js';
 
@@ -115,14 +115,14 @@ t.test(
     log.addTenant('tenant');
     const setting = new Setting({ lanes });
     const broken = await setting.actor();
-    const ears = await listen(broken, 1);
+    const recorder = await listen(broken, 1);
     t.strictSame(setting.subscribed, ['tenant'], 'the first socket subscribes this instance to the tenant');
     const [first, second] = [broken.reload(), broken.reload()];
     await t.rejects(write(broken, writeOf(), deviceId(1)));
     await t.rejects(second, 'who waits for a reload is told as well');
     await first;
     t.equal(setting.faults.length, 1);
-    t.equal(ears.closedWith, 1012, 'its sockets are closed, so that they reconnect to a new actor');
+    t.equal(recorder.closedWith, 1012, 'its sockets are closed, so that they reconnect to a new actor');
     t.ok(broken.idle);
     breaks = false;
     const actor = await setting.actor();
@@ -145,13 +145,13 @@ t.test('INST-55: a commit whose answer was lost is discovered, and announced to 
   setting.devices = [1, 2];
   setting.registry.start();
   const actor = await setting.actor();
-  const ears = await listen(actor, 2);
+  const recorder = await listen(actor, 2);
   const one = writeOf({ inline: inline('one', [deviceId(1), deviceId(2)]) });
   t.equal(await refusal(write(actor, one, deviceId(1))), 'unavailable');
-  t.strictSame(ears.versions, []);
+  t.strictSame(recorder.versions, []);
   setting.clock.advance(4_000);
-  await ears.until(() => ears.versions.length > 0);
-  t.strictSame(ears.versions, [1]);
+  await recorder.until(() => recorder.versions.length > 0);
+  t.strictSame(recorder.versions, [1]);
   t.strictSame(setting.announced, [['tenant', 1, 1]]);
   await until('nothing is news', () => {
     setting.clock.advance(4_000);
@@ -196,12 +196,12 @@ t.test('WS-24: a socket that piles up live frames without reading is closed with
 t.test('a tenant that is gone: its sockets close, its pending calls fail, no socket is opened', async (t) => {
   const setting = new Setting();
   const actor = await setting.actor();
-  const ears = await listen(actor, 1);
+  const recorder = await listen(actor, 1);
   setting.gone.add('tenant');
   setting.log.tenant('tenant').generation++;
   t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'tenant_not_found');
-  t.equal(ears.closedWith, 4401);
-  t.equal(actor.open(new Ears(deviceId(1), 1)), 'unavailable');
+  t.equal(recorder.closedWith, 4401);
+  t.equal(actor.open(new FrameRecorder(deviceId(1), 1)), 'unavailable');
   await actor.reload();
   t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'tenant_not_found');
 });
@@ -272,19 +272,19 @@ t.test('WS-24 WS-25: a socket with a full buffer is sent nothing until the buffe
   const setting = new Setting();
   setting.devices = [1, 2];
   const actor = await setting.actor();
-  const ears = await listen(actor, 2);
-  const send = ears.send.bind(ears);
-  ears.send = (frames) => {
+  const recorder = await listen(actor, 2);
+  const send = recorder.send.bind(recorder);
+  recorder.send = (frames) => {
     send(frames);
     return HIGH_WATER_BYTES + 1;
   };
   const keys = [1, 2].map((n) => deviceId(n));
   for (let n = 0; n < 5; n++) await write(actor, writeOf({ id: itemId(n), inline: inline(`${n}`, keys) }), deviceId(1));
-  t.strictSame(ears.versions, [1]);
-  ears.send = send;
-  if (ears.session !== undefined) actor.drained(ears.session);
-  t.strictSame(ears.versions, [1, 2, 3, 4, 5]);
-  if (ears.session !== undefined) actor.closed(ears.session);
+  t.strictSame(recorder.versions, [1]);
+  recorder.send = send;
+  if (recorder.session !== undefined) actor.drained(recorder.session);
+  t.strictSame(recorder.versions, [1, 2, 3, 4, 5]);
+  if (recorder.session !== undefined) actor.closed(recorder.session);
   t.equal(actor.sessionCount, 0);
 });
 
@@ -306,14 +306,14 @@ t.test('FAIR-25: no further page is read for a socket that is closing', async (t
     setting.log.apply([writeChange(write, { tenantId: 'tenant', deviceId: deviceId(1) })]);
   }
   const actor = await setting.actor();
-  const ears = new Ears(deviceId(2), 1);
-  const session = actor.open(ears);
+  const recorder = new FrameRecorder(deviceId(2), 1);
+  const session = actor.open(recorder);
   if (typeof session === 'string') throw new Error(session);
-  const send = ears.send.bind(ears);
-  ears.send = (frames) => {
+  const send = recorder.send.bind(recorder);
+  recorder.send = (frames) => {
     // Its peer reads, and then sends more than it may.
-    if (ears.closing) return 0;
-    ears.closing = pages === 2;
+    if (recorder.closing) return 0;
+    recorder.closing = pages === 2;
     return send(frames);
   };
   actor.hello(session, { since: 0, epoch: null, acks: false });
@@ -378,25 +378,25 @@ t.test(
       writeChange(writeOf({ inline: inline('one', keys) }), { tenantId: 'tenant', deviceId: deviceId(2) }),
     ]);
     const actor = await setting.actor();
-    const ears = new Ears(deviceId(1), 1);
-    const session = actor.open(ears);
+    const recorder = new FrameRecorder(deviceId(1), 1);
+    const session = actor.open(recorder);
     if (typeof session === 'string') throw new Error(session);
     actor.hello(session, { since: 0, epoch: null, acks: false });
     await until('the read fails', () => setting.faults.length === 1);
     await setting.registry.compareHeads();
     await until('it fails again', () => setting.faults.length === 2);
-    t.strictSame([ears.versions, ears.caughtUp], [[], undefined]);
+    t.strictSame([recorder.versions, recorder.caughtUp], [[], undefined]);
     away = false;
     await setting.registry.compareHeads();
-    await ears.until(() => ears.caughtUp !== undefined);
-    t.strictSame([ears.versions, ears.caughtUp], [[1], 1]);
+    await recorder.until(() => recorder.caughtUp !== undefined);
+    t.strictSame([recorder.versions, recorder.caughtUp], [[1], 1]);
   },
 );
 
 t.test('INST-02: the unnoticed loss of a notification is repaired within five minutes', async (t) => {
   const setting = new Setting();
   setting.devices = [1, 2];
-  const ears = await listen(await setting.actor(), 1);
+  const recorder = await listen(await setting.actor(), 1);
   setting.registry.start();
   t.teardown(() => setting.registry.close());
   const one = writeOf({ inline: inline('one', [deviceId(1), deviceId(2)]) });
@@ -404,10 +404,10 @@ t.test('INST-02: the unnoticed loss of a notification is repaired within five mi
   for (let seconds = 0; seconds < 300; seconds += 4) {
     setting.clock.advance(4_000);
     await turn();
-    if (seconds === 200) t.strictSame(ears.versions, []);
+    if (seconds === 200) t.strictSame(recorder.versions, []);
   }
-  await ears.until(() => ears.versions.length > 0);
-  t.strictSame(ears.versions, [1]);
+  await recorder.until(() => recorder.versions.length > 0);
+  t.strictSame(recorder.versions, [1]);
 });
 
 t.test('an unused actor is dropped after five minutes, one with a socket or a change under way is not', async (t) => {
@@ -428,7 +428,7 @@ t.test('an unused actor is dropped after five minutes, one with a socket or a ch
     await setting.actor('listening'),
     await setting.actor('writing'),
   ];
-  const ears = await listen(listening, 1);
+  const recorder = await listen(listening, 1);
   const asked = write(writing, writeOf(), deviceId(1));
   setting.clock.advance(5 * MINUTE);
   await turn();
@@ -438,10 +438,10 @@ t.test('an unused actor is dropped after five minutes, one with a socket or a ch
   t.equal(setting.registry.actors.get('idle'), undefined);
   t.ok(setting.registry.actors.get('listening') === listening);
   t.ok(setting.registry.actors.get('writing') === writing);
-  t.equal(idle.open(new Ears(deviceId(1), 1)), 'unavailable', 'a dropped actor opens no socket');
+  t.equal(idle.open(new FrameRecorder(deviceId(1), 1)), 'unavailable', 'a dropped actor opens no socket');
   for (const answer of held) answer();
   await t.rejects(asked, { message: 'late' });
-  if (ears.session !== undefined) listening.closed(ears.session);
+  if (recorder.session !== undefined) listening.closed(recorder.session);
   setting.clock.advance(6 * MINUTE);
   await turn();
   t.equal(setting.registry.actors.size, 0);
@@ -511,12 +511,12 @@ t.test(
     );
     await until('the lane has it', () => waiting.length === 1);
     setting.registry.restart();
-    const ears = await listen(await setting.actor(), 2);
-    t.strictSame(ears.versions, []);
+    const recorder = await listen(await setting.actor(), 2);
+    t.strictSame(recorder.versions, []);
     waiting[0]?.();
     t.equal((await writing).version, 1);
-    await ears.until(() => ears.versions.length > 0);
-    t.strictSame(ears.versions, [1]);
+    await recorder.until(() => recorder.versions.length > 0);
+    t.strictSame(recorder.versions, [1]);
     t.strictSame(
       setting.published,
       [['tenant', 1, 0]],
@@ -540,23 +540,23 @@ t.test(
     const writing = refusal(write(await setting.actor(), one, deviceId(1)));
     await until('the lane has it', () => waiting.length === 1);
     setting.registry.restart();
-    const ears = await listen(await setting.actor(), 2);
+    const recorder = await listen(await setting.actor(), 2);
     waiting[0]?.();
     t.equal(await writing, 'unavailable');
     setting.clock.advance(4_000);
-    await until('the commit is sent', () => ears.versions.length > 0);
-    t.strictSame(ears.versions, [1]);
+    await until('the commit is sent', () => recorder.versions.length > 0);
+    t.strictSame(recorder.versions, [1]);
     t.strictSame(setting.announced, [['tenant', 1, 1]]);
   },
 );
 
 t.test('BOOT-11: a reset closes the sockets and is announced to the other instances', async (t) => {
   const setting = new Setting();
-  const ears = await listen(await setting.actor(), 1);
+  const recorder = await listen(await setting.actor(), 1);
   setting.devices = [];
   setting.log.tenant('tenant').generation++;
   await setting.registry.reset('tenant');
-  t.not(ears.closedWith, undefined);
+  t.not(recorder.closedWith, undefined);
   t.equal(setting.registry.actors.get('tenant'), undefined);
   t.strictSame(setting.announced.at(-1), ['tenant', 0, 2]);
 });
@@ -579,10 +579,10 @@ t.test('WS-24: frames kept for short absences are bounded over all tenants', asy
   }
   let bytes = 0;
   for (const actor of actors) {
-    const ears = await listen(actor, 1);
-    await ears.until(() => ears.versions.length > 0);
-    t.strictSame(ears.versions, [1]);
-    if (!readFromLog.includes(actor.tenantId)) bytes += ears.bytes;
+    const recorder = await listen(actor, 1);
+    await recorder.until(() => recorder.versions.length > 0);
+    t.strictSame(recorder.versions, [1]);
+    if (!readFromLog.includes(actor.tenantId)) bytes += recorder.bytes;
   }
   t.ok(bytes > 56 * 1024 * 1024 && bytes <= 64 * 1024 * 1024, `${bytes} bytes are served from memory`);
   const [quiet, busy] = [actors[0], actors.at(-1)].map((actor) => actor?.tenantId ?? '');

@@ -15,7 +15,7 @@ import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from '
 import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
-import { Ears, EPOCH, instances, tenantWith } from './support/instances.js';
+import { FrameRecorder, EPOCH, instances, tenantWith } from './support/instances.js';
 import { postgresLogs, type PostgresLogs } from './support/logs.js';
 
 const loaderOf = (
@@ -310,7 +310,7 @@ t.test('ERR-14: an unreachable database is reported as unavailable, with the cau
 });
 
 /** Collects the frames of bins. */
-class BinEars extends Ears {
+class BinRecorder extends FrameRecorder {
   readonly bins: unknown[] = [];
 
   override send(frames: readonly string[]): number {
@@ -328,16 +328,16 @@ t.test('BIN-06 BIN-17: the frame of a new bin has its itemCount, also when more 
   const [instance] = instances(logs, { count: 1, clock: new TestClock(), post: () => undefined });
   const actor = await instance?.actor(tenantId);
   if (instance === undefined || actor === undefined) throw new Error('no actor');
-  const ears = new BinEars(deviceId(1), actor.device(deviceId(1))?.tokenEpoch ?? 0);
-  const session = actor.open(ears);
+  const recorder = new BinRecorder(deviceId(1), actor.device(deviceId(1))?.tokenEpoch ?? 0);
+  const session = actor.open(recorder);
   if (typeof session === 'string') throw new Error(session);
   actor.hello(session, { since: 0, epoch: EPOCH, acks: false });
-  await ears.until(() => ears.caughtUp !== undefined);
+  await recorder.until(() => recorder.caughtUp !== undefined);
   for (const id of ['one', 'two'])
     await logs.pool.query('SELECT create_bin($1, $2, $3, $2, NULL, 1000, 7)', [tenantId, id, deviceId(1)]);
   await logs.pool.query("SELECT patch_device($1, $2, $2, 'renamed', NULL, false, NULL)", [tenantId, deviceId(1)]);
   await instance.registry.changed(tenantId);
-  t.match(ears.bins, [
+  t.match(recorder.bins, [
     { id: 'one', itemCount: 0 },
     { id: 'two', itemCount: 0 },
   ]);

@@ -372,7 +372,7 @@ t.test('ARCHIVE-13: items that the server refuses are counted by code, and the r
   const at = await place(t);
   const items = many(3);
   const file = await plainFile(at, (document) => ({ ...document, items }));
-  at.client.tap.twist = (call) => {
+  at.client.tap.alterRequest = (call) => {
     if (call.path !== '/items' && call.path !== '/items/batch') return undefined;
     const spoil = (write: Record<string, unknown>) => (write['id'] === items[1]?.id ? { ...write, type: 'no' } : write);
     const body = call.body ?? {};

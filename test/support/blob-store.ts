@@ -140,9 +140,9 @@ export interface Transfers {
   random: number;
   /** References for which an address was handed out, in order. */
   readonly granted: string[];
-  bend: (grant: Granted) => Granted;
+  alterGrant: (grant: Granted) => Granted;
   /** What the server says of an upload instead of the truth. */
-  lie: (truth: UploadState) => UploadState;
+  alterState: (truth: UploadState) => UploadState;
   /** References that were given up. */
   readonly ended: string[];
   /** Bytes that the server says a blob has; null: nothing said. */
@@ -163,7 +163,7 @@ export function transfers(store: StandInStore, kept: Store = new MemoryStore()):
   const grant = (ref: string): Granted => {
     all.granted.push(ref);
     const url = `${store.origin}/${ref}?n=${all.granted.length}`;
-    return all.bend({ blobRef: ref, url, expiresAt: clock.now() + 900_000, headers: null });
+    return all.alterGrant({ blobRef: ref, url, expiresAt: clock.now() + 900_000, headers: null });
   };
   const standing = (ref: string): Promise<UploadState> => {
     const size = sizes.get(ref);
@@ -176,15 +176,15 @@ export function transfers(store: StandInStore, kept: Store = new MemoryStore()):
       parts.push({ ...part, url: from === 0 ? url : `${url}?from=${from}`, headers });
       from += part.size;
     }
-    return Promise.resolve(all.lie({ blobRef: ref, size, offset, expiresAt, parts }));
+    return Promise.resolve(all.alterState({ blobRef: ref, size, offset, expiresAt, parts }));
   };
   const all: Transfers = {
     clock,
     lifetime,
     random: 0,
     granted: [],
-    bend: (one) => ({ ...one, url: one.url.replace(/\?.*/, '') }),
-    lie: (truth) => truth,
+    alterGrant: (one) => ({ ...one, url: one.url.replace(/\?.*/, '') }),
+    alterState: (truth) => truth,
     ended: [],
     size: (ref) => store.objects.get(`/${ref}`)?.length ?? null,
     ports: {

@@ -26,7 +26,7 @@ interface WireCall {
   readonly body: Json | null;
 }
 
-/** The wire of one client. Set a hook to make the server lie, or to look at what passes. */
+/** The wire of one client. Set a hook to alter or to look at what passes. */
 export interface Wiretap {
   readonly platform: Platform;
   readonly calls: WireCall[];
@@ -37,13 +37,13 @@ export interface Wiretap {
   /** Everything that the client sent, as one text. */
   sent(): string;
   /** What the client gets instead of this answer; undefined: the true one. */
-  lie: (call: WireCall, answer: Json) => Json | undefined;
+  alterReply: (call: WireCall, answer: Json) => Json | undefined;
   /** What the server gets instead of this body; undefined: the true one. */
-  twist: (call: WireCall) => Json | undefined;
+  alterRequest: (call: WireCall) => Json | undefined;
   /** Asks a signed address; default: as it is. */
   blobs: (url: string, init: RequestInit) => Promise<Response>;
   /** What the client gets instead of this frame; null: nothing. */
-  bend: (frame: Json) => Json | null;
+  alterFrame: (frame: Json) => Json | null;
 }
 
 /**
@@ -64,9 +64,9 @@ export function wiretap(clock: Clock = systemClock): Wiretap {
     sockets: [],
     frames: [],
     sent: () => [...tap.calls.map((call) => JSON.stringify(call)), ...sentFrames, ...tap.sockets].join('\n'),
-    lie: () => undefined,
-    twist: () => undefined,
-    bend: (frame) => frame,
+    alterReply: () => undefined,
+    alterRequest: () => undefined,
+    alterFrame: (frame) => frame,
     blobs: (url, init) => fetch(url, init),
     platform: {
       sodium: quickSodium,
@@ -80,7 +80,7 @@ export function wiretap(clock: Clock = systemClock): Wiretap {
             opened: () => events.opened(),
             closed: (code, reason) => events.closed(code, reason),
             message: (text) => {
-              const frame = tap.bend(JSON.parse(text) as Json);
+              const frame = tap.alterFrame(JSON.parse(text) as Json);
               if (frame === null) return;
               tap.frames.push(frame);
               events.message(JSON.stringify(frame));
@@ -108,11 +108,11 @@ async function exchange(tap: Wiretap, url: string, init: RequestInit): Promise<R
   const { method = 'GET' } = init;
   const call = { method, path: `${pathname.replace(/^\/api/, '')}${method === 'GET' ? search : ''}`, body };
   tap.calls.push(call);
-  const twisted = tap.twist(call);
-  const response = await fetch(url, twisted === undefined ? init : { ...init, body: JSON.stringify(twisted) });
+  const altered = tap.alterRequest(call);
+  const response = await fetch(url, altered === undefined ? init : { ...init, body: JSON.stringify(altered) });
   const text = await response.text();
-  const lie = response.ok ? tap.lie(call, JSON.parse(text) as Json) : undefined;
-  return new Response(lie === undefined ? text : JSON.stringify(lie), {
+  const answer = response.ok ? tap.alterReply(call, JSON.parse(text) as Json) : undefined;
+  return new Response(answer === undefined ? text : JSON.stringify(answer), {
     status: response.status,
     headers: response.headers,
   });

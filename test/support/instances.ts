@@ -92,7 +92,7 @@ async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promi
 }
 
 /** A socket that records the versions of its frames. */
-export class Ears implements SocketPort {
+export class FrameRecorder implements SocketPort {
   readonly shape: Shape = 'a';
   closing = false;
   readonly versions: number[] = [];
@@ -133,12 +133,12 @@ export class Ears implements SocketPort {
 }
 
 /** A live socket of a device. */
-export async function listen(actor: Actor, n: number): Promise<Ears> {
-  const ears = new Ears(deviceId(n), actor.device(deviceId(n))?.tokenEpoch ?? 0);
-  const session = actor.open(ears);
+export async function listen(actor: Actor, n: number): Promise<FrameRecorder> {
+  const recorder = new FrameRecorder(deviceId(n), actor.device(deviceId(n))?.tokenEpoch ?? 0);
+  const session = actor.open(recorder);
   if (typeof session === 'string') throw new Error(session);
-  ears.session = session;
+  recorder.session = session;
   actor.hello(session, { since: 0, epoch: EPOCH, acks: false });
-  await ears.until(() => ears.caughtUp !== undefined);
-  return ears;
+  await recorder.until(() => recorder.caughtUp !== undefined);
+  return recorder;
 }
