@@ -103,9 +103,7 @@ t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches each socket of its devic
   world.hello(greeting);
   const expiresAt = world.now + 60_000;
   const request = {
-    lookupId: 'look',
     existingDevice: deviceId(1),
-    expiresAt,
     frame: {
       type: 'pair_request',
       lookupId: 'look',

@@ -329,7 +329,6 @@ function binOf(bin: BinJson, itemCount: number | undefined): ports.BinChange {
 
 function pairOf(pair: PairJson): ports.PairRequest {
   const { existingDevice, pubkey, attestation, ...plain } = pair;
-  const { lookupId, expiresAt } = pair;
   const raw = { pubkey: bytes(pubkey), attestation: bytes(attestation) };
-  return { lookupId, existingDevice, expiresAt, frame: { type: 'pair_request', ...plain, ...raw } };
+  return { existingDevice, frame: { type: 'pair_request', ...plain, ...raw } };
 }

@@ -38,11 +38,9 @@ export type BinChange = {
   | { readonly deletedAt: number; readonly view: null }
 );
 
-/** A pairing that waits for its existing device (reference, Pairing, Pairing a new device): the frame's fields. */
+/** A pairing that waits for its existing device (reference, Pairing, Pairing a new device), and the frame for that. */
 export interface PairRequest {
-  readonly lookupId: string;
   readonly existingDevice: string;
-  readonly expiresAt: number;
   readonly frame: PairRequestFrame;
 }
 

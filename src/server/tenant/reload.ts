@@ -86,9 +86,9 @@ function binChanges(state: TenantState, update: TenantUpdate): Effect[] {
 }
 
 function pairChanges(state: TenantState, update: TenantUpdate): Effect[] {
-  const known = new Set(state.pairRequests.map((request) => request.lookupId));
+  const known = new Set(state.pairRequests.map(({ frame }) => frame.lookupId));
   return update.pairRequests
-    .filter((request) => !known.has(request.lookupId))
+    .filter(({ frame }) => !known.has(frame.lookupId))
     .flatMap((request) =>
       greeted(state)
         .filter((session) => session.deviceId === request.existingDevice && !awaitsCaughtUp(session))

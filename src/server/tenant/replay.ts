@@ -167,9 +167,9 @@ function goLive(
     const { version, itemCount, versionSum } = at;
     const { epoch } = state;
     frames.push(plainFrame(session.port.shape, { type: 'caught_up', version, epoch, itemCount, versionSum }));
-    for (const request of state.pairRequests) {
-      const pending = request.existingDevice === session.deviceId && request.expiresAt > state.now;
-      if (pending) frames.push(plainFrame(session.port.shape, request.frame));
+    for (const { existingDevice, frame } of state.pairRequests) {
+      const pending = existingDevice === session.deviceId && frame.expiresAt > state.now;
+      if (pending) frames.push(plainFrame(session.port.shape, frame));
     }
   }
   session.phase = acks ? LIVE_WITH_ACKS : LIVE;
