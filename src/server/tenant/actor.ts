@@ -58,7 +58,7 @@ const SMALL_GAP = 50;
 export interface ActorPorts {
   readonly lanes: CommitLanes;
   readonly log: ItemLog;
-  readonly loader: TenantLoader;
+  readonly loader: Pick<TenantLoader, 'reload' | 'head'>;
   readonly announcer: ChangeAnnouncer;
   readonly purger: KeyPurger;
   readonly clock: Pick<Clock, 'now'>;

@@ -14,6 +14,7 @@ import { WaitGroup } from '../../protocol/wait-group.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './codec.js';
 import { FrameRing } from './deliver.js';
+import type { TenantLoader } from './ports.js';
 import { TurnQueue } from './turn-queue.js';
 
 /** An actor without sockets or changes under way is dropped after this time without use, ms. */
@@ -48,8 +49,9 @@ const COMPARE_REST_MAX_MS = 30_000;
 
 export interface RegistryOptions extends Omit<
   ActorPorts,
-  'onBroken' | 'onLate' | 'ring' | 'replays' | 'waiting' | 'current'
+  'loader' | 'onBroken' | 'onLate' | 'ring' | 'replays' | 'waiting' | 'current'
 > {
+  readonly loader: TenantLoader;
   readonly clock: Clock;
 }
 
@@ -86,11 +88,8 @@ export class TenantRegistry {
       ...options,
       log: { page: (request) => this.reads.add(log.page(request)) },
       loader: {
-        load: (tenantId) => this.reads.add(loader.load(tenantId)),
-        hurry: () => loader.hurry(),
         reload: (tenantId, known) => this.reads.add(loader.reload(tenantId, known)),
         head: (tenantId) => this.reads.add(loader.head(tenantId)),
-        positions: (known) => this.reads.add(loader.positions(known)),
       },
       ring: new FrameRing(RECENT_BYTES_ALL),
       replays: new TurnQueue(REPLAY_PAGES),
@@ -158,7 +157,7 @@ export class TenantRegistry {
   private async load(tenantId: string): Promise<Actor | undefined> {
     const { epoch } = this.options.history;
     const begun = this.options.clock.now();
-    const snapshot = await this.ports.loader.load(tenantId);
+    const snapshot = await this.reads.add(this.options.loader.load(tenantId));
     if (snapshot === undefined) return undefined;
     // The database changed during the read: the result may belong to the other history.
     if (epoch !== this.options.history.epoch) return this.load(tenantId);
@@ -329,7 +328,7 @@ export class TenantRegistry {
   /** Brings these actors up to date. */
   private async compare(actors: readonly Actor[]): Promise<Behind> {
     const begun = this.options.clock.now();
-    const positions = await this.ports.loader.positions(actors);
+    const positions = await this.reads.add(this.options.loader.positions(actors));
     const moved = new Map(positions.map((position) => [position.tenantId, position]));
     const behind = new Map<Actor, Promise<boolean>>();
     for (const actor of actors) {
