@@ -106,22 +106,12 @@ export class ItemRow {
 
   /** The same row with its own copy of the bytes. */
   copy(): ItemRow {
-    const row = new ItemRow(Buffer.from(this.bytes.subarray(this.at, this.end)), 0);
-    row.id = this.id;
-    row.binId = this.binId;
-    row.type = this.type;
-    row.ts = this.ts;
-    row.version = this.version;
-    row.senderDevice = this.senderDevice;
-    row.changedBy = this.changedBy;
-    row.deletedAt = this.deletedAt;
-    row.blobRef = this.blobRef;
-    row.has = this.has;
-    row.ctBytes = this.ctBytes;
-    row.keysBytes = this.keysBytes;
-    row.blobKeysBytes = this.blobKeysBytes;
-    row.since = this.since;
-    return row;
+    const { id, binId, type, ts, version, senderDevice, changedBy, deletedAt, blobRef } = this;
+    const { has, ctBytes, keysBytes, blobKeysBytes, since } = this;
+    return Object.assign(new ItemRow(Buffer.from(this.bytes.subarray(this.at, this.end)), 0), {
+      ...{ id, binId, type, ts, version, senderDevice, changedBy, deletedAt, blobRef },
+      ...{ has, ctBytes, keysBytes, blobKeysBytes, since },
+    });
   }
 }
 

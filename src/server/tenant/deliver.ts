@@ -198,16 +198,13 @@ export class FrameRing {
     const evicted = this.givingWay(list)?.shift();
     if (evicted !== undefined) this.segments.delete(evicted.number);
     const free = evicted === undefined || evicted.step === this.step ? undefined : evicted.bytes;
-    const segment = segmentOver(free ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES), this.next++);
+    const bytes = free ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES);
+    const segment = { number: this.next++, bytes, view: new DataView(bytes.buffer), used: 0, step: 0 };
     this.segments.set(segment.number, segment);
     list.push(segment);
     return segment;
   }
 }
-
-const segmentOver = (bytes: Buffer, number: number): Segment => ({
-  ...{ number, bytes, view: new DataView(bytes.buffer), used: 0, step: 0 },
-});
 
 /** Limits of what one replay gets from the ring, whose own limit is shared by all tenants of the process. */
 export const RECENT_ROWS = 256;
@@ -550,9 +547,8 @@ function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]
   return { kind: 'send', session, frames, phase: replaying };
 }
 
+const ackPiece: Piece<AckFrame> = asIs;
+
 /** The frame that a device's live socket gets for its own change: an `ack` if it requested acks (WS-03, WS-08). */
 export const ownFrame = (acks: boolean, id: string, version: number): string | null =>
-  acks ? ackText(id, version) : null;
-
-const ackPiece: Piece<AckFrame> = asIs;
-const ackText = (id: string, version: number): string => ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);
+  acks ? ackPiece(`{"type":"ack","id":"${id}","version":${version}}`) : null;
