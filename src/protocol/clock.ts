@@ -52,6 +52,17 @@ export function every(clock: Clock, ms: number, fn: () => void): Timer {
   return { cancel: () => timer.cancel() };
 }
 
+/** Returns a function that is true at most once in `ms`; if the clock was set back it is not delayed by that. */
+export function atMostEvery(clock: Pick<Clock, 'now'>, ms: number): () => boolean {
+  let last = -Infinity;
+  return () => {
+    const now = clock.now();
+    const isDue = Math.abs(now - last) >= ms;
+    if (isDue) last = now;
+    return isDue;
+  };
+}
+
 /** Waits `ms`; rejects with the signal's reason if it is aborted first. */
 export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

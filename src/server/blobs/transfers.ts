@@ -2,7 +2,7 @@
  * Uploads and downloads of the local store, which pass through this server. Each request has a signed URL; nothing in
  * it is used before the signature is verified.
  */
-import { type Clock, MINUTE_MS } from '../../protocol/clock.js';
+import { atMostEvery, type Clock, MINUTE_MS } from '../../protocol/clock.js';
 import { rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
 import { type BlobName, blobPath } from '../../protocol/ids.js';
 import { WaitGroup } from '../../protocol/wait-group.js';
@@ -70,13 +70,14 @@ export class Transfers {
    * it was refused. Only a tenant with at least as many gives way to it.
    */
   private lightest = { taken: 0, at: -Infinity };
-  /** When a missing blob was last reported, ms. */
-  private missedAt = -Infinity;
+  private readonly mayReport: () => boolean;
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
   private readonly receiving = new WaitGroup();
 
-  constructor(private readonly options: TransfersOptions) {}
+  constructor(private readonly options: TransfersOptions) {
+    this.mayReport = atMostEvery(options.clock, MISSING_EVERY_MS);
+  }
 
   /** The blob that a request may access. Throws `url_invalid` if the URL was altered, expired or not used as signed. */
   check(call: SignedCall): BlobName {
@@ -133,11 +134,8 @@ export class Transfers {
 
   /** For an operator who runs several servers with a folder each, where every blob is found on one of them only. */
   private missing(): ServiceError {
-    const { clock, onFault } = this.options;
-    const now = clock.now();
-    if (Math.abs(now - this.missedAt) >= MISSING_EVERY_MS) {
-      this.missedAt = now;
-      onFault(
+    if (this.mayReport()) {
+      this.options.onFault(
         new Error(
           'a blob was requested that is not in DATA_DIR/blobs. If it was not deleted just now, that is not the folder of the ' +
             'other servers of this database, or it was damaged: `service-admin verify` lists what is missing',

@@ -3,7 +3,7 @@
  * a free one the library tries to accept again and again, and the database cannot be reached.
  */
 import type { HttpResponse } from 'uWebSockets.js';
-import type { Clock } from '../../protocol/clock.js';
+import { atMostEvery, type Clock } from '../../protocol/clock.js';
 import { rateLimited, type ServiceError } from '../../protocol/errors.js';
 import { networkOf } from './address-limits.js';
 import { addressOfPeer, limitKey, type TrustedProxies } from './client-address.js';
@@ -28,11 +28,10 @@ export class Connections {
   scarce = false;
   /** Without those that have become sockets. */
   private open = 0;
-  /** What each address and network has used since `windowAt`, ms. */
+  /** What each address and network has used in this window. */
   private readonly used = new Map<string, number>();
-  private windowAt = -Infinity;
-  /** The time of the last line in the log, ms. */
-  private loggedAt: number | undefined;
+  private readonly beginsWindow: () => boolean;
+  private readonly mayLog: () => boolean;
 
   constructor(
     private readonly options: {
@@ -44,7 +43,10 @@ export class Connections {
       /** No descriptor is left for a new connection. The requests on those that are open need none. */
       readonly isExhausted: () => boolean;
     },
-  ) {}
+  ) {
+    this.beginsWindow = atMostEvery(options.clock, WINDOW_MS);
+    this.mayLog = atMostEvery(options.clock, WINDOW_MS);
+  }
 
   /** The library's filter: a connection was opened (1) or closed (-1), which has no address then. */
   readonly changed = (res: HttpResponse, count: number): void => {
@@ -74,15 +76,11 @@ export class Connections {
 
   /** Counts one connection or request. False: its address or network has had its share. */
   private takes(res: HttpResponse): boolean {
-    const { clock, proxies, room } = this.options;
+    const { proxies, room } = this.options;
     const peer = addressOfPeer(new Uint8Array(res.getRemoteAddress()));
     // The connections of a proxy are those of all its clients.
     if (peer === undefined || proxies.trusts(peer)) return true;
-    const now = clock.now();
-    if (Math.abs(now - this.windowAt) >= WINDOW_MS) {
-      this.windowAt = now;
-      this.used.clear();
-    }
+    if (this.beginsWindow()) this.used.clear();
     const share = Math.max(ADDRESS_MIN, room() / ADDRESS_PARTS);
     const address = limitKey(peer);
     return this.uses(address, share) && this.uses(networkOf(address), NETWORK_TIMES * share);
@@ -97,10 +95,6 @@ export class Connections {
 
   /** One line in the log for each window. */
   private report(why: string): void {
-    const { clock, log } = this.options;
-    const now = clock.now();
-    if (this.loggedAt !== undefined && Math.abs(now - this.loggedAt) < WINDOW_MS) return;
-    this.loggedAt = now;
-    log.warn({ open: this.open }, `HTTP connections are closed: ${why}`);
+    if (this.mayLog()) this.options.log.warn({ open: this.open }, `HTTP connections are closed: ${why}`);
   }
 }

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { HttpResponse } from 'uWebSockets.js';
+import { atMostEvery } from '../../protocol/clock.js';
 import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../../protocol/errors.js';
 import { encode } from '../../protocol/shape.js';
 import { SWALLOW_MAX, type RequestContext } from './request.js';
@@ -191,8 +192,9 @@ export class ResponseWriter {
   private readonly debug: boolean;
   /** While the server stops, each reply closes its connection. */
   closing = false;
-  /** Log lines of refusals in the second that begins at `since`, ms, and how many were left out since the last line. */
-  private readonly lines = { since: -Infinity, written: 0, left: 0 };
+  /** Log lines of refusals in this second, and how many were left out since the last line. */
+  private readonly lines = { written: 0, left: 0 };
+  private readonly beginsSecond: () => boolean;
 
   /** @param budgets charged for replies until their clients have read them. */
   constructor(
@@ -202,6 +204,7 @@ export class ResponseWriter {
   ) {
     this.anyOrigin = parts.config.corsOrigins.includes('*');
     this.debug = parts.log.isLevelEnabled('debug');
+    this.beginsSecond = atMostEvery(parts.clock, 1_000);
   }
 
   /** Records the turn in which a request arrived, and assigns its id: the one that a trusted proxy sent, if any. */
@@ -331,13 +334,8 @@ export class ResponseWriter {
 
   /** False once this second's lines are written: during a database outage, every device's requests are refused. */
   private hasLine(): boolean {
-    const { lines } = this;
-    const now = this.parts.clock.now();
-    if (Math.abs(now - lines.since) >= 1_000) {
-      lines.since = now;
-      lines.written = 0;
-    }
-    return lines.written++ < REFUSAL_LINES_PER_S;
+    if (this.beginsSecond()) this.lines.written = 0;
+    return this.lines.written++ < REFUSAL_LINES_PER_S;
   }
 
   /** Whether CORS allows this origin (reference, Configuration). */

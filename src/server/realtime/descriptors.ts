@@ -1,6 +1,6 @@
 /** How many sockets and connections the process has file descriptors for. */
 import { readFileSync, statSync } from 'node:fs';
-import type { Clock } from '../../protocol/clock.js';
+import { atMostEvery, type Clock } from '../../protocol/clock.js';
 
 /** Reserved for database connections, requests and blob files: a share of all descriptors, and a minimum. */
 const KEPT_SHARE = 1 / 20;
@@ -38,13 +38,10 @@ export function descriptorRoom(clock: Pick<Clock, 'now'>): DescriptorRoom {
   const kept = Math.max(KEPT_MIN, descriptors * KEPT_SHARE);
   const room = (left: number): number => Math.max(1, Math.floor(descriptors - left));
   const connections = room(kept / 2);
-  let [lookedAt, exhausted] = [-Infinity, false];
+  const mayLook = atMostEvery(clock, LOOK_MS);
+  let exhausted = false;
   const isExhausted = (): boolean => {
-    const now = clock.now();
-    if (Math.abs(now - lookedAt) >= LOOK_MS) {
-      lookedAt = now;
-      exhausted = statSync('/proc/self/fd').size >= connections;
-    }
+    if (mayLook()) exhausted = statSync('/proc/self/fd').size >= connections;
     return exhausted;
   };
   return { sockets: room(kept), connections, isExhausted };

@@ -1,5 +1,6 @@
 /** Device sockets (reference, Sockets): frames of clients, heartbeats, close codes. */
 import { isObject } from '../../protocol/bytes.js';
+import { atMostEvery } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { codeOf, invalid, rateLimited, ServiceError } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
@@ -64,7 +65,7 @@ export class Sockets {
   private readonly large: LargeFrames;
   /** Devices that exceeded a rate, with the time until which they must not open a socket, earliest first. */
   private readonly penalties = new Map<string, number>();
-  private madeRoomAt = -Infinity;
+  private readonly mayMakeRoom: () => boolean;
   /** How many sockets a tenant may always have. The one of single mode has no others to give way to. */
   private readonly spared: number;
 
@@ -75,6 +76,7 @@ export class Sockets {
   ) {
     const { clock, config } = parts;
     this.since = clock.now();
+    this.mayMakeRoom = atMostEvery(clock, MAKE_ROOM_EVERY_MS);
     this.spared = config.tenantMode === 'single' ? Infinity : TENANT_SOCKETS;
     this.large = new LargeFrames(clock);
     this.wheel = new TimerWheel<DeviceSocket>({
@@ -105,9 +107,7 @@ export class Sockets {
 
   /** Closes sockets of the tenants that have most of them: otherwise a few tenants could keep all others out. */
   private makeRoom(): void {
-    const now = this.parts.clock.now();
-    if (Math.abs(now - this.madeRoomAt) < MAKE_ROOM_EVERY_MS) return;
-    this.madeRoomAt = now;
+    if (!this.mayMakeRoom()) return;
     const tenants = new Map<TenantActor, DeviceSocket[]>();
     for (const socket of this.all()) {
       if (socket.closing || socket.actor.sessionCount <= this.spared) continue;

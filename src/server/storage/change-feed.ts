@@ -21,7 +21,7 @@
  * treated as a hint that at most leads to a read.
  */
 import type pg from 'pg';
-import { type Clock, every, MINUTE_MS, type Timer } from '../../protocol/clock.js';
+import { atMostEvery, type Clock, every, MINUTE_MS, type Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
@@ -147,7 +147,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private subscriptionsSentAt = 0;
   /** Number of tenants added by that sending. */
   private added = 0;
-  private renewedAt = -Infinity;
+  private readonly mayRenew: () => boolean;
   private subscribeTimer: Timer | undefined;
   /** True once an unreadable notification was reported since the last heartbeat. */
   private reported = false;
@@ -186,6 +186,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   constructor(private readonly options: ChangeFeedOptions) {
     const { instanceId, epoch, connection, noticeKey, linkFolder, onGap, onFault, meter } = options;
     const publisher = { instanceId, epoch };
+    this.mayRenew = atMostEvery(options.clock, RENEW_MS);
     const own = channelOf(instanceId);
     this.listener = new Listener({
       connection,
@@ -585,10 +586,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const now = this.options.clock.now();
     this.peers.forget(now - SEEN_MS);
     this.alone = this.others === 0 && this.peers.size === 0;
-    if (Math.abs(now - this.renewedAt) >= RENEW_MS) {
-      this.renewedAt = now;
-      this.subscriptions.renew(this.options.tenants());
-    }
+    if (this.mayRenew()) this.subscriptions.renew(this.options.tenants());
     // Includes those left over by a failed statement.
     if (this.subscriptions.waiting) this.flushSoon();
   }
