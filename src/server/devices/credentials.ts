@@ -10,11 +10,18 @@ import { publicKeyField } from '../../protocol/device-fields.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import { bytesField } from '../../protocol/binary-fields.js';
 import { CHALLENGE_MS, PASSWORD_TICKET_MS, SIG_BYTES, WS_TICKET_MS } from '../../protocol/limits.js';
-import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
-import { FieldWriter, KIND, openFields } from '../http/signed.js';
-import { sha256, type SocketTicket, type TokenClaims, type TokenIssuer } from '../http/tokens.js';
+import {
+  FieldWriter,
+  KIND,
+  openFields,
+  sha256,
+  type SocketTicket,
+  type TokenClaims,
+  type TokenIssuer,
+} from '../http/tokens.js';
+import type { PasswordProof } from '../storage/query.js';
 import { TurnQueue } from '../tenant/turn-queue.js';
 import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
 

@@ -4,9 +4,17 @@ import { Batcher } from '../../protocol/batcher.js';
 import type { NewDevice } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import { REVOKED_LISTED_MAX } from '../../protocol/limits.js';
-import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';
-import { arrayOf, byColumn, deviceOf, proofOf, Store, type Joined, type Outcome } from '../storage/query.js';
+import {
+  arrayOf,
+  byColumn,
+  deviceOf,
+  type Joined,
+  type Outcome,
+  type PasswordProof,
+  proofOf,
+  Store,
+} from '../storage/query.js';
 
 /** A device as it is stored. Times are milliseconds since 1970. */
 export interface DeviceRecord extends KnownDevice<Uint8Array> {

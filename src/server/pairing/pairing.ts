@@ -10,11 +10,11 @@ import { deviceReply, nameField, publicKeyField, wrappedMasterKeyField } from '.
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { bytesField, macField } from '../../protocol/binary-fields.js';
 import { PAIR_HOLD_MS, PAIR_SESSION_MS, SIG_BYTES } from '../../protocol/limits.js';
-import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { TokenIssuer } from '../http/tokens.js';
+import type { PasswordProof } from '../storage/query.js';
 import type { OpenPair, PairingStore, PairRelease, PairStatus, PairWrap } from './store.js';
 
 interface PairingOptions extends ChangeNotifier {

@@ -1,9 +1,8 @@
 /** Pairing sessions in PostgreSQL (sql/0004_pairing.sql). */
 import type { DeviceReply } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
-import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { Paired, PairRequestFields, PairStarted } from '../../protocol/replies.js';
-import { proofOf, Store, type Outcome } from '../storage/query.js';
+import { proofOf, Store, type Outcome, type PasswordProof } from '../storage/query.js';
 
 /** From `open` to `requested`, bound to one new device, to `wrapped` or `rejected`. */
 type PairState = 'open' | 'requested' | 'wrapped' | 'rejected';

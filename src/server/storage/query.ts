@@ -7,7 +7,6 @@ import { MINUTE_MS } from '../../protocol/clock.js';
 import type { NewDevice } from '../../protocol/device-fields.js';
 import { unavailable, type ErrorName } from '../../protocol/errors.js';
 import { isUlid } from '../../protocol/ids.js';
-import type { PasswordProof } from '../../protocol/password-proof.js';
 import { TurnQueue } from '../tenant/turn-queue.js';
 import { asUnavailable, isConnectionLoss, isRetryable, openClient, withRetry, type Client } from './database.js';
 
@@ -177,6 +176,16 @@ export type Joined = Outcome<{ readonly epoch: number }>;
 
 /** Parameters of a device, for the functions that add one. */
 export const deviceOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
+
+/** A password ticket whose signature is valid for the tenant and the key that it was presented with. */
+export interface PasswordProof {
+  /** Hexadecimal; the ticket's key in the list of used tickets. */
+  readonly ticketId: string;
+  /** Milliseconds since 1970. */
+  readonly expiresAt: number;
+  /** `password_set_at` of its password: a new password invalidates the ticket. */
+  readonly setAt: number;
+}
 
 /** Parameters of a password ticket; NULLs if none was given. */
 export const proofOf = (proof: PasswordProof | undefined): unknown[] => [
