@@ -8,16 +8,7 @@ import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
-import {
-  type Body,
-  KeptBody,
-  NO_BYTES,
-  readBody,
-  takeBody,
-  takeForm,
-  RequestContext,
-  type RequestHooks,
-} from './request.js';
+import { type Body, NO_BYTES, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
 import { TrustedProxies } from './client-address.js';
 import { Connections } from './connections.js';
 import { UploadStream } from './streams.js';
@@ -184,9 +175,10 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     const { form } = row;
     if (form !== undefined && acceptsHtml(ctx.accept)) ctx.refusalPage = (refusal) => form(refusal, ctx, this.app).text;
     const admitted = this.admit(ctx, row);
-    if (admitted !== undefined) this.runLater(ctx, row, admitted);
-    else if (row.body === 0) this.run(ctx, row, NO_BYTES);
-    else readBody(ctx, row.body, (body) => this.run(ctx, row, body));
+    if (row.body === 0) return this.runAfter(admitted, ctx, row);
+    // The body may arrive while the request waits for its admission: it is read from the start, and kept until then.
+    const reader = readBody(ctx, row.body, admitted === undefined, (body) => this.run(ctx, row, body));
+    if (admitted !== undefined) this.hold(ctx, admitted, () => reader.admit());
   }
 
   /** The body is not read before the signature is verified: else any client could make the server buffer data. */
@@ -198,25 +190,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     // Its first bytes are kept while it waits: so it takes the slot of a transfer from then on.
     const admitted = admission && inSlot(admission, () => mounted(transfers).enter(ctx.tenantId));
     ctx.upload = new UploadStream(ctx, clock, (pace) => transfers?.tooSlow(ctx.tenantId, pace) ?? true);
-    if (admitted === undefined) this.run(ctx, row, NO_BYTES);
-    else this.hold(ctx, admitted, () => this.run(ctx, row, NO_BYTES));
+    this.runAfter(admitted, ctx, row);
   }
 
-  /** The body may arrive while the request waits for its admission: it is read from the start, and kept until then. */
-  private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
-    const kept = new KeptBody(ctx);
-    let isAdmitted = false;
-    const done = (body: Body): void => {
-      if (isAdmitted) this.run(ctx, row, body);
-      else kept.put(body);
-    };
-    this.hold(ctx, admitted, () => {
-      isAdmitted = true;
-      const body = kept.take();
-      if (body !== undefined) this.run(ctx, row, body);
-    });
-    if (row.body === 0) done(NO_BYTES);
-    else readBody(ctx, row.body, done);
+  /** Runs a request whose body is not buffered, as soon as it is admitted. */
+  private runAfter(admitted: Promise<void> | undefined, ctx: RequestContext, row: Row<P>): void {
+    if (admitted === undefined) this.run(ctx, row, NO_BYTES);
+    else this.hold(ctx, admitted, () => this.run(ctx, row, NO_BYTES));
   }
 
   /** All checks before the body. Undefined when they passed synchronously; throws, or rejects, with the refusal. */

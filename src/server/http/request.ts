@@ -309,19 +309,22 @@ const tooLarge = (cap: number): ServiceError =>
 
 const noRoom = (verdict: 'share' | 'bound'): ServiceError => refusalOf(verdict, 'bytes of bodies');
 
-/** Reads one body. */
+/** Reads one body, and keeps it, complete or refused, until the request is admitted. */
 class BodyReader {
   private size = 0;
-  /** Both set once the body has arrived in more than one piece. */
+  /** Both set once the body has arrived in more than one piece, or before the admission. */
   private pieces: Buffer[] | undefined;
   private held: Holding | undefined;
+  /** No more is read. */
   private finished = false;
+  private kept: Body | undefined;
   private openedAt: number;
 
   constructor(
     private readonly ctx: RequestContext,
     /** The largest body that is taken, bytes. */
     private readonly cap: number,
+    private admitted: boolean,
     private readonly done: TakeBody,
   ) {
     this.openedAt = ctx.startedAt;
@@ -332,7 +335,7 @@ class BodyReader {
     const first = this.size === 0;
     this.size += chunk.byteLength;
     if (this.size > this.cap) return this.swallow(isLast);
-    if (isLast && first) return this.finish(Buffer.from(chunk));
+    if (isLast && first && this.admitted) return this.finish(Buffer.from(chunk));
     // A partial body is charged before its sender is authenticated: else half-sent bodies could fill the memory.
     const verdict = this.hold(chunk);
     if (verdict !== 'held') this.refuse(noRoom(verdict));
@@ -366,7 +369,8 @@ class BodyReader {
 
   /** Evicted: refuses the body, to make room for others. */
   giveWay(): void {
-    if (!this.finished) this.refuse(noRoom('share'));
+    if (this.kept !== undefined) this.kept = noRoom('share');
+    else if (!this.finished) this.refuse(noRoom('share'));
   }
 
   private swallow(isLast: boolean): void {
@@ -391,64 +395,57 @@ class BodyReader {
     this.pieces = undefined;
   }
 
-  /** The body is complete or refused, or the request is over. */
+  /** The body was handed over, or the request is over. */
   stop(): void {
-    this.finished = true;
+    this.end();
+    this.kept = undefined;
     this.ctx.reading = undefined;
     this.release();
-    // A request whose handler runs cannot be evicted.
+  }
+
+  private end(): void {
+    this.finished = true;
+    // A request that does not wait for its client cannot be evicted.
     if (this.ctx.place !== undefined) this.ctx.place.giveWay = undefined;
   }
 
-  private finish(body: Body): void {
-    this.stop();
-    this.done(body);
-  }
-}
-
-/** The body of a request that waits for its admission: a copy, charged until the request is admitted or over. */
-export class KeptBody {
-  private kept: Body | undefined;
-  private held: Holding | undefined;
-
-  constructor(private readonly ctx: RequestContext) {}
-
-  /** Keeps the body, complete or refused. Where there is no room it is dropped, and the request will be refused. */
-  put(body: Body): void {
+  /** The body is complete or refused. Kept, it stays charged. */
+  finish(body: Body): void {
+    if (this.admitted) {
+      this.stop();
+      this.done(body);
+      return;
+    }
+    this.end();
     this.kept = body;
-    if (body instanceof ServiceError || body.length === 0) return;
-    const { budgets } = this.ctx.hooks;
-    this.held = budgets.holding(this.ctx, () => (this.kept = noRoom('share')));
-    const verdict = budgets.of(this.ctx).bodies.set(this.held, body.length);
-    this.kept = verdict === 'held' ? Buffer.from(body) : noRoom(verdict);
-    if (verdict === 'held') this.ctx.onEnd(() => void this.take());
+    this.pieces = undefined;
+    if (body instanceof ServiceError) this.release();
   }
 
-  /** Hands the body over and releases it; undefined before it is complete, and after it was taken. */
-  take(): Body | undefined {
-    const { kept, held } = this;
-    this.kept = undefined;
-    if (held !== undefined) this.ctx.hooks.budgets.of(this.ctx).bodies.release(held);
-    return kept;
+  /** The request is admitted: hands over what was read so far, if it is complete. */
+  admit(): void {
+    this.admitted = true;
+    if (this.kept !== undefined) this.finish(this.kept);
   }
 }
 
 /**
- * Reads a body of at most `cap` bytes, and calls `done` once, unless the client disconnects first. A declared length over
- * the cap is refused before anything is read. A request whose body is incomplete may be evicted from those under way (see
- * `FairBudget`).
+ * Reads a body of at most `cap` bytes, and calls `done` once, unless the client disconnects first, and not before the
+ * request is `admitted`. A declared length over the cap is refused before anything is read. A request whose body is
+ * incomplete may be evicted from those under way (see `FairBudget`).
  */
-export function readBody(ctx: RequestContext, cap: number, done: TakeBody): void {
+export function readBody(ctx: RequestContext, cap: number, admitted: boolean, done: TakeBody): BodyReader {
+  const reader = new BodyReader(ctx, cap, admitted, done);
   if (ctx.contentLength > cap) {
     ctx.closing = 'ask';
-    done(tooLarge(cap));
-    return;
+    reader.finish(tooLarge(cap));
+    return reader;
   }
-  const reader = new BodyReader(ctx, cap, done);
   ctx.reading = reader;
   const { place } = ctx;
   if (place !== undefined) place.giveWay = () => reader.giveWay();
   ctx.res.onData((chunk, isLast) => reader.take(chunk, isLast));
+  return reader;
 }
 
 const JSON_TYPE = /^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
