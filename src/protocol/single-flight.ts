@@ -1,4 +1,5 @@
 /** Shared runs: concurrent callers share one run of the same work. */
+import { type Clock, every } from './clock.js';
 
 const nothing = (): void => undefined;
 
@@ -86,4 +87,17 @@ export class KeyedFlight<K, T> {
     this.runs.set(key, run);
     return run;
   }
+}
+
+/**
+ * Calls `work`, which must not reject, every `ms` milliseconds, unless the previous call is still running. Returns its
+ * stop, which waits for that call.
+ */
+export function repeated(clock: Clock, ms: number, work: () => Promise<void>): () => Promise<void> {
+  const working = new SingleFlight(work);
+  const timer = every(clock, ms, () => void working.join());
+  return () => {
+    timer.cancel();
+    return working.idle();
+  };
 }

@@ -12,7 +12,8 @@ import { migrate } from '../storage/migrate.js';
 import { CircuitBreaker } from '../storage/circuit-breaker.js';
 import { takeTurns } from '../storage/query.js';
 import { SQL_FOLDER } from '../../root.js';
-import { repeated, type Stop } from './lifecycle.js';
+import { repeated } from '../../protocol/single-flight.js';
+import type { Stop } from './lifecycle.js';
 
 const POOL_SIZE = 11;
 

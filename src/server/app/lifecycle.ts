@@ -1,6 +1,4 @@
-/** The stops of the parts of a process, and work that is repeated until its stop. */
-import { every, type Clock } from '../../protocol/clock.js';
-import { SingleFlight } from '../../protocol/single-flight.js';
+/** The stops of the parts of a process. */
 
 /** Stops one part of the server. */
 export type Stop = () => Promise<void>;
@@ -20,17 +18,4 @@ export async function runStops(stops: Stop[]): Promise<void> {
   }
   if (failures.length > 1) throw new AggregateError(failures, failures.map(String).join('; '));
   if (failures.length > 0) throw failures[0];
-}
-
-/**
- * Calls `work`, which must not reject, every `ms` milliseconds, unless the previous call is still running. Returns its
- * stop, which waits for that call.
- */
-export function repeated(clock: Clock, ms: number, work: () => Promise<void>): Stop {
-  const working = new SingleFlight(work);
-  const timer = every(clock, ms, () => void working.join());
-  return () => {
-    timer.cancel();
-    return working.idle();
-  };
 }

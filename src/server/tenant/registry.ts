@@ -4,12 +4,12 @@
  */
 import { Batcher, nextTurn } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
-import { type Clock, every, MINUTE_MS, type Timer } from '../../protocol/clock.js';
+import { type Clock, MINUTE_MS, type Timer } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
-import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
+import { KeyedFlight, repeated, SingleFlight } from '../../protocol/single-flight.js';
 import { WaitGroup } from '../../protocol/wait-group.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './codec.js';
@@ -63,14 +63,12 @@ export class TenantRegistry {
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
-  private readonly ticking = new SingleFlight(() => this.compareThose([...this.ports.waiting], true));
   /** Comparisons that requests wait for: true if the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
   /** Reads of the actors and of this registry, so that `close` can wait for them. */
   private readonly reads = new WaitGroup();
-  private timers: readonly Timer[] = [];
-  private readonly sweeping = new SingleFlight(() => this.sweep());
+  private stops: readonly (() => Promise<void>)[] = [];
   /** Until this time, ms, no comparison of all actors is made. */
   private restUntil = -Infinity;
   private restTimer: Timer | undefined;
@@ -107,9 +105,9 @@ export class TenantRegistry {
   start(): void {
     const { clock } = this.options;
     // Not awaited by each other: a database that does not answer must not hold up the evictions.
-    this.timers = [
-      every(clock, TICK_MS, () => void this.ticking.join()),
-      every(clock, SWEEP_MS, () => void this.sweeping.join()),
+    this.stops = [
+      repeated(clock, TICK_MS, async () => void (await this.compareThose([...this.ports.waiting], true))),
+      repeated(clock, SWEEP_MS, () => this.sweep()),
     ];
   }
 
@@ -119,7 +117,7 @@ export class TenantRegistry {
    */
   async close(): Promise<void> {
     this.closed = true;
-    for (const timer of this.timers) timer.cancel();
+    for (const stop of this.stops) void stop();
     this.restTimer?.cancel();
     this.retryTimer?.cancel();
     await this.reads.idle();
