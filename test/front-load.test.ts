@@ -169,6 +169,29 @@ t.test('FAIR-11: bodies of calls that wait for their admission are counted while
   t.equal(front.held()['stranger_bodies'], 0, 'every kept body is released');
 });
 
+t.test('FAIR-11: of the bodies that are kept the oldest gives way, and its call is refused', async (t) => {
+  const limiter = slowLimiter();
+  const { port, front, clock } = await frontOf(t, {
+    services: { ...limiter, bounds: { devices: WIDE, unauthenticated: strangers({ bodies: 1_500 }) } },
+  });
+  const calls: ReturnType<typeof stranger>[] = [];
+  for (const count of [1, 2]) {
+    calls.push(stranger(port, 600));
+    await until('a kept body', () => (front.held()['stranger_bodies'] ?? 0) > count * 600);
+  }
+  clock.advance(5_000);
+  const both = front.held()['stranger_bodies'] ?? 0;
+  calls.push(stranger(port, 500));
+  await until('the third body in place of the first', () => front.held()['stranger_bodies'] === both - 100);
+  await until('stranger 3 in the wait', () => limiter.asked.length === 3);
+  limiter.answer();
+  t.same(
+    (await Promise.all(calls)).map(({ status }) => status),
+    [429, 200, 200],
+  );
+  t.equal(front.held()['stranger_bodies'], 0, 'every kept body is released');
+});
+
 t.test("FAIR-11: half-sent bodies count in their sender's share, and the oldest gives way", async (t) => {
   const { port, front, clock } = await frontOf(t, {
     services: { bounds: { devices: WIDE, unauthenticated: strangers({ bodies: 1_500 }) } },
