@@ -19,11 +19,7 @@ t.test('the LIAR rules are those generated from the catalogue, each lie once, in
     rules(),
     'RULES.md is up to date; otherwise run node build/test/liar/write-reference.js',
   );
-  const ids = CATALOGUE.map(({ id }) => id);
-  t.same(
-    ids,
-    [...new Set(ids)].sort((one, other) => one.localeCompare(other, 'en', { numeric: true })),
-  );
+  t.equal(new Set(CATALOGUE.map(({ id }) => id)).size, CATALOGUE.length);
   t.end();
 });
 

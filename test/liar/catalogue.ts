@@ -31,7 +31,7 @@ export const CATALOGUE: readonly Told[] = [
   ...DROPPED_LIES,
   MISPLACED,
   LOST_LIE,
-];
+].sort((one, other) => one.id.localeCompare(other.id, 'en', { numeric: true }));
 
 const UNDETECTABLE: readonly Undetectable[] = [
   {

@@ -21,7 +21,10 @@ async function playAll(t: Test, stage: Stage, lies: readonly Lie[]): Promise<voi
 }
 
 const TITLES: readonly (readonly [title: string, lies: readonly Lie[]])[] = [
-  ['LIAR-114 LIAR-115 LIAR-116 LIAR-117: a device ends an endless lie at a limit and loses nothing', FLOODS],
+  [
+    'LIAR-114 LIAR-115 LIAR-116 LIAR-117 LIAR-131 LIAR-132: a device ends an endless lie at a limit and loses nothing',
+    FLOODS,
+  ],
   [
     'CLIENT-30 LIAR-20 LIAR-21 LIAR-22 LIAR-23 LIAR-24 LIAR-25 LIAR-26 LIAR-27 LIAR-28 LIAR-29 LIAR-30 LIAR-31 LIAR-32 LIAR-33 LIAR-34 LIAR-35 LIAR-36 LIAR-37 LIAR-38 LIAR-39 LIAR-40 LIAR-41 LIAR-42 LIAR-43 LIAR-119 LIAR-120 LIAR-130: lies about deletes, ages, order and numbers of changes',
     [...STREAM_LIES, ...GONE_LIES, LOST_LIE],

@@ -5,6 +5,7 @@ import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
 import { rows, type Json } from '../proxy.js';
 import type { Stage } from '../stage.js';
+import { deletedOne } from './history.js';
 
 const PAGE = 2_000;
 const NOISE = Buffer.from(nodeSodium.random(80)).toString('base64url');
@@ -18,19 +19,16 @@ const junk = (version: number, id = newId()): Json => ({
 
 const gone = (version: number): Json => ({ id: newId(), binId: 'inbox', version, deletedAt: 1 });
 
-/** Lists rows of its own for ever, and counts how many it has listed. */
+/** Lists rows of its own for ever, with versions above `from`, and counts how many it has listed. */
 const lists =
-  (row: (version: number, truth: readonly Json[]) => Json, most: number) =>
+  (row: (version: number) => Json, most: number, from = 0) =>
   async (stage: Stage): Promise<void> => {
     let listed = 0;
-    let truth: readonly Json[] | undefined;
     stage.liar.answer = ({ path }, page) => {
       if (!path.startsWith('/items?')) return undefined;
-      truth ??= (page['items'] as Json[]).filter((one) => one['deletedAt'] === null);
-      const since = Number(new URLSearchParams(path.slice(path.indexOf('?'))).get('since'));
-      const known = truth;
+      const since = Math.max(from, Number(new URLSearchParams(path.slice(path.indexOf('?'))).get('since')));
       listed += PAGE;
-      const made = Array.from({ length: PAGE }, (_, at) => row(since + 1 + at, known));
+      const made = Array.from({ length: PAGE }, (_, at) => row(since + 1 + at));
       return { ...rows(page, () => made), nextSince: since + PAGE, hasMore: true, reset: false };
     };
     await stage.fails(stage.victim.pull());
@@ -47,6 +45,9 @@ const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
 
 const READERS = 'Every device that reads the listing, at a limit';
 const STOPS = 'Reading stops until the user connects again; data on the device stays, and writes are still sent';
+/** The highest version that a client accepts; of so many items the sum is just below 2^53. */
+const VERSION_MAX = 2 ** 40;
+const SUM_MAX_ITEMS = 2 ** 53 / VERSION_MAX;
 let repeated = newId();
 
 export const FLOODS: readonly Lie[] = [
@@ -97,5 +98,23 @@ export const FLOODS: readonly Lie[] = [
       const { connection } = await stage.victim.status();
       if (connection.state !== 'closed') throw new Error(`the connection is ${connection.state}`);
     },
+  }),
+  lie(131, {
+    does: 'lists one delete of the user endlessly under newer versions',
+    notices: READERS,
+    named: ['throws ProtocolError endless_replay'],
+    costs: STOPS,
+    play: async (stage) => {
+      const { id, gone } = await deletedOne(stage);
+      const row = { id, binId: 'inbox', deletedAt: 1, sig: gone['sig'] };
+      await lists((version) => ({ ...row, version }), IDLE_MAX)(stage);
+    },
+  }),
+  lie(132, {
+    does: 'lists versions so high that their sum is above 2^53',
+    notices: READERS,
+    named: ['throws ProtocolError bad_sum'],
+    costs: STOPS,
+    play: lists((version) => junk(version), SUM_MAX_ITEMS, VERSION_MAX - 4 * QUARANTINED_MAX),
   }),
 ];

@@ -1,10 +1,10 @@
 /** Lies about the order, the number and the age of changes. */
 import { newId } from '../../support/client.js';
-import { next, shows } from '../../support/client-world.js';
+import { shows } from '../../support/client-world.js';
 import type { Lie } from '../lie.js';
 import { base64url, rows, type Json } from '../proxy.js';
 import type { Stage } from '../stage.js';
-import { counts, frameOf, hide, isDelete, isCaughtUp, retold, versionOf } from './history.js';
+import { counts, deletedOne, frameOf, hide, isCaughtUp, retold, versionOf } from './history.js';
 import { isItem } from './items.js';
 
 /** An item that the victim shows. */
@@ -31,16 +31,6 @@ async function deletes(stage: Stage, sig: unknown): Promise<void> {
   stage.liar.frame = (frame) =>
     isItem(frame) && frame['id'] === id ? [{ type: 'delete', id, version: frame['version'], sig }] : [frame];
   await stage.put('the server says this was deleted', id);
-}
-
-/** The tag under which the user deleted another item. */
-async function ownersTag(stage: Stage): Promise<unknown> {
-  const { id } = await stage.put('deleted by its owner');
-  await shows({ device: stage.victim }, id);
-  const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
-  await stage.remove(id);
-  await gone;
-  return stage.liar.frames.findLast(isDelete)?.['sig'];
 }
 
 const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
@@ -92,20 +82,9 @@ const DELETES: readonly Lie[] = [
     notices: HOLDERS,
     named: ['untagged_delete bad_sig'],
     costs: DELETED,
-    play: async (stage) => deletes(stage, await ownersTag(stage)),
+    play: async (stage) => deletes(stage, (await deletedOne(stage)).gone['sig']),
   }),
 ];
-
-/** An item that the user deleted, whose delete the victim has seen: its id, and its last frame. */
-async function deletedOne(stage: Stage): Promise<{ readonly id: string; readonly old: Json }> {
-  const { id } = await stage.put('to be deleted');
-  await shows({ device: stage.victim }, id);
-  const old = frameOf(stage, id);
-  const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
-  await stage.remove(id);
-  await gone;
-  return { id, old };
-}
 
 const AGES: readonly Lie[] = [
   lie(24, {
