@@ -5,7 +5,7 @@ import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
 import { rows, type Json } from '../proxy.js';
 import type { Stage } from '../stage.js';
-import { deletedOne } from './history.js';
+import { deletedOne } from './stream.js';
 
 const PAGE = 2_000;
 const NOISE = Buffer.from(nodeSodium.random(80)).toString('base64url');

@@ -1,13 +1,11 @@
 /** Lies about a whole history, for any client behind the liar. */
-import { next, shows } from '../../support/client-world.js';
 import { rows, type Json, type Liar } from '../proxy.js';
-import type { Stage } from '../stage.js';
 import { isItem } from './items.js';
 
 /** Where a lie about a history is played. */
 type Told = { readonly liar: Liar };
 
-const isDelete = (frame: Json): boolean => frame['type'] === 'delete';
+export const isDelete = (frame: Json): boolean => frame['type'] === 'delete';
 export const isCaughtUp = (frame: Json): boolean => frame['type'] === 'caught_up';
 export const versionOf = (row: Json): number => Number(row['version']);
 
@@ -16,21 +14,6 @@ export function frameOf({ liar }: Told, id: string): Json {
   const frame = liar.frames.findLast((one) => isItem(one) && one['id'] === id);
   if (frame === undefined) throw new Error('no frame of it came');
   return frame;
-}
-
-/** An item that the user deleted, whose delete the victim has seen: its id, its last frame, and that of the delete. */
-export async function deletedOne(
-  stage: Stage,
-): Promise<{ readonly id: string; readonly old: Json; readonly gone: Json }> {
-  const { id } = await stage.put('to be deleted');
-  await shows({ device: stage.victim }, id);
-  const old = frameOf(stage, id);
-  const deleted = next({ device: stage.victim }, 'delete', (event) => event.id === id);
-  await stage.remove(id);
-  await deleted;
-  const gone = stage.liar.frames.findLast((one) => isDelete(one) && one['id'] === id);
-  if (gone === undefined) throw new Error('no frame of its delete came');
-  return { id, old, gone };
 }
 
 /** Bends every `caught_up`. */

@@ -1,10 +1,10 @@
 /** Lies about the order, the number and the age of changes. */
 import { newId } from '../../support/client.js';
-import { shows } from '../../support/client-world.js';
+import { next, shows } from '../../support/client-world.js';
 import type { Lie } from '../lie.js';
 import { base64url, rows, type Json } from '../proxy.js';
 import type { Stage } from '../stage.js';
-import { counts, deletedOne, frameOf, hide, isCaughtUp, retold, versionOf } from './history.js';
+import { counts, frameOf, hide, isCaughtUp, isDelete, retold, versionOf } from './history.js';
 import { isItem } from './items.js';
 
 /** An item that the victim shows. */
@@ -31,6 +31,21 @@ async function deletes(stage: Stage, sig: unknown): Promise<void> {
   stage.liar.frame = (frame) =>
     isItem(frame) && frame['id'] === id ? [{ type: 'delete', id, version: frame['version'], sig }] : [frame];
   await stage.put('the server says this was deleted', id);
+}
+
+/** An item that the user deleted, whose delete the victim has seen: its id, its last frame, and that of the delete. */
+export async function deletedOne(
+  stage: Stage,
+): Promise<{ readonly id: string; readonly old: Json; readonly gone: Json }> {
+  const { id } = await stage.put('to be deleted');
+  await shows({ device: stage.victim }, id);
+  const old = frameOf(stage, id);
+  const deleted = next({ device: stage.victim }, 'delete', (event) => event.id === id);
+  await stage.remove(id);
+  await deleted;
+  const gone = stage.liar.frames.findLast((one) => isDelete(one) && one['id'] === id);
+  if (gone === undefined) throw new Error('no frame of its delete came');
+  return { id, old, gone };
 }
 
 const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
