@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, stat, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { PassThrough } from 'node:stream';
+import { PassThrough, Writable } from 'node:stream';
 import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/sdk/types.js';
 import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
@@ -13,7 +13,10 @@ import { RELEASE } from '../src/root.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { lockHolder } from '../src/files/lock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import type { Platform } from '../src/sdk/platform.js';
+import { TestClock } from './support/clock.js';
 import { note, shows, wiretap, world, type World } from './support/client-world.js';
+import { until } from './support/events.js';
 import type { Listing } from './support/mcp.js';
 import { inspector, machine, PROGRAM, started, type Home } from './support/mcp-process.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
@@ -73,12 +76,23 @@ function raw(t: WithTeardown, { env }: Home): Raw {
  * `serve` in this process, where a process would show no more: its client leaves with the first answer. What it answered,
  * and what it said.
  */
-async function servedHere({ env, paths }: Home): Promise<{ code: number; out: string; errors: string }> {
+async function servedHere(at: Home): Promise<{ code: number; out: string; errors: string }> {
   const [input, output] = [new PassThrough(), new PassThrough()];
   const said = { out: '', errors: '' };
   output.setEncoding('utf8').on('data', (text: string) => (said.out += text));
   output.once('data', () => input.end());
   input.write(`${JSON.stringify(initialize)}\n`);
+  const code = await commandHere(at, { input, output, platform: await mcpPlatform() }, said);
+  return { code, ...said };
+}
+
+/** `serve` in this process, over these streams. */
+async function commandHere(
+  { env, paths }: Home,
+  parts: { readonly input: PassThrough; readonly output: Writable; readonly platform: Platform },
+  said: { errors: string },
+): Promise<number> {
+  const { input, output } = parts;
   const note = (text: string): void => void (said.errors += `${text}\n`);
   const terminal = {
     ...{
@@ -90,11 +104,10 @@ async function servedHere({ env, paths }: Home): Promise<{ code: number; out: st
     },
     ask: () => Promise.reject(new Error('nobody is there')),
   };
-  const code = await runCommand(['serve'], {
-    ...{ paths, env, platform: await mcpPlatform(), ...RELEASE },
-    ...{ interrupted: new AbortController().signal, note, terminal, input, output },
+  return runCommand(['serve'], {
+    ...{ paths, env, ...parts, ...RELEASE },
+    ...{ interrupted: new AbortController().signal, note, terminal },
   });
-  return { code, ...said };
 }
 
 const initialize = {
@@ -192,6 +205,57 @@ t.test('MCP-61: at the end of input calls are finished; then, and at a signal, i
   broken.send(call(2, 'sb_list_items', {}));
   t.ok([0, 130].includes(Number(await broken.ended)), 'the program ends when its output is no longer read');
 });
+
+t.test(
+  'MCP-61: the answers to a client that reads nothing do not pile up, and it keeps no program running',
+  async (t) => {
+    const { at } = await machine(t);
+    const input = new PassThrough();
+    const unread: (() => void)[] = [];
+    let reads = true;
+    let out = '';
+    const output = new Writable({
+      write: (chunk: Buffer, _encoding, done) => {
+        out += chunk.toString('utf8');
+        if (reads) done();
+        else unread.push(done);
+      },
+    });
+    const clock = new TestClock();
+    const said = { errors: '' };
+    const over = commandHere(at, { input, output, platform: { ...(await mcpPlatform()), clock } }, said);
+    const ask = (id: number): void =>
+      void input.write(`${JSON.stringify({ jsonrpc: '2.0', id, method: 'tools/list' })}\n`);
+    const answers = (): number => out.split('\n').length - 1;
+    input.write(`${JSON.stringify(initialize)}\n`);
+    await until('the first answer', () => answers() === 1);
+    reads = false;
+    let asked = 1;
+    await until('that no more is read', () => {
+      // In pieces, as a pipe has them.
+      if (asked < 500) ask(++asked);
+      return input.isPaused() && input.readableLength > 1_000;
+    });
+    t.ok(asked < 500, `it took ${asked} calls`);
+    reads = true;
+    for (const done of unread.splice(0)) done();
+    await until('all answers', () => answers() === asked);
+
+    reads = false;
+    ask(++asked);
+    await until('an answer that nobody reads', () => unread.length > 0);
+    input.end();
+    let ended = false;
+    void over.finally(() => (ended = true));
+    await until('its end', () => {
+      clock.advance(1_000);
+      return ended;
+    });
+    t.equal(await over, 0, said.errors);
+    t.ok(output.destroyed);
+    t.equal(lockHolder(join(at.paths.folder, 'mcp.lock')), undefined, 'the lock is released');
+  },
+);
 
 t.test('MCP-14: a program whose pairing is gone from this machine refuses the next call, and ends', async (t) => {
   const { at } = await machine(t);

@@ -27,7 +27,7 @@ export interface ServeOptions extends Context {
 
 /** Largest message, bytes: a longer one ends the connection. */
 const MESSAGE_MAX = 20 * 1024 * 1024;
-/** How long running calls may take to finish once the client has closed its end, ms. */
+/** How long running calls, and then their client, which reads the results, may take once it has closed its end, ms. */
 const GRACE_MS = 5_000;
 
 /**
@@ -161,15 +161,27 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   mcp.server.onclose = stop;
   // Not the parser's message: it would quote the input.
   mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be processed (${name})`);
+  // Else the answers to a client that sends calls and reads nothing would fill the memory.
+  const resume = (): void => void input.resume();
+  const waitForReader = (): void => {
+    if (!guard.output.writableNeedDrain) return;
+    input.pause();
+    guard.output.once('drain', resume);
+  };
   try {
     await mcp.connect(transport);
+    input.on('data', waitForReader);
     if (!ended.aborted) await once(ended, 'abort');
     await within(platform.clock, GRACE_MS, server.idle(), undefined);
     // The results of those calls reach the transport one turn later.
     await yieldToEventLoop();
     await mcp.close();
-    await new Promise<void>((resolve) => guard.output.end(resolve));
+    const flushed = new Promise<boolean>((resolve) => guard.output.end(() => resolve(true)));
+    // A client that reads nothing must not keep the program running, and with it the lock.
+    if (!(await within(platform.clock, GRACE_MS, flushed, false))) output.destroy();
   } finally {
+    input.off('data', waitForReader);
+    guard.output.off('drain', resume);
     input.off('end', stop);
     input.off('close', stop);
     guard.release();
@@ -191,6 +203,8 @@ function guarded(output: Writable, strays: Writable, onBroken: () => void) {
   const protocol = new Writable({
     write: (chunk: Buffer, _encoding, done) => void original(chunk, done),
   });
+  // The library listens for each answer that waits.
+  protocol.setMaxListeners(0);
   protocol.on('error', onBroken);
   output.on('error', onBroken);
   output.write = ((...args: Parameters<Write>) => strays.write(...args)) as Write;
