@@ -182,6 +182,25 @@ t.test('CLI-09 CLI-21: an item is overwritten, moved and deleted by the beginnin
   t.equal(await first.device.get(id), undefined, 'the delete has a tag, so the other device applies it');
 });
 
+t.test(
+  'CLI-21: an item that is overwritten keeps the fields of other clients, as long as its type stays',
+  async (t) => {
+    const { desk, first } = await joinedDesk(t);
+    const { id } = await first.device.put({
+      ...note('first text'),
+      payload: { text: 'first text', mood: 7 },
+      asIs: true,
+    });
+    await desk.json(['put', 'second text', '--id', id]);
+    await first.device.pull();
+    t.same((await first.device.get(id))?.payload, { text: 'second text', mood: 7 });
+    await desk.json(['put', 'https://example.org/', '--id', id]);
+    await first.device.pull();
+    t.match(await first.device.get(id), { type: 'link' });
+    t.notOk('mood' in ((await first.device.get(id))?.payload ?? {}), 'another type has other fields');
+  },
+);
+
 t.test('CLI-09 CLI-21: bins are added, renamed, and removed with their items', async (t) => {
   const { desk, first } = await joinedDesk(t);
   const { bin } = (await desk.json(['bins', 'add', 'To read', '--slug', 'reading'])) as { bin: Json };

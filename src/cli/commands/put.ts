@@ -174,13 +174,14 @@ const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put):
  */
 async function putItem(context: Context, open: OpenDevice, found: Found, one: Target): Promise<Put> {
   const { terminal } = context;
-  const { type, payload, content } = found;
+  const { type, content } = found;
   const needsServer =
-    content !== undefined || one.id !== undefined || shapes.payloadSize(payload) > shapes.PAYLOAD_INLINE_MAX;
+    content !== undefined || one.id !== undefined || shapes.payloadSize(found.payload) > shapes.PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
   const before = one.id === undefined ? await writtenBefore(open, found) : undefined;
   if (before !== undefined) return before;
-  const target = await targetOf(context, open, found, one);
+  const { keeps, ...target } = await targetOf(context, open, found, one);
+  const payload = { ...keeps, ...found.payload };
   const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
   const bar = meter(context, 'Putting');
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
@@ -228,8 +229,9 @@ async function begunOf({ device }: OpenDevice, { type, content }: Found, id: str
 }
 
 /**
- * The item to write and its bin. An existing item stays in its bin unless `--bin` is given. Without an id it is a new
- * item, or the item, not written yet, for which an earlier command began to upload this file.
+ * The item to write, its bin, and the fields that its new content keeps: those of an item of the same type that the type
+ * does not define. An existing item stays in its bin unless `--bin` is given. Without an id it is a new item, or the item,
+ * not written yet, for which an earlier command began to upload this file.
  */
 async function targetOf(context: Context, open: OpenDevice, found: Found, { id, bin }: Target) {
   const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
@@ -240,7 +242,9 @@ async function targetOf(context: Context, open: OpenDevice, found: Found, { id, 
   const { items, listed } = await itemsAndList(context, open);
   // An unknown complete id is a new item: scripts choose ids so that a repeated call does not create a second item.
   const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id, listed);
-  return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN };
+  const payload = known?.type === found.type ? await open.device.payload(known.id) : null;
+  const keeps = Object.entries(payload ?? {}).filter(([field]) => shapes.kindOf(found.type, field) === undefined);
+  return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN, keeps: Object.fromEntries(keeps) };
 }
 
 /** Contacts the server only for a bin that is not known by its slug or id. */
