@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { connect, type PeerCertificate } from 'node:tls';
 import { WebSocket } from 'ws';
+import { errorCode } from '../../src/protocol/error-code.js';
 import { PROJECT_ROOT } from '../../src/root.js';
 import { Events, soon, until } from './events.js';
 import { freePort } from './free-port.js';
@@ -176,16 +177,36 @@ export async function startNginx(t: WithTeardown, { domain, servers }: ProxyOpti
   };
 }
 
+/**
+ * Repeats what begins with a handshake until the certificate is valid. Caddy issues it in the first one, from the second
+ * of its own clock on, and the clock of the TLS library, which counts in ticks, reaches a second up to 10 ms later.
+ */
+async function onceValid<T>(attempt: () => Promise<T>): Promise<T> {
+  const results: T[] = [];
+  await until('a certificate that is valid', async () => {
+    try {
+      results.push(await attempt());
+      return true;
+    } catch (error) {
+      if (errorCode(error) !== 'CERT_NOT_YET_VALID') throw error;
+      return false;
+    }
+  });
+  return results[0] as T;
+}
+
 /** The certificate that a host name gets. Rejects if the handshake fails or the certificate is not trusted. */
 export async function certificateOf(proxy: Proxy, host: string): Promise<PeerCertificate> {
   const ca = await proxy.ca();
-  const socket = connect({ host: '127.0.0.1', port: proxy.httpsPort, servername: host, ca });
-  try {
-    await soon(once(socket, 'secureConnect'), `a handshake with ${host}`);
-    return socket.getPeerCertificate();
-  } finally {
-    socket.destroy();
-  }
+  return onceValid(async () => {
+    const socket = connect({ host: '127.0.0.1', port: proxy.httpsPort, servername: host, ca });
+    try {
+      await soon(once(socket, 'secureConnect'), `a handshake with ${host}`);
+      return socket.getPeerCertificate();
+    } finally {
+      socket.destroy();
+    }
+  });
 }
 
 /** A request through the proxy, on a connection of its own. `path` begins with a slash. */
@@ -198,28 +219,30 @@ export async function askThrough(
   const ca = await proxy.ca();
   const { token, body, headers } = options;
   const content = body === undefined || Buffer.isBuffer(body) ? body : JSON.stringify(body);
-  return new Promise((resolve, reject) => {
-    const outgoing = request(
-      {
-        host: '127.0.0.1',
-        port: proxy.httpsPort,
-        servername: host,
-        ca,
-        agent: false,
-        method: options.method ?? (content === undefined ? 'GET' : 'POST'),
-        path,
-        headers: {
-          host,
-          ...(content === undefined ? {} : { 'content-type': 'application/json' }),
-          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-          ...headers,
+  const ask = (): Promise<Reply> =>
+    new Promise((resolve, reject) => {
+      const outgoing = request(
+        {
+          host: '127.0.0.1',
+          port: proxy.httpsPort,
+          servername: host,
+          ca,
+          agent: false,
+          method: options.method ?? (content === undefined ? 'GET' : 'POST'),
+          path,
+          headers: {
+            host,
+            ...(content === undefined ? {} : { 'content-type': 'application/json' }),
+            ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+            ...headers,
+          },
         },
-      },
-      (incoming) => replyOf(incoming).then(resolve, reject),
-    );
-    outgoing.on('error', reject);
-    outgoing.end(content);
-  });
+        (incoming) => replyOf(incoming).then(resolve, reject),
+      );
+      outgoing.on('error', reject);
+      outgoing.end(content);
+    });
+  return onceValid(ask);
 }
 
 /** A live socket through the proxy, opened by a ticket and past its `caught_up`. */
