@@ -13,9 +13,9 @@ import { CHALLENGE_MS, PASSWORD_TICKET_MS, SIG_BYTES, WS_TICKET_MS } from '../..
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
 import {
-  FieldWriter,
   KIND,
   openFields,
+  sealFields,
   sha256,
   type SocketTicket,
   type TokenClaims,
@@ -51,9 +51,7 @@ export class Tickets {
 
   /** A ticket for `/ws?ticket=`: 60 seconds, one use. Its socket ends when the token of these claims expires. */
   issueSocket({ tenantId, deviceId, epoch, expiresAt: end }: TokenClaims): replies.TicketReply {
-    const expiresAt = this.options.clock.now() + WS_TICKET_MS;
-    const body = this.begin(KIND.socketTicket, expiresAt, tenantId);
-    return { ticket: body.text(deviceId).number(epoch).number(end).sealed(this.options.secret), expiresAt };
+    return this.issue(KIND.socketTicket, tenantId, WS_TICKET_MS, [deviceId, epoch, end]);
   }
 
   /** The device that may open a socket once the ticket is spent, on any instance; undefined for an invalid ticket. */
@@ -70,10 +68,8 @@ export class Tickets {
    * `setAt`: when that password was set.
    */
   issuePassword(tenantId: string, pubkey: Uint8Array | null, setAt: number): replies.TicketReply {
-    const expiresAt = this.options.clock.now() + PASSWORD_TICKET_MS;
-    const body = this.begin(KIND.passwordTicket, expiresAt, tenantId);
-    body.bytes(pubkey === null ? NO_KEY : sha256(pubkey)).number(setAt);
-    return { ticket: body.sealed(this.options.secret), expiresAt };
+    const bound = pubkey === null ? NO_KEY : sha256(pubkey);
+    return this.issue(KIND.passwordTicket, tenantId, PASSWORD_TICKET_MS, [bound, setAt]);
   }
 
   /** The proof in a ticket for this tenant and key; undefined if it is absent, altered, expired or another's. */
@@ -86,8 +82,15 @@ export class Tickets {
     return { ticketId: id, expiresAt, setAt: fields.number() };
   }
 
-  private begin(kind: number, expiresAt: number, tenantId: string): FieldWriter {
-    return new FieldWriter(kind).bytes(randomBytes(ID_BYTES)).number(expiresAt).text(tenantId);
+  private issue(
+    kind: number,
+    tenantId: string,
+    ms: number,
+    fields: Parameters<typeof sealFields>[2],
+  ): replies.TicketReply {
+    const expiresAt = this.options.clock.now() + ms;
+    const ticket = sealFields(this.options.secret, kind, [randomBytes(ID_BYTES), expiresAt, tenantId, ...fields]);
+    return { ticket, expiresAt };
   }
 
   /** A ticket whose MAC and tenant are valid and that has not expired; `fields` are those of its kind. */

@@ -21,8 +21,8 @@ const MAC_BYTES = 32;
 const macOf = (secret: Uint8Array, body: Uint8Array): Buffer => createHmac('sha256', secret).update(body).digest();
 
 /**
- * The fields of a text of this kind; undefined where the text or its MAC is not exactly what `FieldWriter.sealed`
- * returned. Constant time.
+ * The fields of a text of this kind; undefined where the text or its MAC is not exactly what `sealFields` returned.
+ * Constant time.
  */
 export function openFields(secret: Uint8Array, kind: number, text: string): FieldReader | undefined {
   if (text.length > TOKEN_TEXT_MAX) return undefined;
@@ -34,43 +34,28 @@ export function openFields(secret: Uint8Array, kind: number, text: string): Fiel
   return authentic && body[0] === kind ? new FieldReader(body) : undefined;
 }
 
-/** Writes the fields of a body one after the other. */
-export class FieldWriter {
-  private readonly parts: Buffer[];
+type Field = string | Uint8Array | number;
 
-  constructor(kind: number) {
-    this.parts = [Buffer.of(kind)];
-  }
-
-  /** Text of at most 255 UTF-8 bytes, preceded by its length. */
-  text(value: string): this {
-    return this.bytes(Buffer.from(value, 'utf8'));
-  }
-
-  /** At most 255 bytes, preceded by their number. */
-  bytes(value: Uint8Array): this {
-    if (value.length > 255) throw new RangeError(`field of ${value.length} bytes`);
-    this.parts.push(Buffer.of(value.length), Buffer.from(value));
-    return this;
-  }
-
-  /** A non-negative safe integer, 8 bytes. */
-  number(value: number): this {
+/** Texts, as UTF-8, and bytes are preceded by their length, at most 255. A number, a safe integer from 0, has 8 bytes. */
+function packed(value: Field): Buffer {
+  if (typeof value === 'number') {
     if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`not a count: ${value}`);
     const out = Buffer.alloc(8);
     out.writeBigUInt64BE(BigInt(value));
-    this.parts.push(out);
-    return this;
+    return out;
   }
-
-  /** Body and MAC as base64url without padding. */
-  sealed(secret: Uint8Array): string {
-    const body = Buffer.concat(this.parts);
-    return Buffer.concat([body, macOf(secret, body)]).toString('base64url');
-  }
+  const bytes = Buffer.from(value);
+  if (bytes.length > 255) throw new RangeError(`field of ${bytes.length} bytes`);
+  return Buffer.concat([Buffer.of(bytes.length), bytes]);
 }
 
-/** Reads what `FieldWriter` wrote. The MAC was verified, so a malformed body is a bug and throws. */
+/** The fields and their MAC, as base64url without padding. */
+export function sealFields(secret: Uint8Array, kind: number, fields: readonly Field[]): string {
+  const body = Buffer.concat([Buffer.of(kind), ...fields.map(packed)]);
+  return Buffer.concat([body, macOf(secret, body)]).toString('base64url');
+}
+
+/** Reads the fields in their order. The MAC was verified, so a malformed body is a bug and throws. */
 class FieldReader {
   /** After the kind. */
   private at = 1;
@@ -108,14 +93,8 @@ export interface TokenClaims {
 }
 
 /** A token with a MAC over all of its claims, in URL-safe characters. */
-export function issueToken(secret: Uint8Array, claims: TokenClaims): string {
-  return new FieldWriter(KIND.token)
-    .text(claims.tenantId)
-    .text(claims.deviceId)
-    .number(claims.epoch)
-    .number(claims.expiresAt)
-    .sealed(secret);
-}
+export const issueToken = (secret: Uint8Array, { tenantId, deviceId, epoch, expiresAt }: TokenClaims): string =>
+  sealFields(secret, KIND.token, [tenantId, deviceId, epoch, expiresAt]);
 
 /** Issues tokens of one lifetime (TOKEN_TTL_DAYS) to authenticated devices. */
 export type TokenIssuer = (device: Omit<TokenClaims, 'expiresAt'>) => TokenReply;
