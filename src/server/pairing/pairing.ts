@@ -88,12 +88,9 @@ function releaseOf(status: PairStatus | undefined, now: number): PairRelease | n
 
 // Held calls of new devices: each waits for its session to change, one per session (Pairing, step 3).
 
-/** Why a wait ended. `look`: the session may have changed, or the time is up. `end`: the call is over. */
-type Wake = 'look' | 'end';
-
 /** One held call. */
 export class Waiter {
-  private readonly ended = new AbortController();
+  private over = false;
   /** Replaced after each wait: a change that arrives while the call reads its session ends its next wait at once. */
   private changed = new AbortController();
 
@@ -111,15 +108,15 @@ export class Waiter {
 
   /** The call ends, now or at its next wait. */
   end(): void {
-    this.ended.abort();
+    this.over = true;
+    this.notify();
   }
 
-  /** Waits for `notify` or the end, at most `ms` milliseconds. */
-  async next(clock: Clock, ms: number): Promise<Wake> {
-    const ended = this.ended.signal;
-    await delay(clock, ms, AbortSignal.any([ended, this.changed.signal])).catch(() => undefined);
+  /** Waits for `notify` or the end, at most `ms` milliseconds. `look`: the session may have changed. */
+  async next(clock: Clock, ms: number): Promise<'look' | 'end'> {
+    if (!this.over) await delay(clock, ms, this.changed.signal).catch(() => undefined);
     this.changed = new AbortController();
-    return ended.aborted ? 'end' : 'look';
+    return this.over ? 'end' : 'look';
   }
 }
 
