@@ -355,7 +355,7 @@ t.test(
           const { recent, log } = tenants[tenant] ?? raise();
           log.push(row(log.length + 1, 16 + kib * 1024, itemId(item)));
           add(recent, log.slice(-1));
-          // A read in between marks what is superseded.
+          // A read in between changes nothing.
           if (item === 0) recent.above(0);
         }
         for (const { recent, log } of tenants) {

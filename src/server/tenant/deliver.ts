@@ -27,10 +27,9 @@ const VERSION_AT = 0;
 const FLOOR_AT = 8;
 const BEFORE_AT = 16;
 const LENGTH_AT = 24;
-const SUPERSEDED_AT = 28;
-const ID_LENGTH_AT = 29;
-const DEVICE_LENGTH_AT = 30;
-const HEAD_BYTES = 32;
+const ID_LENGTH_AT = 28;
+const DEVICE_LENGTH_AT = 29;
+const HEAD_BYTES = 30;
 
 /** Fields kept of a change in addition to its frame. */
 interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
@@ -98,7 +97,6 @@ export class FrameRing {
     view.setFloat64(at + FLOOR_AT, floor);
     view.setFloat64(at + BEFORE_AT, before);
     view.setUint32(at + LENGTH_AT, frame.length);
-    bytes[at + SUPERSEDED_AT] = 0;
     bytes[at + ID_LENGTH_AT] = id.length;
     bytes[at + DEVICE_LENGTH_AT] = device.length;
     bytes.set(frame, putAscii(bytes, putAscii(bytes, at + HEAD_BYTES, id), device));
@@ -141,15 +139,6 @@ export class FrameRing {
     const at = position % SEGMENT_BYTES;
     const from = at + HEAD_BYTES + (bytes[at + ID_LENGTH_AT] ?? 0);
     return bytes.toString('latin1', from, from + (bytes[at + DEVICE_LENGTH_AT] ?? 0));
-  }
-
-  /** A later frame of the same item is held. */
-  isSuperseded(position: FramePosition): boolean {
-    return this.segmentAt(position).bytes[(position % SEGMENT_BYTES) + SUPERSEDED_AT] === 1;
-  }
-
-  supersede(position: FramePosition): void {
-    this.segmentAt(position).bytes[(position % SEGMENT_BYTES) + SUPERSEDED_AT] = 1;
   }
 
   /** The bytes of the frame: a view, valid until the next `add`; if it was added in this step, until the next step. */
@@ -222,8 +211,6 @@ export class RecentFrames {
   /** Its share of the ring; written by the ring only. */
   since = NOWHERE;
   bytes = 0;
-  /** The version up to which superseded frames are marked. */
-  private markedUpTo = 0;
 
   constructor(
     private readonly shape: Shape,
@@ -250,10 +237,14 @@ export class RecentFrames {
 
   /** Changes above the cursor in version order, each item once in its latest state (WS-15). */
   above(cursor: number): FramePosition[] {
-    this.markSuperseded();
     const positions: FramePosition[] = [];
     this.collect(cursor, positions);
-    return positions.filter((position) => !this.ring.isSuperseded(position)).reverse();
+    const latest = new Map<string, FramePosition>();
+    for (const position of positions) {
+      const id = this.ring.idOf(position);
+      if (!latest.has(id)) latest.set(id, position);
+    }
+    return [...latest.values()].reverse();
   }
 
   /** The bytes of a frame: a view, as of `FrameRing.frameOf`. Undefined if it is no longer held. */
@@ -290,24 +281,7 @@ export class RecentFrames {
     }
     return floor;
   }
-
-  /** Marks superseded frames; at most once per added frame. */
-  private markSuperseded(): void {
-    if (this.markedUpTo === this.head) return;
-    this.markedUpTo = this.head;
-    const seen = new Set<string>();
-    const positions: FramePosition[] = [];
-    this.collect(NOTHING_SEEN, positions);
-    for (const position of positions) {
-      const id = this.ring.idOf(position);
-      if (seen.has(id)) this.ring.supersede(position);
-      seen.add(id);
-    }
-  }
 }
-
-/** Below every version. */
-const NOTHING_SEEN = -1;
 
 /** The part of a tenant's state that delivery uses: position, sessions, recent frames. */
 export interface Delivery {
