@@ -2,13 +2,8 @@
 import t from 'tap';
 import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
-import {
-  BACKLOG_BYTES,
-  HIGH_WATER_BYTES,
-  PENDING_BYTES_MAX,
-  PENDING_MAX,
-  type Actor,
-} from '../src/server/tenant/actor.js';
+import { SOCKET_UNSENT_MAX } from '../src/protocol/limits.js';
+import { HIGH_WATER_BYTES, PENDING_BYTES_MAX, PENDING_MAX, type Actor } from '../src/server/tenant/actor.js';
 import { ARENA_BYTES, QUEUE_CHANGES } from '../src/server/storage/commit/lanes.js';
 import type { Change, CommitSink } from '../src/server/tenant/change.js';
 import type { CommitLanes } from '../src/server/tenant/ports.js';
@@ -184,11 +179,11 @@ t.test('WS-24: a socket that piles up live frames without reading is closed with
   const actor = await setting.actor();
   const deaf = await listen(actor, 2);
   const keys = [deviceId(1), deviceId(2)];
-  deaf.send = () => BACKLOG_BYTES;
+  deaf.send = () => SOCKET_UNSENT_MAX;
   await write(actor, writeOf({ inline: inline('one', keys) }), deviceId(1));
   t.equal(deaf.closedWith, undefined, 'up to the bound the socket is only held back');
   const deafer = await listen(actor, 2);
-  deafer.send = () => BACKLOG_BYTES + 1;
+  deafer.send = () => SOCKET_UNSENT_MAX + 1;
   await write(actor, writeOf({ id: itemId(2), inline: inline('two', keys) }), deviceId(1));
   t.equal(deafer.closedWith, 1013);
 });

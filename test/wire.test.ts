@@ -4,16 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../src/protocol/errors.js';
-import type {
-  ItemFrameB,
-  ItemRowA,
-  ItemRowB,
-  Piece,
-  PlainFrame,
-  ServerFrameA,
-  ServerFrameB,
-  SnakeKey,
-} from '../src/protocol/frames.js';
+import type { ItemFrameB, ItemRowA, ItemRowB, Piece, PlainFrame, SnakeKey, Wire } from '../src/protocol/frames.js';
 import { frameText, rowText } from './support/item-text.js';
 import type { DeletedItem, LiveItem } from '../src/protocol/item.js';
 import { toSnake } from '../src/protocol/shape.js';
@@ -127,7 +118,7 @@ t.test('ARCH-13: plain frames are on the wire as their types say, in both shapes
   const key = bytes(1);
   const view = { id: 'inbox', slug: 'inbox', meta: key, createdAt: 1, updatedAt: 2, itemCount: 3 };
   const joined = { id: device, name: 'phone', glyph: 'phone' as const, pubkey: key, pairedAt: 1, cert: null };
-  const frames: readonly (readonly [PlainFrame, ServerFrameA, ServerFrameB])[] = [
+  const frames: readonly (readonly [PlainFrame, Wire<'a', PlainFrame>, Wire<'b', PlainFrame>])[] = [
     [
       { type: 'caught_up', version: 4, epoch: 'e', itemCount: 1, versionSum: 3 },
       { type: 'caught_up', version: 4, epoch: 'e', itemCount: 1, versionSum: 3 },

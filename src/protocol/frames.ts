@@ -194,12 +194,6 @@ export interface AckFrame {
   readonly version: Count;
 }
 
-/** Every frame that the server sends to a socket of shape A. */
-export type ServerFrameA = ItemFrameA | DeleteFrame | AckFrame | Wire<'a', PlainFrame>;
-
-/** Every frame that the server sends to a socket of shape B. */
-export type ServerFrameB = ItemFrameB | DeleteFrame | AckFrame | Wire<'b', Exclude<PlainFrame, ErrorFrame>>;
-
 // Type checks for the keys of JSON text that is joined by hand.
 
 type LastOf<S extends string> = S extends `${string}"${infer Rest}` ? LastOf<Rest> : S;

@@ -82,7 +82,6 @@ const refusal = (waitMs: number): ServiceError => rateLimited(undefined, waitMs 
 export class AddressLimits {
   private readonly known = new Map<string, Known>();
   private readonly perMinute: Window;
-  private readonly isOff: boolean;
 
   constructor(
     private readonly options: {
@@ -99,7 +98,6 @@ export class AddressLimits {
       readonly perMinute: number;
     },
   ) {
-    this.isOff = options.perMinute <= 0;
     const limit = Math.min(options.perMinute, LISTED_MAX);
     this.perMinute = { limit, ms: Math.max(1, Math.round((MINUTE_MS * limit) / Math.max(1, options.perMinute))) };
   }
@@ -142,7 +140,7 @@ export class AddressLimits {
     const network = networkOf(address);
     if (purpose === 'signup') return [...counts(address, SIGNUPS), ...counts(network, NETWORK_SIGNUPS)];
     if (purpose === 'return') return counts(address, RETURNS);
-    if (this.isOff) return [];
+    if (this.options.perMinute <= 0) return [];
     const own = counts(address, [this.perMinute]);
     // A device, whose guesses count for its owner from whatever address, is in no network.
     if ((purpose !== 'guess' && purpose !== 'password') || network === address) return own;

@@ -470,18 +470,14 @@ export class RequestBudgets {
 
   /** Ends what `enter` began. */
   leave(ctx: ChargedRequest): void {
-    const { place } = ctx;
-    if (place === undefined) return;
+    if (ctx.place !== undefined) this.of(ctx).calls.release(ctx.place);
     ctx.place = undefined;
-    this.of(ctx).calls.release(place);
   }
 
   /** Releases the room that was reserved for the request's reply. */
   releaseRoom(ctx: ChargedRequest): void {
-    const { room } = ctx;
-    if (room === undefined) return;
+    if (ctx.room !== undefined) this.of(ctx).replies.release(ctx.room);
     ctx.room = undefined;
-    this.of(ctx).replies.release(room);
   }
 }
 

@@ -324,18 +324,13 @@ export class ResponseWriter {
   private report(ctx: RequestContext, error: unknown, status: number): void {
     const { log } = this.parts;
     const fields = { requestId: ctx.requestId, route: ctx.route, tenantId: ctx.tenantId, cause: describe(error) };
-    if (status === 500) log.error(fields, 'request failed');
-    else if (this.hasLine()) {
-      const leftOut = this.lines.left;
-      this.lines.left = 0;
-      log.warn(leftOut === 0 ? fields : { ...fields, leftOut }, 'request refused');
-    } else this.lines.left++;
-  }
-
-  /** False once this second's lines are written: during a database outage, every device's requests are refused. */
-  private hasLine(): boolean {
+    if (status === 500) return log.error(fields, 'request failed');
+    // During a database outage, every device's requests are refused.
     if (this.beginsSecond()) this.lines.written = 0;
-    return this.lines.written++ < REFUSAL_LINES_PER_S;
+    const leftOut = this.lines.left++;
+    if (this.lines.written++ >= REFUSAL_LINES_PER_S) return;
+    this.lines.left = 0;
+    log.warn(leftOut === 0 ? fields : { ...fields, leftOut }, 'request refused');
   }
 
   /** Whether CORS allows this origin (reference, Configuration). */

@@ -34,8 +34,6 @@ import type { TurnQueue } from './turn-queue.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
-/** More than a replay page or a commit can leave unsent, bytes. */
-export const BACKLOG_BYTES = SOCKET_UNSENT_MAX;
 /** Rows of one replay page, and bytes at which it ends early: all of it may have to wait in the socket's buffer. */
 const REPLAY_ROWS = 500;
 const REPLAY_BYTES = 256 * 1024;
@@ -435,7 +433,7 @@ export class Actor implements CommitSink {
       const waiting = session.port.send(frames);
       if (since < (this.pushedSince ?? Infinity)) this.pushedSince = since;
       // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
-      if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
+      if (phase === undefined && waiting > SOCKET_UNSENT_MAX) return session.port.close(CLOSE.overloaded, 'overloaded');
       // A closing socket takes every frame, unsent: its replay would read on to the end of the log.
       const congested = waiting > HIGH_WATER_BYTES || session.port.closing;
       if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
