@@ -11,7 +11,7 @@ import type { Effect, Message } from '../../src/server/tenant/messages.js';
 import type { BinChange, PairRequest, TenantUpdate } from '../../src/server/tenant/ports.js';
 import { FrameRing, NOWHERE } from '../../src/server/tenant/deliver.js';
 import type { Session } from '../../src/server/tenant/session.js';
-import { initialState, type TenantState } from '../../src/server/tenant/state.js';
+import { TenantState } from '../../src/server/tenant/state.js';
 import { admit, step } from '../../src/server/tenant/step.js';
 import { arena, BIN, deleteChange, deviceId, moveChange, OTHER_BIN, TS, writeChange } from './changes.js';
 import { rowOf } from './rows.js';
@@ -118,7 +118,7 @@ export class World {
     this.ring = new FrameRing(options.ringBytes ?? RING_BYTES);
     for (let n = 1; n <= (options.devices ?? 2); n++) this.devices.push(newDevice(n, 1));
     options.before?.(this);
-    this.state = initialState(this.snapshot(), EPOCH, this.ring);
+    this.state = new TenantState(this.snapshot(), EPOCH, this.ring);
   }
 
   /** Other tenants' changes take the place of whatever memory holds, or of nothing yet. */

@@ -28,7 +28,7 @@ import type {
   TenantSnapshot,
 } from './ports.js';
 import type { Replaying, Session } from './session.js';
-import { dismiss, initialState, type TenantState } from './state.js';
+import { dismiss, TenantState } from './state.js';
 import { admit, step } from './step.js';
 import type { TurnQueue } from './turn-queue.js';
 
@@ -119,7 +119,7 @@ export class Actor implements CommitSink {
     epoch: string,
     private readonly ports: ActorPorts,
   ) {
-    this.tenant = initialState(snapshot, epoch, ports.ring);
+    this.tenant = new TenantState(snapshot, epoch, ports.ring);
     this.arena = ports.lanes.arena;
     this.usedAt = ports.clock.now();
     this.comparedAt = this.usedAt;

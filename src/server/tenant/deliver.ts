@@ -284,29 +284,35 @@ export class RecentFrames {
 }
 
 /** The part of a tenant's state that delivery uses: position, sessions, recent frames. */
-export interface Delivery {
+export class Delivery {
   /** Every version up to this one went through `deliver`, exactly once and in order. */
   delivered: number;
-  /** Count and version sum at `summary.version`; exact for `delivered` when the two are equal. */
-  summary: Summary;
   /** The highest head announced. Above `delivered`, a gap is being read or about to be. */
   knownHead: number;
-  gapReading: boolean;
+  gapReading = false;
   /** Rows committed here while a gap was read, in version order, and (`heldSummary`) the sums at the last of them. */
-  held: readonly ItemRow[];
-  heldSummary: Summary | null;
+  held: readonly ItemRow[] = NONE_HELD;
+  heldSummary: Summary | null = null;
   /** `knownHead` when the read of the current, or last, gap began. */
   headAtGapRead: number;
   /**
    * The head of the last page of a gap that had more. What was delivered below it may lack a state that this head has
    * superseded, so `summary` counts an item there that no frame in memory has: no `caught_up` is sent below it.
    */
-  gapHead: number;
+  gapHead = 0;
 
-  readonly sessions: Set<Session>;
+  readonly sessions = new Set<Session>();
   /** The frames of the last changes. Those in shape B exist only once a socket of that shape was opened. */
   readonly recent: { readonly a: RecentFrames; b: RecentFrames | null };
-  readonly ring: FrameRing;
+
+  constructor(
+    /** Count and version sum at `summary.version`; exact for `delivered` when the two are equal. */
+    public summary: Summary,
+    readonly ring: FrameRing,
+  ) {
+    this.delivered = this.knownHead = this.headAtGapRead = summary.version;
+    this.recent = { a: new RecentFrames('a', summary.version, ring), b: null };
+  }
 }
 
 /** The last changes in a shape. Those in shape B are kept from the first socket of that shape on. */
@@ -381,7 +387,7 @@ function deliverHeld(state: Delivery): Effect[] {
   return effects;
 }
 
-export const NONE_HELD: readonly ItemRow[] = [];
+const NONE_HELD: readonly ItemRow[] = [];
 /** Maximum of rows, and bytes, held while a gap is read. Rows beyond that are read from the log. */
 const HELD_MAX = 1_000;
 const HELD_BYTES_MAX = 1024 * 1024;

@@ -3,15 +3,13 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { Change } from './change.js';
 import type { Effect } from './messages.js';
 import type { DeviceState, PairRequest, TenantSnapshot } from './ports.js';
-import { NONE_HELD, RecentFrames, type Delivery, type FrameRing } from './deliver.js';
+import { Delivery, type FrameRing } from './deliver.js';
 import { CLOSED, type Session } from './session.js';
 
-export interface TenantState extends Delivery {
+export class TenantState extends Delivery {
   readonly tenantId: string;
-  /** Names the history that versions belong to (reference, Sockets). */
-  readonly epoch: string;
   /** Arrival time of the current message, ms. */
-  now: number;
+  now = 0;
   /** active, past_due, suspended, inactive, pending (reference, HTTP, States of a tenant). */
   billingState: string;
   generation: number;
@@ -25,42 +23,28 @@ export interface TenantState extends Delivery {
   pairRequests: readonly PairRequest[];
 
   /** Changes checked against an outdated state; they wait for the next reload. */
-  waiting: Change[];
-  reloading: boolean;
+  readonly waiting: Change[] = [];
+  reloading = false;
   /** A newer generation was announced during a reload, which may read an older state. */
-  reloadAgain: boolean;
+  reloadAgain = false;
 
   /** Revoked devices whose key purge was started by this actor; null before the first. */
-  purging: Set<string> | null;
-}
+  purging: Set<string> | null = null;
 
-/** The state of a tenant that was just read; `ring` keeps its last changes, and those of other tenants. */
-export function initialState(snapshot: TenantSnapshot, epoch: string, ring: FrameRing): TenantState {
-  return {
-    tenantId: snapshot.tenantId,
-    epoch,
-    now: 0,
-    billingState: snapshot.state,
-    generation: snapshot.generation,
-    ...devicesOf(snapshot),
-    bins: binsOf(snapshot),
-    pairRequests: snapshot.pairRequests,
-    delivered: snapshot.summary.version,
-    summary: snapshot.summary,
-    knownHead: snapshot.summary.version,
-    gapReading: false,
-    gapHead: 0,
-    held: NONE_HELD,
-    heldSummary: null,
-    headAtGapRead: snapshot.summary.version,
-    waiting: [],
-    reloading: false,
-    reloadAgain: false,
-    sessions: new Set(),
-    recent: { a: new RecentFrames('a', snapshot.summary.version, ring), b: null },
-    ring,
-    purging: null,
-  };
+  /** @param epoch names the history that versions belong to (reference, Sockets). */
+  constructor(
+    snapshot: TenantSnapshot,
+    readonly epoch: string,
+    ring: FrameRing,
+  ) {
+    super(snapshot.summary, ring);
+    this.tenantId = snapshot.tenantId;
+    this.billingState = snapshot.state;
+    this.generation = snapshot.generation;
+    ({ devices: this.devices, activeDevices: this.activeDevices, unpurged: this.unpurged } = devicesOf(snapshot));
+    this.bins = binsOf(snapshot);
+    this.pairRequests = snapshot.pairRequests;
+  }
 }
 
 type Devices = Pick<TenantState, 'devices' | 'activeDevices' | 'unpurged'>;
