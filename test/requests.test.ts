@@ -10,7 +10,7 @@ import fc from 'fast-check';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { isObject } from '../src/protocol/bytes.js';
-import { publicKeyField } from '../src/protocol/device-fields.js';
+import { publicKeyField } from '../src/protocol/request-fields.js';
 import { JSON_COUNT_MAX, JSON_DEPTH_MAX, jsonExcess, type JsonExcess, parseJson } from '../src/server/http/request.js';
 import { camelKeys, toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';

@@ -3,16 +3,7 @@
  * spells it. The encoders use these types, so a wrong key does not compile.
  */
 import type { Shape } from './shape.js';
-import type {
-  ContentTypeName,
-  DeletedRowA,
-  DeletedRowB,
-  EnvelopeReply,
-  LiveRowA,
-  LiveRowB,
-  MasterReply,
-  WrappedKeyReply,
-} from './item-replies.js';
+import type { ContentTypeName, DeletedRowA, DeletedRowB, LiveRowA, LiveRowB, WrappedKeyReply } from './item-replies.js';
 import type { Bin, Device, PairRequestFields } from './replies.js';
 import type { Count, HelloFrame, Ulid } from './requests.js';
 
@@ -144,12 +135,6 @@ export type Wire<S extends Shape, T> = T extends Uint8Array
 type EitherRow<Live, Deleted> = {
   [K in keyof Live]: Live[K] | (K extends keyof Deleted ? Deleted[K] : never);
 };
-
-/** Shape A's envelope; base64url without padding. */
-export type EnvelopeA = EnvelopeReply<string>;
-
-/** The item key under the master key; base64 in the shape's spelling. */
-export type MasterText = MasterReply<string>;
 
 /** An item as a row of `GET /items`, shape A. */
 export type ItemRowA = EitherRow<LiveRowA<string>, DeletedRowA<string>>;

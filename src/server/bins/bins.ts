@@ -1,7 +1,7 @@
 /** Bins. */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
-import { bytesWithin } from '../../protocol/binary-fields.js';
+import { bytesWithin } from '../../protocol/request-fields.js';
 import { Counts } from '../../protocol/counts.js';
 import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';

@@ -1,7 +1,6 @@
 /** Listing, changing and revoking devices, and recording when they were last seen. */
 import type { Clock, Timer } from '../../protocol/clock.js';
-import { deviceReply, nameField } from '../../protocol/device-fields.js';
-import { macField } from '../../protocol/binary-fields.js';
+import { deviceReply, macField, nameField } from '../../protocol/request-fields.js';
 import { ServiceError } from '../../protocol/errors.js';
 import type { DeviceList, KnownDevice, KnownDeviceReply } from '../../protocol/replies.js';
 import type { DevicePatchBody } from '../../protocol/requests.js';

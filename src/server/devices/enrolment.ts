@@ -4,14 +4,15 @@ import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
 import { SIGNATURE_BYTES } from '../../crypto/sodium.js';
 import {
+  bytesField,
   deviceReply,
+  macField,
   nameField,
+  type NewDevice,
   publicKeyField,
   wrappedMasterKeyField,
-  type NewDevice,
-} from '../../protocol/device-fields.js';
+} from '../../protocol/request-fields.js';
 import { ServiceError } from '../../protocol/errors.js';
-import { bytesField, macField } from '../../protocol/binary-fields.js';
 import { CHALLENGE_MS, KEY_BYTES, SIG_BYTES } from '../../protocol/limits.js';
 import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';

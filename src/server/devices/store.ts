@@ -1,7 +1,7 @@
 /** Devices, challenges, passwords and tickets in PostgreSQL (sql/0003_accounts.sql). */
 import { ulid } from 'ulid';
 import { Batcher } from '../../protocol/batcher.js';
-import type { NewDevice } from '../../protocol/device-fields.js';
+import type { NewDevice } from '../../protocol/request-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import { REVOKED_LISTED_MAX } from '../../protocol/limits.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';

@@ -5,9 +5,8 @@
 import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
-import { publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
+import { macField, type NewDevice, publicKeyField } from '../../protocol/request-fields.js';
 import { invalid, rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
-import { macField } from '../../protocol/binary-fields.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { SignedUp, TestTenant, TestTenantList, TestTenantRemoval } from '../../protocol/replies.js';
 import type { SignupBody, TestTenantBody } from '../../protocol/requests.js';

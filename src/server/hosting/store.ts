@@ -1,5 +1,5 @@
 /** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
-import type { NewDevice } from '../../protocol/device-fields.js';
+import type { NewDevice } from '../../protocol/request-fields.js';
 import { byColumn, deviceOf, Store, type Joined } from '../storage/query.js';
 
 /** Stored as the mail address. Signup accepts only addresses with an `@`, so no tenant that was signed up has this. */

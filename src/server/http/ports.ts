@@ -1,6 +1,6 @@
 /** The parts of the tenants, the configuration and the log that HTTP and sockets need. Tests replace them. */
 import type { Clock } from '../../protocol/clock.js';
-import type { RequireSig } from '../../protocol/binary-fields.js';
+import type { RequireSig } from '../../protocol/request-fields.js';
 import type { Meter } from '../../protocol/meter.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { Actor } from '../tenant/actor.js';

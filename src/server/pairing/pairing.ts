@@ -6,9 +6,15 @@
 import { ulid } from 'ulid';
 import { normalizeWords } from '../../crypto/words.js';
 import { delay, monotonic, type Clock } from '../../protocol/clock.js';
-import { deviceReply, nameField, publicKeyField, wrappedMasterKeyField } from '../../protocol/device-fields.js';
+import {
+  bytesField,
+  deviceReply,
+  macField,
+  nameField,
+  publicKeyField,
+  wrappedMasterKeyField,
+} from '../../protocol/request-fields.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { bytesField, macField } from '../../protocol/binary-fields.js';
 import { PAIR_HOLD_MS, PAIR_SESSION_MS, SIG_BYTES } from '../../protocol/limits.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';

@@ -1,5 +1,5 @@
 /** Pairing sessions in PostgreSQL (sql/0004_pairing.sql). */
-import type { DeviceReply } from '../../protocol/device-fields.js';
+import type { DeviceReply } from '../../protocol/request-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import type { Paired, PairRequestFields, PairStarted } from '../../protocol/replies.js';
 import { proofOf, Store, type Outcome, type PasswordProof } from '../storage/query.js';

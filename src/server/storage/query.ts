@@ -4,7 +4,7 @@
  */
 import type pg from 'pg';
 import { MINUTE_MS } from '../../protocol/clock.js';
-import type { NewDevice } from '../../protocol/device-fields.js';
+import type { NewDevice } from '../../protocol/request-fields.js';
 import { unavailable, type ErrorName } from '../../protocol/errors.js';
 import { isUlid } from '../../protocol/ids.js';
 import { TurnQueue } from '../tenant/turn-queue.js';

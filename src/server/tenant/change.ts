@@ -33,7 +33,7 @@ import {
   sortKeys,
   ULID_CHARS,
 } from './codec.js';
-import type { RequireSig } from '../../protocol/binary-fields.js';
+import type { RequireSig } from '../../protocol/request-fields.js';
 
 /** Why a tenant in this state may not be read, or written; undefined: it may (reference, HTTP, States of a tenant). */
 export function stateRefusal(

@@ -7,16 +7,15 @@
  */
 import type {
   DeleteFrame,
-  EnvelopeA,
   ItemFieldsA,
   ItemFrameA,
   ItemFrameB,
   ItemRowA,
   ItemRowB,
-  MasterText,
   Piece,
   WrappedKeyB,
 } from '../../protocol/frames.js';
+import type { EnvelopeReply, MasterReply } from '../../protocol/item-replies.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { ContentType } from '../../protocol/item.js';
 import { MASTER_WRAP_BYTES, NONCE_BYTES, SIG_BYTES } from '../../protocol/limits.js';
@@ -279,9 +278,9 @@ export class JsonWriter {
 
 /** Returns the text unchanged: a `Piece` checks its keys against a type, at compile time only. */
 export const asIs = (text: string): string => text;
-const masterPiece: Piece<MasterText> = asIs;
-const sealPiece: Piece<Pick<EnvelopeA, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
-const envelopePiece: Piece<EnvelopeA> = asIs;
+const masterPiece: Piece<MasterReply> = asIs;
+const sealPiece: Piece<Pick<EnvelopeReply, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
+const envelopePiece: Piece<EnvelopeReply> = asIs;
 const fieldsPiece: Piece<ItemFieldsA> = asIs;
 const wrappedPiece: Piece<WrappedKeyB> = asIs;
 const rowPieceB: Piece<ItemRowB> = asIs;

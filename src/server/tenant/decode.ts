@@ -2,7 +2,7 @@
 import { CONTENT_TYPES } from '../../protocol/item.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { ULID } from '../../protocol/ids.js';
-import type { RequireSig } from '../../protocol/binary-fields.js';
+import type { RequireSig } from '../../protocol/request-fields.js';
 import {
   AEAD_TAG_BYTES,
   SEALED_KEY_MAX,

@@ -1,10 +1,42 @@
-/** Decodes and checks what every route that registers a device takes (reference, Pairing). */
-import { bytesField, bytesWithin } from './binary-fields.js';
+/**
+ * Decodes and checks fields of requests: binary ones, but for item writes, which have a decoder of their own
+ * (tenant/decode.ts), and those of every route that registers a device (reference, Pairing).
+ */
+import { decodeBase64 } from './base64.js';
 import { invalid } from './errors.js';
 import { isDisplayName } from './ids.js';
-import { KEY_BYTES, NAME_MAX, WRAPPED_MASTER_KEY_MAX, WRAPPED_MASTER_KEY_MIN } from './limits.js';
+import { KEY_BYTES, NAME_MAX, SIG_BYTES, WRAPPED_MASTER_KEY_MAX, WRAPPED_MASTER_KEY_MIN } from './limits.js';
 import type { Device } from './replies.js';
 import type { Glyph } from './requests.js';
+
+/** Which writes need a sig: all, those with a payloadEnc of shape A, or none (reference, HTTP, The two shapes). */
+export type RequireSig = 'always' | 'a' | 'never';
+
+function decoded(path: string, value: string): Uint8Array {
+  const bytes = decodeBase64(value);
+  if (bytes === undefined) throw invalid(path, 'must be base64 or base64url without white space');
+  return bytes;
+}
+
+/** Decodes base64 of exactly `length` bytes. Throws `validation`. */
+export function bytesField(path: string, value: string, length: number): Uint8Array {
+  const bytes = decoded(path, value);
+  if (bytes.length !== length) throw invalid(path, `must be ${length} bytes, got ${bytes.length}`);
+  return bytes;
+}
+
+/** Decodes base64 of `min` to `max` bytes. Throws `validation`. */
+export function bytesWithin(path: string, value: string, min: number, max: number): Uint8Array {
+  const bytes = decoded(path, value);
+  if (bytes.length < min || bytes.length > max)
+    throw invalid(path, `must be ${min} to ${max} bytes, got ${bytes.length}`);
+  return bytes;
+}
+
+/** A MAC of 32 bytes (an item tag, a device certificate, a confirmation), or null if absent. Throws `validation`. */
+export function macField(path: string, value: string | null | undefined): Uint8Array | null {
+  return value === null || value === undefined ? null : bytesField(path, value, SIG_BYTES);
+}
 
 /** A new device as it describes itself. */
 export interface NewDevice {
