@@ -15,7 +15,7 @@ type Outcome = 'in' | 'failed' | TurnedAway;
 /** An admission in front of a database that answers when the test says so. */
 function world() {
   const clock = new TestClock();
-  const admission = new Admission({ clock, random: () => 0.5 });
+  const admission = new Admission(clock, () => 0.5);
   const asked: { readonly owner: string; answer(error?: Error): void }[] = [];
   const outcomes = new Map<string, Outcome>();
   const come = (tenantId: string, device: string): void => {

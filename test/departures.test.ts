@@ -60,7 +60,7 @@ function world(count: number) {
     return fake;
   });
   const open = (): DeviceSocket[] => sockets.filter((one) => !one.closing) as unknown as DeviceSocket[];
-  const departures = new Departures({ clock, random: repeatable(), sockets: open });
+  const departures = new Departures(clock, open, repeatable());
   /** The number of sockets closed in each of `count` equal parts of the time. */
   const parts = (ms: number, count: number): number[] => {
     const found = Array<number>(count).fill(0);

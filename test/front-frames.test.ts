@@ -252,14 +252,15 @@ t.test('FAIR-28: a client that does not read gets no more answers', async (t) =>
 
 /** A socket that is not open yet. */
 const alone = (): DeviceSocket =>
-  new DeviceSocket({
-    actor: new StubActor(),
-    deviceId: DEVICE,
-    tokenEpoch: 1,
-    shape: 'a',
-    expiresAt: 4e12,
-    budget: new FairBudget(UNSENT_MAX, new TestClock()),
-  });
+  new DeviceSocket(
+    {
+      actor: new StubActor(),
+      device: { id: DEVICE, tokenEpoch: 1, revoked: false, keysPurged: false },
+      claims: { tenantId: '', deviceId: DEVICE, epoch: 1, expiresAt: 4e12 },
+    },
+    'a',
+    new FairBudget(UNSENT_MAX, new TestClock()),
+  );
 
 t.test('FAIR-28: answers end where 16 KiB are unsent, and no earlier', (t) => {
   const sent: string[] = [];

@@ -93,11 +93,8 @@ export class Admission {
   waiting = 0;
 
   constructor(
-    private readonly options: {
-      readonly clock: Clock;
-      /** Yields a number from 0 to 1 (excluded). */
-      readonly random: () => number;
-    },
+    private readonly clock: Clock,
+    private readonly random = Math.random,
   ) {}
 
   /** Sockets that wait, and those that were admitted and are not answered. */
@@ -112,7 +109,7 @@ export class Admission {
 
   /** Resolves or rejects with the result of `work`, once admitted; resolves with `TurnedAway` if there is no room. */
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
-    const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();
+    const early = (this.promises.get(owner) ?? 0) - this.clock.now();
     // Further ahead than any promise can be: the clock was set back since.
     const isStale = early > AWAY_MAX_S * 1_000;
     if (early > EARLY_MS && !isStale) return Promise.resolve(new TurnedAway(CLOSE.overloaded, early / 1_000));
@@ -129,7 +126,7 @@ export class Admission {
       this.enter(tenantId, { owner, start, turnAway });
       this.admit();
       // Not from when the window had room.
-      if (isFirst && this.waiting > 0) this.measureFrom(this.options.clock.now());
+      if (isFirst && this.waiting > 0) this.measureFrom(this.clock.now());
     });
   }
 
@@ -144,7 +141,7 @@ export class Admission {
    * last one of a tenant with many, which is turned away.
    */
   private makeRoom({ tenantId, owner }: Arrival): boolean {
-    if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
+    if (this.underWay > 0 && this.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if (this.owners.of(owner) >= SOCKETS_PER_DEVICE) return false;
     const capacity = Math.min(WAITING_MAX, this.admittedWithin(this.waiting > 0 ? this.rate : this.learned));
     const own = this.waitingOf(tenantId);
@@ -181,7 +178,7 @@ export class Admission {
     while (this.underWay < this.window) {
       const waiter = this.next();
       if (waiter === undefined) return;
-      const begunAt = this.options.clock.now();
+      const begunAt = this.clock.now();
       const { halvings } = this;
       if (this.underWay++ === 0) {
         this.answeredAt = begunAt;
@@ -189,7 +186,7 @@ export class Admission {
       }
       void waiter.start().then((ok) => {
         this.underWay--;
-        const slow = !ok || this.options.clock.now() - begunAt > SLOW_MS;
+        const slow = !ok || this.clock.now() - begunAt > SLOW_MS;
         this.learn(ok, slow && halvings === this.halvings);
         this.admit();
       });
@@ -212,7 +209,7 @@ export class Admission {
    * `halve`: the window is too large.
    */
   private learn(ok: boolean, halve: boolean): void {
-    const now = this.options.clock.now();
+    const now = this.clock.now();
     const { measured } = this;
     if (halve) {
       this.window = Math.max(WINDOW_MIN, Math.floor(this.window / 2));
@@ -252,20 +249,20 @@ export class Admission {
    */
   get rate(): number {
     const { since, target } = this.measured;
-    const ms = Math.max(0, this.options.clock.now() - since);
+    const ms = Math.max(0, this.clock.now() - since);
     const most = (target * 1_000) / ms;
     return this.underWay > 0 && most < this.learned ? this.mixed(most, ms / RATE_MS) : this.learned;
   }
 
   /** Promises the next free time, after the sockets that wait and those that were promised one before. */
   private turnedAway(owner: string): TurnedAway {
-    const now = this.options.clock.now();
+    const now = this.clock.now();
     const { rate } = this;
     const latest = now + AWAY_MAX_S * 1_000;
     const next = Math.max(this.latestPromise, now + (this.waiting * 1_000) / rate) + 1_000 / rate;
     this.latestPromise = Math.min(next, latest);
     // If all times up to the latest are promised, the others are spread at random over the whole period.
-    const at = next > latest ? now + this.options.random() * (latest - now) : next;
+    const at = next > latest ? now + this.random() * (latest - now) : next;
     const seconds = Math.max(1, Math.ceil((at - now) / 1_000));
     this.remember(owner, now + seconds * 1_000, now);
     return new TurnedAway(CLOSE.overloaded, seconds);

@@ -27,13 +27,10 @@ export class Departures {
   private timer: Timer | undefined;
 
   constructor(
-    private readonly options: {
-      readonly clock: Clock;
-      /** Yields a number from 0 to 1 (excluded). */
-      readonly random: () => number;
-      /** The open sockets. */
-      readonly sockets: () => DeviceSocket[];
-    },
+    private readonly clock: Clock,
+    /** The open sockets. */
+    private readonly sockets: () => DeviceSocket[],
+    private readonly random = Math.random,
   ) {}
 
   /**
@@ -42,9 +39,8 @@ export class Departures {
   over(ms: number): Promise<void> {
     this.end();
     return new Promise((done) => {
-      const { clock } = this.options;
-      const sockets = this.options.sockets().filter((socket) => !socket.closing);
-      this.current = { sockets, at: 0, begunAt: clock.now(), ms, done };
+      const sockets = this.sockets().filter((socket) => !socket.closing);
+      this.current = { sockets, at: 0, begunAt: this.clock.now(), ms, done };
       this.step(this.current);
     });
   }
@@ -56,8 +52,7 @@ export class Departures {
   }
 
   private step(departure: Departure): void {
-    const { clock, random } = this.options;
-    const now = clock.now();
+    const now = this.clock.now();
     // If the clock was set back, the time begins again: nothing would be due until the clock has caught up.
     if (now < departure.begunAt) departure.begunAt = now;
     const { sockets, begunAt, ms } = departure;
@@ -66,7 +61,7 @@ export class Departures {
     const due = last ? sockets.length : (sockets.length * elapsed) / ms;
     for (let looks = STEP_MAX; looks > 0 && departure.at <= due; looks--) {
       const next = sockets[departure.at];
-      const drawn = departure.at + Math.floor(random() * (sockets.length - departure.at));
+      const drawn = departure.at + Math.floor(this.random() * (sockets.length - departure.at));
       const socket = sockets[drawn];
       if (next === undefined || socket === undefined) break;
       if (!last && replays(socket)) continue;
@@ -76,7 +71,7 @@ export class Departures {
     }
     if (departure.at >= sockets.length) return this.end();
     const next = Math.ceil((departure.at * ms) / sockets.length - elapsed);
-    this.timer = clock.setTimer(Math.max(STEP_MS, Math.min(next, ms - elapsed)), () => this.step(departure));
+    this.timer = this.clock.setTimer(Math.max(STEP_MS, Math.min(next, ms - elapsed)), () => this.step(departure));
   }
 }
 

@@ -6,6 +6,7 @@ import { HELLO_TIMEOUT_MS } from '../../protocol/limits.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { FrameBytes, SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
+import type { Caller } from '../http/authenticate.js';
 import type { TenantActor } from '../http/ports.js';
 import { type FairBudget, Holding } from '../http/limits.js';
 import { NO_SLOT, type TimerEntry } from './wheel.js';
@@ -43,14 +44,10 @@ class Unsent extends Holding {
   closing: { readonly code: number; readonly reason: string; readonly timer: Timer } | undefined;
 }
 
-/** What a socket is made of. */
-type Origin = Pick<DeviceSocket, 'actor' | 'deviceId' | 'tokenEpoch' | 'shape' | 'expiresAt' | 'budget'>;
-
 /** One socket. A million may be open, so it has few fields and no closures, and the wheel keeps its timers. */
 export class DeviceSocket implements SocketPort, TimerEntry {
   readonly deviceId: string;
   readonly tokenEpoch: number;
-  readonly shape: Shape;
   readonly actor: TenantActor;
   /** When the token expires, s, rounded down. Milliseconds would be too large for a small integer: a heap object. */
   private readonly expiry: number;
@@ -67,17 +64,19 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   /** Undefined before the upgrade has completed and after the close: nothing is sent then. */
   wire: Wire | undefined;
   private unsent: Unsent | undefined;
-  /** For the unsent bytes, shared by all sockets of the process. */
-  readonly budget: FairBudget;
 
-  constructor(origin: Origin) {
-    this.deviceId = origin.deviceId;
-    this.tokenEpoch = origin.tokenEpoch;
-    this.shape = origin.shape;
-    this.actor = origin.actor;
-    this.expiry = Math.floor(origin.expiresAt / 1_000);
-    this.helloBy = origin.budget.clock.now() + HELLO_TIMEOUT_MS;
-    this.budget = origin.budget;
+  /** @param budget for the unsent bytes, shared by all sockets of the process. */
+  constructor(
+    { actor, device, claims }: Pick<Caller, 'actor' | 'device' | 'claims'>,
+    readonly shape: Shape,
+    private readonly budget: FairBudget,
+  ) {
+    this.actor = actor;
+    // Not the text in the claims, which would be another one for each socket.
+    this.deviceId = device.id;
+    this.tokenEpoch = claims.epoch;
+    this.expiry = Math.floor(claims.expiresAt / 1_000);
+    this.helloBy = budget.clock.now() + HELLO_TIMEOUT_MS;
   }
 
   /** When the token used to open it expires, ms. */

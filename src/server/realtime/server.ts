@@ -57,13 +57,12 @@ function listen(app: TemplatedApp, { host, port }: HttpConfig, shared: boolean):
 /** The parts of a server, connected and not listening yet. */
 function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, room: DescriptorRoom) {
   const { clock, config } = parts;
-  const { random } = Math;
   const forConnections = (): number => room.connections - sockets.size;
   const pipeline = new Pipeline(rows, parts, forConnections, room.isExhausted);
   const sockets = new Sockets(parts, room.sockets);
   const unsent = new FairBudget(UNSENT_MAX, clock);
-  const admission = new Admission({ clock, random });
-  const departures = new Departures({ clock, random, sockets: () => sockets.all() });
+  const admission = new Admission(clock);
+  const departures = new Departures(clock, () => sockets.all());
   const upgrader = new Upgrader(parts, { pipeline, sockets, unsent, admission });
   const app = uWS.App().ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,

@@ -180,7 +180,7 @@ export class Upgrader {
     const { pipeline, sockets, unsent } = this.parts;
     if (this.closing) return pipeline.writer.refuse(ctx, unavailable('the server is stopping'));
     if (found instanceof TurnedAway) return this.turnAway(ctx, handshake, found);
-    const { actor, device, claims } = found;
+    const { actor, device } = found;
     const refused = this.refused(0, actor.sessionCount);
     if (refused !== undefined) return this.turnAway(ctx, handshake, refused);
     ctx.deviceId = device.id;
@@ -189,9 +189,7 @@ export class Upgrader {
     sockets.admit(actor, device.id);
     if (ctx.fault !== undefined) throw ctx.fault;
     this.app.devices.touch(ctx.tenantId, device);
-    const { epoch: tokenEpoch, expiresAt } = claims;
-    const origin = { actor, deviceId: device.id, tokenEpoch, expiresAt, shape: this.shapeOf(ctx), budget: unsent };
-    const socket = new DeviceSocket(origin);
+    const socket = new DeviceSocket(found, this.shapeOf(ctx), unsent);
     const wire = this.upgrade(ctx, handshake);
     if (wire === undefined) return;
     wire.getUserData().socket = socket;
