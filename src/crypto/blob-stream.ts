@@ -47,7 +47,6 @@ export function streamNonce(sodium: Sodium): Uint8Array {
   return nonce;
 }
 
-/** What encrypts a blob. */
 interface BlobSecret {
   /** 32 bytes. The encryptor copies it and erases the copy at its end. */
   readonly key: Uint8Array;

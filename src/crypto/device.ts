@@ -8,7 +8,6 @@ const CERT_CONTEXT = `${SERVICE_NAME}-device-v1`;
 /** The certificate key is B32(this, key = master). */
 const CERT_KEY_CONTEXT = text(`${SERVICE_NAME}-device-cert-v1`);
 
-/** What a certificate certifies. */
 interface DeviceIdentity {
   /** ULID. */
   readonly id: string;

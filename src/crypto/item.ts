@@ -82,7 +82,6 @@ export function sealItem(sodium: Sodium, item: ItemHead & { readonly payload: Pl
   });
 }
 
-/** A new draft with a fresh item key and nonce. */
 export const draftBlob = (sodium: Sodium, { type, ts }: Pick<BlobDraft, 'type' | 'ts'>): BlobDraft => ({
   type,
   ts,

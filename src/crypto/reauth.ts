@@ -14,7 +14,6 @@ interface ReauthIds {
   readonly challengeId: string;
 }
 
-/** The plaintext of a challenge. */
 const plaintextOf = (ids: ReauthIds, secret: Uint8Array): Uint8Array =>
   lengthPrefixed(CHALLENGE_CONTEXT, ids.tenantId, ids.deviceId, ids.challengeId, secret);
 

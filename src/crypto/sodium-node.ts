@@ -126,7 +126,6 @@ const raw: Sodium = {
   memzero: (bytes) => native.sodium_memzero(view(bytes)),
 };
 
-/** The port over sodium-native. */
 export const nodeSodium: Sodium = lengthChecked(raw);
 
 /**

@@ -41,7 +41,6 @@ interface AeadInput {
   readonly key: Uint8Array;
 }
 
-/** Input of Argon2id. */
 export interface Argon2Input {
   /** Bytes of output, at least 16. */
   readonly length: number;

@@ -1,6 +1,5 @@
 /** Notifies actors and other instances of a durable change of a tenant. */
 
-/** How a service announces its changes. */
 export interface ChangeNotifier {
   /** Reloads the tenant here and notifies the other instances. Rejects if the tenant could not be loaded. */
   readonly changed: (tenantId: string) => Promise<void>;

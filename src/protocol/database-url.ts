@@ -3,7 +3,6 @@
  * 34.1.1.2 and 34.1.1.3): `postgres://user:password@one:5432,two:5432/name?target_session_attrs=read-write`.
  */
 
-/** A parsed URL. */
 interface DatabaseAddress {
   /** A URL for each server, in order. */
   readonly servers: readonly string[];

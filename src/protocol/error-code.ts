@@ -9,7 +9,6 @@ export function errorCode(error: unknown): string {
   return QUOTA.test(error.code) ? 'EDQUOT' : error.code;
 }
 
-/** The thrown value as an Error. */
 export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));
 
 /** A chain of causes may be cyclic. */

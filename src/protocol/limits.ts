@@ -5,9 +5,7 @@ export const SERVICE_NAME = 'service';
 
 /** Ciphertext of an item, with its tag. */
 export const INLINE_CIPHERTEXT_MAX = 65_536;
-/** Body of an item write. */
 export const BODY_MAX_ITEM = 256 * 1024;
-/** Body of a batch of item writes. */
 export const BODY_MAX_BATCH = 1024 * 1024;
 /** Body of every other request with a token, and of claiming and recovery. */
 export const BODY_MAX = 64 * 1024;
@@ -17,7 +15,6 @@ export const BODY_MAX_UNAUTHENTICATED = 8 * 1024;
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
 /** How long a signed-up name stays reserved; until then its owner must claim it and, if it costs something, pay. */
 export const UNCLAIMED_MS = 86_400_000;
-/** Writes in a batch. */
 export const BATCH_WRITES_MAX = 100;
 
 /** Overhead of XChaCha20-Poly1305. */
@@ -58,9 +55,7 @@ export const BODY_BYTES_BURST = 8 * 1024 * 1024;
 export const REPLY_BYTES_PER_S = 16 * 1024 * 1024;
 export const REPLY_BYTES_BURST = 32 * 1024 * 1024;
 
-/** Bin meta. */
 export const BIN_META_MAX = 4 * 1024;
-/** Bins of a tenant. */
 export const BINS_MAX = 1_000;
 /** Revoked devices in the list of devices: the latest. */
 export const REVOKED_LISTED_MAX = 1_000;

@@ -1,6 +1,5 @@
 /** The built web app and its content security policy: served by the server, compared by `verify-web`. */
 
-/** One file of the web app. */
 export interface WebAsset {
   /** Path of its URL; `/` is index.html. */
   readonly path: string;

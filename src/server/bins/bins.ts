@@ -10,7 +10,6 @@ import { WaitGroup } from '../../protocol/wait-group.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import { binOf, type BinOutcome, type BinStore, type EmptiedBin } from './store.js';
 
-/** The service's dependencies. */
 export interface BinsOptions extends ChangeNotifier {
   readonly store: BinStore;
   readonly clock: Clock;

@@ -4,7 +4,6 @@ import { DELETED_BINS_MAX } from '../../protocol/limits.js';
 import type { Bin } from '../../protocol/replies.js';
 import { Store, type Outcome } from '../storage/query.js';
 
-/** A bin as it is stored. */
 type BinRecord = Bin<Uint8Array>;
 
 /** A change of a bin. `by` is the calling device: one that was revoked in the meantime is refused. */
@@ -23,7 +22,6 @@ export interface EmptiedBin extends Pick<BinCall, 'tenantId' | 'id'> {
 /** Deleted bins that are removed with the making of one. */
 const FORGOTTEN_AT_ONCE = 500;
 
-/** The outcome of a change of a bin. */
 export type BinOutcome = Outcome<BinRecord>;
 
 /** Columns of a bin out of `from`: an alias, or a value of the row's type in parentheses. */

@@ -20,7 +20,6 @@ interface BlobsOptions {
   readonly capBytes: number;
 }
 
-/** A device's request for an upload. */
 export interface UploadRequest extends UploadStart {
   /** Id of the requesting device. */
   readonly by: string;
@@ -38,7 +37,6 @@ const RELEASED_AT_ONCE = 100;
 /** Retry-After if too many uploads are open, seconds: some may have expired by then. */
 const OPEN_RETRY_S = 60;
 
-/** The blobs of all tenants. */
 export class Blobs {
   private readonly heads: HeadLimiter;
   /** One run per tenant: requests that find no room meanwhile share its result. */

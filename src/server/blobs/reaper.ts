@@ -15,7 +15,6 @@ export type Reaped = Readonly<Omit<Awaited<ReturnType<typeof releaseExpired>>, '
 
 /** Result of a comparison. Inherited fields: the strays that it removed, and those that the store refused to remove. */
 export interface Comparison extends Reaped {
-  /** Objects in the store. */
   readonly objects: number;
   /** Objects that no row names. */
   readonly strays: number;
@@ -31,7 +30,6 @@ export interface Comparison extends Reaped {
   readonly whole: boolean;
 }
 
-/** What a comparison has found so far. */
 type Found = { -readonly [K in keyof Omit<Comparison, 'whole' | 'examples'>]: Comparison[K] } & {
   readonly examples: Missing[];
 };

@@ -13,7 +13,6 @@ import { mounted, type Handler } from '../http/route.js';
 import type { Blobs, UploadRequest } from './blobs.js';
 import type { Transfers } from './transfers.js';
 
-/** What the handlers need. */
 export interface BlobParts {
   readonly blobs: Pick<Blobs, 'uploadUrl' | 'downloadUrl' | 'begin' | 'continue' | 'giveUp'>;
   /** Left out: blobs are in a bucket, which clients reach directly. */

@@ -14,9 +14,7 @@ export interface BlobRow extends OpenUpload {
 /** Columns of an upload, of the table `b`. */
 const UPLOAD = `b.tenant_id AS "tenantId", b.ref, b.size, b.content_type AS "contentType", b.session, b.kept`;
 
-/** Room for an upload. */
 export interface Reservation extends BlobName, UploadGrant {
-  /** Id of the requesting device. */
   readonly by: string;
   /** Bytes that the tenant may hold; 0: unlimited. */
   readonly cap: number;
@@ -202,7 +200,6 @@ export class BlobAudit extends TemporaryTable {
     return new BlobAudit(await TemporaryTable.create(url, 'listed', 'size bigint, modified_at bigint'));
   }
 
-  /** Adds a page of the listing. */
   async add(page: readonly StoredObject[]): Promise<void> {
     await this.rows(
       'INSERT INTO listed SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) ON CONFLICT DO NOTHING',

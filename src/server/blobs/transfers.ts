@@ -12,7 +12,6 @@ import type { LocalStore } from './objects/local.js';
 import { verifySigned } from './signed-url.js';
 import type { BlobStore } from './store.js';
 
-/** The body of an upload. */
 export type UploadBody = Pick<UploadStream, 'next' | 'cut'>;
 
 /** The files of the local store. Every call, also of the files that they return, throws `storage_unavailable`. */
@@ -55,13 +54,11 @@ const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was us
 
 /** The name and extent of a PUT. */
 interface Upload extends BlobName {
-  /** Bytes of the body. */
   readonly size: number;
   /** Of a part: where in the upload it begins. */
   readonly from?: number | undefined;
 }
 
-/** Transfers of this instance. */
 export class Transfers {
   private readonly perTenant = new Map<string, Slots>();
   private readonly all: Slots = { taken: 0, refusedAt: -Infinity };

@@ -152,7 +152,6 @@ export class Passwords {
     private readonly options: Pick<AccountParts, 'store' | 'unauthenticatedStore' | 'clock' | 'hasher' | 'tickets'>,
   ) {}
 
-  /** Whether a password is set. */
   async exists(tenantId: string): Promise<replies.PasswordExists> {
     return { exists: (await this.options.unauthenticatedStore.password(tenantId)) !== undefined };
   }

@@ -68,7 +68,6 @@ class WaitingSightings {
   }
 }
 
-/** The operations on devices, for all tenants. */
 export class Devices {
   private readonly pending = new WaitingSightings();
   /** How many of `pending` the next write takes; Infinity: all. */

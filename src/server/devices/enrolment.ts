@@ -22,7 +22,6 @@ import type { AccountParts } from './credentials.js';
 
 type EnrolmentParts = Omit<AccountParts, 'unauthenticatedStore' | 'sodium' | 'hasher' | 'tickets'>;
 
-/** The dependencies of `Bootstrap`. */
 export interface BootstrapOptions extends EnrolmentParts {
   /** BOOTSTRAP_TOKEN; null: none is required. Ignored in multi mode. */
   readonly bootstrapToken: string | null;

@@ -1,6 +1,7 @@
 /**
  * Devices, bootstrap, re-authentication, recovery, socket tickets, the account password, status and identity (reference,
- * Pairing; HTTP, Status and identity). Each handler throws `validation` for its id and body, and what its service throws.
+ * Pairing; HTTP, Status and identity); the routes are in src/server/app/route-table.ts. Each handler throws `validation`
+ * for its id and body, and what its service throws.
  */
 import { ServiceError } from '../../protocol/errors.js';
 import type { Me, StatusDown, StatusUp } from '../../protocol/replies.js';
@@ -16,12 +17,10 @@ import type { Devices } from './devices.js';
 import type { Bootstrap, Recovery } from './enrolment.js';
 import type { AccountStore } from './store.js';
 
-/** What the handlers need. */
 export interface DeviceParts {
   readonly version: string;
   readonly config: Pick<HttpConfig, 'tenantMode' | 'region' | 'storageCapBytes'>;
   readonly log: Log;
-  /** The current epoch of the database. */
   readonly epoch: () => string;
   /** Which devices have an open socket, on any instance. */
   readonly presence: { online(tenantId: string): Promise<ReadonlySet<string>> };
@@ -56,7 +55,6 @@ export const serviceStatus: Handler<DeviceParts, StatusUp | StatusDown> = async 
   }
 };
 
-/** `GET /me`. */
 export const me: Handler<DeviceParts, Me> = async (call, { identities, presence, config, version, epoch }) => {
   const { tenantId, deviceId } = call;
   const [found, online] = await Promise.all([identities.identity(tenantId, deviceId), presence.online(tenantId)]);
@@ -71,14 +69,11 @@ export const me: Handler<DeviceParts, Me> = async (call, { identities, presence,
   return { device: { id, name, glyph, pairedAt }, server, ...history };
 };
 
-/** `GET /devices`. */
 export const listDevices: Handler<DeviceParts> = (call, { devices }) => devices.list(call.tenantId, call.deviceId);
 
-/** `PATCH /devices/:id`. */
 export const patchDevice: Handler<DeviceParts> = (call, { devices }) =>
   devices.patch(call.tenantId, ulidOf(call), validators.validateDevicePatchBody(fields(call)), call.deviceId);
 
-/** `POST /devices/:id/revoke`. */
 export const revokeDevice: Handler<DeviceParts> = (call, { devices }) =>
   devices.revoke(call.tenantId, ulidOf(call), call.deviceId);
 
@@ -90,28 +85,22 @@ export const claim: Handler<DeviceParts> = async (call, { bootstrap, addressLimi
   return bootstrap.claim(call.tenantId, body);
 };
 
-/** `POST /devices/bootstrap/restart`, for the operator. */
 export const restartBootstrap: Handler<DeviceParts> = (call, { bootstrap }) => bootstrap.restart(call.tenantId);
 
-/** `POST /devices/reauth/challenge`. */
 export const challengeReauth: Handler<DeviceParts> = (call, { reauth }) =>
   reauth.challenge(call.tenantId, validators.validateReauthChallengeBody(fields(call)));
 
-/** `POST /devices/reauth`. */
 export const answerReauth: Handler<DeviceParts> = (call, { reauth }) =>
   reauth.answer(call.tenantId, validators.validateReauthBody(fields(call)));
 
-/** `POST /devices/recover/challenge`. */
 export const challengeRecovery: Handler<DeviceParts> = (call, { recovery }) => recovery.challenge(call.tenantId);
 
-/** `POST /devices/recover`. */
 export const recover: Handler<DeviceParts> = (call, { recovery }) =>
   recovery.recover(call.tenantId, validators.validateRecoverBody(fields(call)), hostName(call.host));
 
 /** `POST /ws-ticket`: a ticket for one minute and one use, so that no token has to be put into a URL. */
 export const issueTicket: Handler<DeviceParts> = ({ sender }, { tickets }) => tickets.issueSocket(sender.claims);
 
-/** `GET /password/exists`. */
 export const passwordExists: Handler<DeviceParts> = (call, { passwords }) => passwords.exists(call.tenantId);
 
 /** `POST /password/set`. Limited per device, or a stolen token could guess the old password without limit (RATE-14). */
@@ -128,6 +117,5 @@ export const removePassword: Handler<DeviceParts> = async (call, { passwords, de
   return passwords.remove(call.tenantId, body, call.deviceId);
 };
 
-/** `POST /password/verify`, a ticket for the right password. */
 export const verifyPassword: Handler<DeviceParts> = (call, { passwords }) =>
   passwords.verify(call.tenantId, validators.validatePasswordVerifyBody(fields(call)));

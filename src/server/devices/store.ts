@@ -21,7 +21,6 @@ export interface DeviceRecord extends KnownDevice<Uint8Array> {
   readonly tokenEpoch: number;
 }
 
-/** A device that is to be added, and its tenant. */
 interface Join {
   readonly tenantId: string;
   readonly device: NewDevice;
@@ -50,12 +49,10 @@ interface Challenge {
   readonly tenantId: string;
   readonly kind: 'reauth' | 'recovery';
   readonly deviceId: string | null;
-  /** The answer is checked with it. */
   readonly secret: Uint8Array;
   readonly expiresAt: number;
 }
 
-/** A tenant's password. */
 export interface StoredPassword {
   /** Argon2id string. */
   readonly hash: string;
@@ -127,7 +124,6 @@ export class AccountStore extends Store {
     return this.rows<DeviceRecord>(text, [tenantId]);
   }
 
-  /** One device; undefined for an unknown one. */
   device(tenantId: string, id: string): Promise<DeviceRecord | undefined> {
     const text = `SELECT ${columns('d')} FROM devices d WHERE d.tenant_id = $1 AND d.id = $2`;
     return this.first<DeviceRecord>(text, [tenantId, id]);

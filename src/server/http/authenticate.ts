@@ -45,7 +45,6 @@ export const ownerOf = ({ tenantId, deviceId }: TokenClaims): string => `${tenan
 
 /** An authenticated device, its tenant's actor, and the claims of its token. */
 export interface Caller {
-  /** See `RequestContext.owner`. */
   readonly owner: string;
   readonly claims: TokenClaims;
   readonly actor: TenantActor;

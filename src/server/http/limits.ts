@@ -84,7 +84,6 @@ export class Holding implements Linked<Holding> {
   ) {}
 }
 
-/** A reservation that waits for room. */
 interface Waiter {
   readonly holding: Holding;
   readonly amount: number;
@@ -392,7 +391,6 @@ const BOUNDS: LoadBounds = {
   unauthenticated: { calls: 2_000, bodies: 32 * MIB, replies: 64 * MIB },
 };
 
-/** The budgets of one kind of clients. */
 type BudgetSet = Readonly<Record<keyof LoadBound, FairBudget>>;
 
 /** The fields of a request that decide which budget it is charged to. */
@@ -474,7 +472,6 @@ export class RequestBudgets {
     ctx.place = undefined;
   }
 
-  /** Releases the room that was reserved for the request's reply. */
   releaseRoom(ctx: ChargedRequest): void {
     if (ctx.room !== undefined) this.of(ctx).replies.release(ctx.room);
     ctx.room = undefined;

@@ -20,7 +20,6 @@ import { LATER, mounted, type FastPath, type Row } from './route.js';
 interface Route<P> {
   readonly path: string;
   readonly methods: ReadonlyMap<string, Row<P>>;
-  /** For the `Allow` header. */
   readonly allow: string;
   /** The value of `:id`; of `:tenant/:ref` both, with the slash. */
   readonly id: string;
@@ -98,7 +97,6 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private whenIdle: (() => void)[] = [];
   private ending = false;
 
-  /** `room` and `isExhausted`: see `Connections`. */
   constructor(
     rows: readonly Row<P>[],
     private readonly app: P,

@@ -31,11 +31,9 @@ interface Tenants {
 
 /** A file of the web app or of the reference, ready to be sent; its bytes are shared by all replies. */
 export interface WebFile {
-  /** Content type. */
   readonly type: string;
   /** Hash of its bytes, without quotes: the beginning of its entity tags. */
   readonly hash: string;
-  /** `Cache-Control`. */
   readonly cache: string;
   readonly bytes: Buffer;
   /** Absent: compressing gains nothing. */
@@ -49,7 +47,6 @@ export type Docs = (name: string) => WebFile | undefined;
 export interface WebApp {
   /** By the path of its URL; `/` is the page. */
   file(path: string): WebFile | undefined;
-  /** Path of its style sheet. */
   readonly style: string;
   /** Origin of the blob store that browsers reach directly; undefined: blobs come from this server. */
   readonly blobOrigin: string | undefined;

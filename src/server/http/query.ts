@@ -6,7 +6,6 @@ export type Query = ReadonlyMap<string, string | null>;
 interface ParsedQuery {
   /** Without the parameters that have a malformed escape. */
   readonly values: Query;
-  /** Some parameter has a malformed escape. */
   readonly malformed: boolean;
 }
 
@@ -16,7 +15,6 @@ interface ParsedQuery {
  */
 export const QUERY_MAX = 4_096;
 
-/** The query of a request without one. */
 export const EMPTY_QUERY: ParsedQuery = { values: new Map(), malformed: false };
 
 /** Parses a query. A malformed parameter leaves the others readable, since the refusal has the shape that they name. */

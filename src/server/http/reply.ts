@@ -58,7 +58,6 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
 
-/** Most codings that are read from `Accept-Encoding`. */
 const CODINGS_MAX = 16;
 
 const BYTES = 'application/octet-stream';
@@ -338,7 +337,6 @@ export class ResponseWriter {
     return origin !== '' && (this.anyOrigin || this.parts.config.corsOrigins.includes(origin));
   }
 
-  /** Answers a CORS preflight request. */
   preflight(ctx: RequestContext, methods: string): void {
     const headers: Headers = [
       ['access-control-allow-methods', methods],

@@ -19,7 +19,6 @@ import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
 /** The connection after the reply: kept, closed by the client (`Connection: close`), or closed by the server. */
 type Closing = 'keep' | 'ask' | 'cut';
 
-/** A body without bytes. */
 export const NO_BYTES = Buffer.alloc(0);
 /** Without leading zeros: a proxy might read them as octal, or refuse what follows them. */
 const WHOLE_NUMBER = /^(?:0|[1-9]\d{0,14})$/;
@@ -33,7 +32,6 @@ export interface RequestHooks {
   /** Charged for bodies that arrive in several pieces, or before their request is admitted. */
   readonly budgets: RequestBudgets;
   now(): number;
-  /** The answer of a handler that returned `LATER`. */
   answerLater(ctx: RequestContext, answer: object): void;
   refuseLater(ctx: RequestContext, error: unknown): void;
   /** Called once: the request was answered, or its client has disconnected. */
@@ -299,7 +297,6 @@ const STAY_OPEN_MS = 2_000;
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
-/** A body, or why it is refused. */
 export type Body = Buffer | ServiceError;
 /** Receives a body, whose bytes are valid during the call only. */
 type TakeBody = (body: Body) => void;
@@ -497,12 +494,10 @@ export function takeForm(ctx: RequestContext, bytes: Buffer): void {
   ctx.body = Object.fromEntries(values);
 }
 
-/** Maximum depth of nested objects and lists. */
 export const JSON_DEPTH_MAX = 32;
 /** Maximum number of names and values. The largest legitimate batch, 1 MiB for 100 devices, has about 16,000. */
 export const JSON_COUNT_MAX = 32_768;
 
-/** The bound that a text exceeds. */
 export type JsonExcess = 'depth' | 'count';
 
 const QUOTE = 0x22;

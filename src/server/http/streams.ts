@@ -227,9 +227,7 @@ export function partOf(
   return { start, end: last === '' ? size : Math.min(size, Number(last) + 1) };
 }
 
-/** A blob that is being read. */
 export interface BlobFile {
-  /** Bytes. */
   readonly size: number;
   /** Fills `into` from `position` on; returns the number of bytes. Throws `storage_unavailable`. */
   read(into: Uint8Array, position: number): Promise<number>;
@@ -244,7 +242,6 @@ const DOWNLOAD_BUFFER_MAX = 256 * 1024;
  */
 const RETRY_MS = 4_000;
 
-/** The parameters of a download. */
 interface DownloadOptions {
   readonly res: HttpResponse;
   readonly file: BlobFile;

@@ -88,7 +88,6 @@ export interface TokenClaims {
   readonly deviceId: string;
   /** The token epoch of the device at issue: a revocation raises it, which invalidates older tokens. */
   readonly epoch: number;
-  /** Milliseconds since 1970. */
   readonly expiresAt: number;
 }
 

@@ -35,13 +35,11 @@ interface BlobSettler {
   settle(tenantId: string, ref: string): Promise<boolean>;
 }
 
-/** What the handlers need. */
 export interface ItemParts {
   readonly items: ItemLog;
   readonly blobs: BlobSettler;
   readonly config: Pick<HttpConfig, 'requireSig'>;
   readonly log: Log;
-  /** The current epoch of the database. */
   readonly epoch: () => string;
 }
 
@@ -118,7 +116,6 @@ async function store(
   }
 }
 
-/** Answers the request of a single write. */
 class WriteReply implements ChangeReply {
   constructor(private readonly ctx: RequestContext) {}
 
@@ -157,7 +154,6 @@ export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config, ep
   return undefined;
 };
 
-/** `POST /items`. */
 export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
   expectCurrent(ctx, app);
   const { body } = ctx;
@@ -170,7 +166,6 @@ export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
 
 const changed = ({ id, version }: Change): Changed => ({ id, version });
 
-/** `DELETE /items/:id`. */
 export const deleteItem: Handler<ItemParts, Changed> = async (ctx, app) => {
   expectCurrent(ctx, app);
   const { sig } = validators.validateDeleteBody(fields(ctx));
@@ -179,7 +174,6 @@ export const deleteItem: Handler<ItemParts, Changed> = async (ctx, app) => {
   return changed(await submitted(ctx, Object.assign(change, { id })));
 };
 
-/** `POST /items/:id/reconcile`. */
 export const moveItem: Handler<ItemParts, Changed> = async (ctx, app) => {
   expectCurrent(ctx, app);
   const { binId, version: ifVersion, sig } = validators.validateReconcileBody(fields(ctx));
@@ -271,7 +265,6 @@ function binOf(ctx: RequestContext): string | undefined {
   return binId;
 }
 
-/** `GET /items`. */
 export const listItems: Handler<ItemParts, Text> = async (ctx, { items, epoch }) => {
   const { tenantId, shape } = ctx;
   const binId = binOf(ctx);

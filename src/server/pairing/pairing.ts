@@ -107,7 +107,6 @@ export class Waiter {
     readonly arrival: number,
   ) {}
 
-  /** Something of the tenant changed. */
   notify(): void {
     this.changed.abort();
   }

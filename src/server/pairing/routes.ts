@@ -8,7 +8,6 @@ import type { Handler } from '../http/route.js';
 import * as validators from '../http/validators.js';
 import type { Pairing } from './pairing.js';
 
-/** What the handlers need. */
 export interface PairingParts {
   readonly pairing: Pick<Pairing, 'init' | 'fetchEpk' | 'fetchNpk' | 'requests' | 'wrap'>;
 }

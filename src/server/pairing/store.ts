@@ -14,7 +14,6 @@ interface PairOpening extends PairStarted, Pick<OpenPair, 'epk'> {
   readonly now: number;
 }
 
-/** A session as it is found by its code. */
 export interface OpenPair {
   readonly epk: Uint8Array;
   readonly state: PairState;
@@ -100,7 +99,6 @@ export class PairingStore extends Store {
     return this.value('pair_wrap', tenantId, deviceId, code, ...given, maxDevices, now);
   }
 
-  /** The requests that wait for this device's approval. */
   requests(tenantId: string, deviceId: string, now: number): Promise<PairRequestFields<Uint8Array>[]> {
     return this.rows(
       `SELECT lookup_id AS "lookupId", code, new_device AS "deviceId", host, npk AS pubkey, name, glyph, attestation,

@@ -52,7 +52,6 @@ export class TurnedAway {
   ) {}
 }
 
-/** A socket that requests admission. */
 interface Arrival {
   readonly tenantId: string;
   /** The device, qualified by its tenant. */
@@ -89,7 +88,6 @@ export class Admission {
   private readonly evictable = new Set<string>();
   /** Number of waiting sockets by device. */
   private readonly owners = new Counts();
-  /** Number of sockets that wait for admission. */
   waiting = 0;
 
   constructor(
@@ -102,7 +100,6 @@ export class Admission {
     return this.waiting + this.underWay;
   }
 
-  /** The tenant's sockets that wait. */
   waitingOf(tenantId: string): number {
     return this.queue.get(tenantId)?.length ?? 0;
   }
@@ -193,7 +190,6 @@ export class Admission {
     }
   }
 
-  /** Tenants are served in turn. */
   private next(): Waiter | undefined {
     const [first] = this.queue;
     if (first === undefined) return undefined;

@@ -28,7 +28,6 @@ export class Departures {
 
   constructor(
     private readonly clock: Clock,
-    /** The open sockets. */
     private readonly sockets: () => DeviceSocket[],
     private readonly random = Math.random,
   ) {}

@@ -8,9 +8,7 @@ const KEPT_MIN = 128;
 /** The kernel is asked at most this often, ms. */
 const LOOK_MS = 100;
 
-/** What file descriptors there are for. */
 export interface DescriptorRoom {
-  /** Device sockets. */
   readonly sockets: number;
   /** Device sockets and HTTP connections together: half of what is kept from sockets is kept from these, too. */
   readonly connections: number;

@@ -22,7 +22,6 @@ export interface SocketData {
   socket: DeviceSocket | undefined;
 }
 
-/** The library's object for the connection. */
 export type Wire = WebSocket<SocketData>;
 
 // The frames of the current send. `cork` calls back before it returns, so these variables replace a closure per send.

@@ -83,7 +83,6 @@ function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, room:
   return { pipeline, sockets, unsent, admission, departures, upgrader, app };
 }
 
-/** The running server. */
 export type Listener = Awaited<ReturnType<typeof startListening>>;
 
 /**
@@ -132,7 +131,6 @@ export async function startListening<P extends SocketParts>(
     get draining() {
       return upgrader.draining;
     },
-    /** Open sockets. */
     get sockets() {
       return sockets.size;
     },

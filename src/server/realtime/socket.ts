@@ -38,7 +38,6 @@ const ELSEWHERE_S = 10;
 /** A time to come back, s. */
 export const elsewhereSeconds = (): number => 1 + Math.random() * (ELSEWHERE_S - 1);
 
-/** What the sockets need. */
 export interface SocketsParts extends Pick<HttpParts, 'config' | 'clock' | 'log'> {
   /** A socket of the device was opened or closed here. */
   readonly presence: { touched(tenantId: string, deviceId: string): void };
@@ -294,7 +293,6 @@ export class Sockets {
     log.debug({ tenantId: socket.actor.tenantId, deviceId: socket.deviceId, shape: socket.shape, code }, message);
   }
 
-  /** The open sockets, in no particular order. */
   all(): DeviceSocket[] {
     return this.wheel.items();
   }

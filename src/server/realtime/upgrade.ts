@@ -63,7 +63,6 @@ export class Upgrader {
     private readonly parts: {
       readonly pipeline: Steps;
       readonly sockets: Sockets;
-      /** For the unsent bytes of all sockets. */
       readonly unsent: FairBudget;
       readonly admission: Admission;
     },

@@ -44,7 +44,6 @@ export class TimerWheel<T extends TimerEntry> {
   private wakeAt = 0;
   private timer: Timer | undefined;
   private stopped = false;
-  /** Number of entries. */
   size = 0;
 
   constructor(

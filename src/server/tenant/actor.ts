@@ -48,7 +48,6 @@ const MORE_ROWS = 1.1;
  */
 export const PENDING_MAX = 5_000;
 export const PENDING_BYTES_MAX = 32 * 1024 * 1024;
-/** Rows of one gap page. */
 const GAP_ROWS = 1_000;
 /** Gaps up to this many versions are read in one statement with other tenants'; the usual hint is one version ahead. */
 const SMALL_GAP = 50;
@@ -191,14 +190,12 @@ export class Actor implements CommitSink {
     return this.tenant.devices.get(id);
   }
 
-  /** Sockets that the device holds on this instance. */
   socketsOf(deviceId: string): number {
     let count = 0;
     for (const session of this.tenant.sessions) if (session.deviceId === deviceId) count++;
     return count;
   }
 
-  /** Devices with a socket on this instance. */
   onlineDevices(): Set<string> {
     return new Set([...this.tenant.sessions].map((session) => session.deviceId));
   }
@@ -235,7 +232,6 @@ export class Actor implements CommitSink {
     this.post({ kind: 'hello', session, ...frame });
   }
 
-  /** The socket's buffer has emptied. */
   drained(session: Session): void {
     this.post({ kind: 'drained', session });
   }

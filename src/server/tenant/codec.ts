@@ -98,7 +98,6 @@ export class ItemRow {
     return this.keysAt + this.keysBytes;
   }
 
-  /** The end of the last part. */
   get end(): number {
     return this.blobKeysAt + this.blobKeysBytes;
   }

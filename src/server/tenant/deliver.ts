@@ -46,7 +46,6 @@ interface Segment {
   readonly number: number;
   readonly bytes: Buffer;
   readonly view: DataView;
-  /** Bytes used. */
   used: number;
   /** The step in which its last frame was added. */
   step: number;
@@ -61,7 +60,6 @@ type RingShare = Pick<RecentFrames, 'since' | 'bytes'>;
  * and of those of the others at most the older half (FAIR-47).
  */
 export class FrameRing {
-  /** By number. */
   private readonly segments = new Map<number, Segment>();
   /** In order, the newest last. */
   private readonly common: Segment[] = [];
@@ -112,12 +110,10 @@ export class FrameRing {
     return this.fieldsOf(position).getFloat64((position % SEGMENT_BYTES) + VERSION_AT);
   }
 
-  /** `floor` of `FrameHead`. */
   floorOf(position: FramePosition): number {
     return this.fieldsOf(position).getFloat64((position % SEGMENT_BYTES) + FLOOR_AT);
   }
 
-  /** `before` of `FrameHead`. */
   beforeOf(position: FramePosition): FramePosition {
     return this.fieldsOf(position).getFloat64((position % SEGMENT_BYTES) + BEFORE_AT);
   }

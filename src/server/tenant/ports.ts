@@ -10,7 +10,6 @@ export interface History {
   readonly epoch: string;
 }
 
-/** A device as the actor knows it. */
 export interface DeviceState {
   readonly id: string;
   /** The epoch its tokens must carry (reference, HTTP, Tokens). */
@@ -22,7 +21,6 @@ export interface DeviceState {
   notedAt?: number;
 }
 
-/** A bin that changed. */
 export type BinChange = {
   readonly id: string;
   readonly changedAtGeneration: number;
@@ -34,7 +32,6 @@ export type BinChange = {
       /** The bin as `GET /bins` shows it; its `meta` is null, and its items are not counted, unless its frame is sent. */
       readonly view: FrameBin;
     }
-  /** `deletedAt`: when it was deleted, ms. */
   | { readonly deletedAt: number; readonly view: null }
 );
 
@@ -112,7 +109,6 @@ export interface PageRequest {
   /** Maximum of rows; the page also ends early at about 4 MiB, or at `maxBytes`. */
   readonly limit: number;
   readonly maxBytes?: number;
-  /** Only this bin. */
   readonly binId?: string;
   /** Few rows are expected: the page may be read together with other tenants', and then ends earlier. */
   readonly small?: boolean;

@@ -123,7 +123,6 @@ export class TenantRegistry {
     await this.reads.idle();
   }
 
-  /** Tenants with a socket on this instance. */
   tenantsWithSockets(): string[] {
     return [...this.actors.values()].filter(({ sessionCount }) => sessionCount > 0).map(({ tenantId }) => tenantId);
   }
@@ -199,7 +198,6 @@ export class TenantRegistry {
     );
   }
 
-  /** Rows that another instance committed. */
   published(
     tenantId: string,
     generation: number,
@@ -323,7 +321,6 @@ export class TenantRegistry {
     });
   }
 
-  /** Brings these actors up to date. */
   private async compare(actors: readonly Actor[]): Promise<Behind> {
     const begun = this.options.clock.now();
     const positions = await this.reads.add(this.options.loader.positions(actors));

@@ -17,7 +17,6 @@ import { dismiss, type TenantState } from './state.js';
 /** A frame that is not an item, as JSON text in a shape. */
 export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
 
-/** Sends such a frame to one session. */
 export const sendPlain = (session: Session, frame: PlainFrame): Effect => ({
   kind: 'send',
   session,
@@ -141,7 +140,6 @@ export function onCongested(session: Session): Effect[] {
   return [];
 }
 
-/** The socket's buffer has emptied. */
 export function onDrained(state: TenantState, session: Session): Effect[] {
   const { phase } = session;
   if (phase.kind !== 'replaying' || !phase.draining) return [];

@@ -14,7 +14,6 @@ export class TenantState extends Delivery {
   billingState: string;
   generation: number;
   devices: ReadonlyMap<string, DeviceState>;
-  /** Devices that are not revoked. */
   activeDevices: number;
   /** Stored keys may still contain entries of a revoked device. */
   unpurged: boolean;

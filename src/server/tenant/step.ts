@@ -18,7 +18,6 @@ import { CLOSED, Session } from './session.js';
 import { onReloaded, requestReload } from './reload.js';
 import type { TenantState } from './state.js';
 
-/** The rule for each kind of message. */
 const RULES: { readonly [K in Message['kind']]: (state: TenantState, message: MessageOf<K>) => Effect[] } = {
   change: (state, { change }) => onChange(state, change),
   committed: onCommitted,
@@ -252,7 +251,6 @@ const REFUSALS: Readonly<Record<NotStored, (change: Change) => ServiceError>> = 
 
 const isRefusal = (verdict: Verdict): verdict is NotStored => verdict in REFUSALS;
 
-/** The answer to a change that was decided. */
 function answer(change: Change): Effect {
   const { verdict } = change;
   if (!isRefusal(verdict)) return { kind: 'stored', change };

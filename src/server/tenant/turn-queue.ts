@@ -10,7 +10,6 @@ type Start = () => void;
 /** Waiting work of one tenant by device; the first entry is next. */
 type WaitingDevices = Map<string, Start[]>;
 
-/** The tenant and device that work is for. */
 type Owner = Record<'tenantId' | 'deviceId', string>;
 
 /**

@@ -10,16 +10,13 @@ import { StoreFault } from './fault.js';
 export interface Bounds {
   /** One call with all its retries, ms. A write of an item may wait for a HEAD, so it is short. */
   readonly callMs: number;
-  /** Retries of a call that failed transiently. */
   readonly retries: number;
 }
 
 const DEFAULT_BOUNDS: Bounds = { callMs: 10_000, retries: 2 };
 
-/** Location of a bucket. */
 export interface BucketOptions {
   readonly bucket: string;
-  /** All objects lie below it. */
   readonly prefix?: string;
   /** Default: the provider's own. */
   readonly endpoint?: string;

@@ -31,7 +31,6 @@ import {
 } from '../ports.js';
 import { signedPath } from '../signed-url.js';
 
-/** A blob with its bytes. */
 export interface BlobContent {
   /** `<tenant>/<ref>`. */
   readonly name: string;
@@ -147,7 +146,6 @@ export class LocalStore implements ObjectStore {
       return {
         /** Writes at `position`. Throws `url_invalid` if the upload has meanwhile been completed or cancelled. */
         write: (bytes: Uint8Array, position: number) => orUnavailable(() => write(bytes, position)),
-        /** Makes what was written durable. */
         sync: () => orUnavailable(() => handle.sync()),
         close: () => orUnavailable(() => handle.close()),
       };
