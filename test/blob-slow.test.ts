@@ -69,7 +69,10 @@ async function placesOf(
     abort: () => Promise.resolve(),
     finish: () => Promise.reject(new Error('nobody sends parts')),
   };
-  const rows: Partial<BlobStore> = { uploading: () => Promise.resolve(true), markReady: () => Promise.resolve(true) };
+  const rows: Partial<BlobStore> = {
+    uploading: () => Promise.resolve(UPLOAD_BYTES),
+    markReady: () => Promise.resolve(true),
+  };
   const transfers = new Transfers({
     files,
     rows: rows as BlobStore,

@@ -37,7 +37,7 @@ function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trusted
     return `${protocol}//${hostName(call.host)}${port === '' ? '' : `:${port}`}`;
   }
   if (!HOST.test(call.host)) throw invalid('host', 'must be a host name');
-  const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
+  const peer = addressOfPeer(call.res.getRemoteAddress());
   const isSecure = new TrustedProxies(trustedProxies).trusts(peer) && /^\s*https\s*(,|$)/i.test(call.forwardedProto);
   return `${isSecure ? 'https' : 'http'}://${call.host}`;
 }

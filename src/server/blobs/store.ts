@@ -85,21 +85,6 @@ export class BlobStore extends Store {
   }
 
   /**
-   * Records that a part beginning at `from` is being received, until `until`; returns the size of the upload.
-   * Undefined: it is not open at `now`, is not in parts, or has another offset.
-   */
-  async receiving(
-    { tenantId, ref }: BlobName,
-    from: number,
-    lease: { readonly now: number; readonly until: number },
-  ): Promise<number | undefined> {
-    const text = `UPDATE blobs SET uploading_until = greatest(uploading_until, $4)
-      WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved' AND session IS NOT NULL AND kept = $3 AND expires_at > $5
-      RETURNING size`;
-    return (await this.first<{ size: number }>(text, [tenantId, ref, from, lease.until, lease.now]))?.size;
-  }
-
-  /**
    * Records that the store keeps the bytes up to `to`, and extends the upload. False: it is not reserved (any more), or
    * its offset is not `from`: another request was first.
    */
@@ -115,15 +100,19 @@ export class BlobStore extends Store {
   }
 
   /**
-   * Records that the upload of a reserved blob is under way until `until`. False: it is not reserved, or its URL had
-   * expired at `now` (null: not checked).
+   * Records that the upload of a reserved blob is under way until `until`; returns its size. Undefined: it is not
+   * reserved, had expired at `now` (if that is given), or is not one in parts that continues at `from` (likewise).
    */
-  async uploading({ tenantId, ref }: BlobName, until: number, now: number | null): Promise<boolean> {
-    return this.changed(
-      `UPDATE blobs SET uploading_until = greatest(uploading_until, $3)
-        WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved' AND ($4::bigint IS NULL OR expires_at > $4)`,
-      [tenantId, ref, until, now],
-    );
+  async uploading(
+    { tenantId, ref }: BlobName,
+    until: number,
+    now?: number,
+    from?: number,
+  ): Promise<number | undefined> {
+    const text = `UPDATE blobs SET uploading_until = greatest(uploading_until, $3)
+      WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved' AND ($4::bigint IS NULL OR expires_at > $4)
+        AND ($5::bigint IS NULL OR (session IS NOT NULL AND kept = $5)) RETURNING size`;
+    return (await this.first<{ size: number }>(text, [tenantId, ref, until, now ?? null, from ?? null]))?.size;
   }
 
   /** Reservations whose URL has expired and whose upload is not under way; of one tenant, or of all (null). */

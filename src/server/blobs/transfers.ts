@@ -207,7 +207,7 @@ export class Transfers {
   private async receive(name: BlobName, size: number, source: UploadBody): Promise<void> {
     const { files, rows, clock } = this.options;
     const now = clock.now();
-    if (!(await rows.uploading(name, now + LEASE_MS, now))) throw used();
+    if ((await rows.uploading(name, now + LEASE_MS, now)) === undefined) throw used();
     const draft = await files.create(name);
     try {
       if ((await this.copy(name, source, draft.write)) !== size) throw used();
@@ -233,7 +233,7 @@ export class Transfers {
   private async receivePart(name: BlobName, from: number, source: UploadBody): Promise<void> {
     const { files, rows, clock } = this.options;
     const now = clock.now();
-    const whole = await rows.receiving(name, from, { now, until: now + LEASE_MS });
+    const whole = await rows.uploading(name, now + LEASE_MS, now, from);
     if (whole === undefined) throw await this.refusalOf(name);
     const file = await files.openPart(name, from);
     // The file was not restored with its row, and bytes written here would leave a hole before them.
@@ -286,7 +286,7 @@ export class Transfers {
       copied += chunk.length;
       if (clock.now() < renewAt) continue;
       renewAt = clock.now() + RENEW_MS;
-      if (!(await rows.uploading(name, clock.now() + LEASE_MS, null))) throw used();
+      if ((await rows.uploading(name, clock.now() + LEASE_MS)) === undefined) throw used();
     }
     return copied;
   }

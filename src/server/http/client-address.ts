@@ -41,7 +41,8 @@ export function parseAddress(text: string): Address | undefined {
 }
 
 /** An address from the 4 or 16 raw bytes of a socket's peer. */
-export function addressOfPeer(bytes: Uint8Array): Address | undefined {
+export function addressOfPeer(raw: ArrayBuffer | Uint8Array): Address | undefined {
+  const bytes = new Uint8Array(raw);
   if (bytes.length === 4) return mapped([...bytes]);
   return bytes.length === 16 ? Uint8Array.from(bytes) : undefined;
 }

@@ -77,7 +77,7 @@ export class Connections {
   /** Counts one connection or request. False: its address or network has had its share. */
   private takes(res: HttpResponse): boolean {
     const { proxies, room } = this.options;
-    const peer = addressOfPeer(new Uint8Array(res.getRemoteAddress()));
+    const peer = addressOfPeer(res.getRemoteAddress());
     // The connections of a proxy are those of all its clients.
     if (peer === undefined || proxies.trusts(peer)) return true;
     if (this.beginsWindow()) this.used.clear();

@@ -452,7 +452,7 @@ export class RequestBudgets {
   /** The client's `limitKey`; `unknown` for an aborted request, whose response no longer has a peer. */
   addressOf(ctx: ChargedRequest): string {
     if (ctx.address !== '') return ctx.address;
-    const peer = ctx.aborted ? undefined : addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
+    const peer = ctx.aborted ? undefined : addressOfPeer(ctx.res.getRemoteAddress());
     ctx.address = peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, ctx.forwardedFor));
     return ctx.address;
   }

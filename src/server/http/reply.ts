@@ -213,10 +213,7 @@ export class ResponseWriter {
       this.turn.ends = true;
       setImmediate(this.endTurn);
     }
-    const isAdopted =
-      ctx.givenId !== '' &&
-      SAFE_ID.test(ctx.givenId) &&
-      this.proxies.trusts(addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress())));
+    const isAdopted = SAFE_ID.test(ctx.givenId) && this.proxies.trusts(addressOfPeer(ctx.res.getRemoteAddress()));
     ctx.requestId = isAdopted ? ctx.givenId : this.idStart + (this.nextId++).toString(36);
   }
 
