@@ -55,7 +55,8 @@ export class Connections {
     const { room, isExhausted } = this.options;
     const isFull = isExhausted() || (this.scarce && this.open > room());
     if (!isFull && (!this.scarce || this.takes(res))) return;
-    this.report(isFull ? 'all file descriptors for them are taken' : 'they are scarce, and an address has its share');
+    const why = isFull ? 'all file descriptors for them are taken' : 'they are scarce, and an address has its share';
+    if (this.mayLog()) this.options.log.warn({ open: this.open }, `HTTP connections are closed: ${why}`);
     res.close();
   };
 
@@ -91,10 +92,5 @@ export class Connections {
     const count = (this.used.get(key) ?? 0) + 1;
     this.used.set(key, count);
     return count <= most;
-  }
-
-  /** One line in the log for each window. */
-  private report(why: string): void {
-    if (this.mayLog()) this.options.log.warn({ open: this.open }, `HTTP connections are closed: ${why}`);
   }
 }

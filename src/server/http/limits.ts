@@ -248,12 +248,6 @@ export class FairBudget {
     if (holder.group.held === 0) this.groups.delete(holder.group.name);
   }
 
-  private cut(holding: Holding): void {
-    const { giveWay } = holding;
-    this.shrink(holding, holding.amount);
-    giveWay?.();
-  }
-
   /** Makes room within a share. Only holdings without progress are evicted, those of the owner first. */
   private replaceOwn(holding: Holding, more: number): void {
     const own = this.holders.map.get(holding.owner);
@@ -296,7 +290,10 @@ export class FairBudget {
     while (next?.holder !== undefined) {
       const old = next;
       next = old.after;
-      if (old.giveWay !== undefined && goes(old)) this.cut(old);
+      const { giveWay } = old;
+      if (giveWay === undefined || !goes(old)) continue;
+      this.shrink(old, old.amount);
+      giveWay();
     }
   }
 

@@ -319,18 +319,12 @@ export class Actor implements CommitSink {
     try {
       for (; next !== undefined; next = this.mailbox.shift()) {
         for (const effect of this.apply(next)) this.carryOut(effect);
-        this.measure();
+        if (this.pushedSince !== undefined) this.ports.meter?.pushed(performance.now() - this.pushedSince);
+        this.pushedSince = undefined;
       }
     } finally {
       this.running = false;
     }
-  }
-
-  /** Only pushes handed to sockets count. */
-  private measure(): void {
-    if (this.pushedSince === undefined) return;
-    this.ports.meter?.pushed(performance.now() - this.pushedSince);
-    this.pushedSince = undefined;
   }
 
   private apply(message: Message): Effect[] {

@@ -240,21 +240,18 @@ function rowOf(change: Change): ItemRow {
 }
 
 /** The refusals by their verdicts (RETRY). */
-const REFUSALS: Readonly<Record<NotStored, (change: Change) => ServiceError>> = {
+const REFUSALS: Readonly<Partial<Record<Verdict, (change: Change) => ServiceError>>> = {
   stale: () => unavailable(),
   conflict: conflictOf,
   missing: () => new ServiceError('item_not_found'),
   refused: ({ refusal }) => refusal ?? new ServiceError('forbidden'),
   no_blob: () => new ServiceError('blob_not_found'),
   cap: () => new ServiceError('storage_cap_exceeded'),
-};
-
-const isRefusal = (verdict: Verdict): verdict is NotStored => verdict in REFUSALS;
+} satisfies Record<NotStored, (change: Change) => ServiceError>;
 
 function answer(change: Change): Effect {
-  const { verdict } = change;
-  if (!isRefusal(verdict)) return { kind: 'stored', change };
-  return { kind: 'refused', change, error: REFUSALS[verdict](change) };
+  const refusal = REFUSALS[change.verdict];
+  return refusal === undefined ? { kind: 'stored', change } : { kind: 'refused', change, error: refusal(change) };
 }
 
 function conflictOf({ version, ifVersion, storedTs: ts }: Change): ServiceError {
