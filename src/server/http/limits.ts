@@ -390,20 +390,21 @@ const BOUNDS: LoadBounds = {
 
 type BudgetSet = Readonly<Record<keyof LoadBound, FairBudget>>;
 
-/** The fields of a request that decide which budget it is charged to. */
-export interface ChargedRequest {
-  readonly res: Pick<HttpResponse, 'getRemoteAddress'>;
-  readonly aborted: boolean;
-  readonly forwardedFor: string;
-  readonly tenantId: string;
+/** The fields of a request that decide which budget it is charged to, and what it holds there. */
+export class ChargedRequest {
+  aborted = false;
+  forwardedFor = '';
+  tenantId = '';
   /** The device whose share it uses, qualified by its tenant; '' for an unauthenticated client. */
-  readonly owner: string;
+  owner = '';
   /** The client's `limitKey`; '' until `RequestBudgets.addressOf` was called. */
-  address: string;
+  address = '';
   /** Its slot among the requests under way. */
   place: Holding | undefined;
   /** Room that is reserved for its reply. */
   room: Holding | undefined;
+
+  constructor(readonly res: Pick<HttpResponse, 'getRemoteAddress'>) {}
 }
 
 /** Charges requests to the budget of their kind, and there to the share of their device or address. */

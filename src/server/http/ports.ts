@@ -5,6 +5,7 @@ import type { Meter } from '../../protocol/meter.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { Actor } from '../tenant/actor.js';
 import type { DeviceState } from '../tenant/ports.js';
+import type { TenantRegistry } from '../tenant/registry.js';
 import type { AddressLimits } from './address-limits.js';
 import type { LoadBounds } from './limits.js';
 import type { Query } from './query.js';
@@ -18,15 +19,11 @@ export type TenantActor = Pick<
 >;
 
 /** Tenants loaded on this instance (src/server/tenant/registry.ts). */
-interface Tenants {
+interface Tenants extends Pick<TenantRegistry, 'hurry' | 'changed'> {
   /** Actors in memory. The state of one may be used only while it `isCurrent`. */
   readonly actors: ReadonlyMap<string, TenantActor>;
   /** Loads the actor, or compares it with the database; undefined for an unknown tenant. Throws `unavailable`. */
   get(tenantId: string): Promise<TenantActor | undefined>;
-  /** Loads the waiting tenants now, without the pause that collects more of them. */
-  hurry(): void;
-  /** Reads the tenant's devices from the database again. */
-  changed(tenantId: string): Promise<void>;
 }
 
 /** A file of the web app or of the reference, ready to be sent; its bytes are shared by all replies. */

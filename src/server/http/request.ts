@@ -9,7 +9,7 @@ import { isObject, parsedJson } from '../../protocol/bytes.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId, isUlid } from '../../protocol/ids.js';
 import { camelKeys, type Shape, shapeOfBody } from '../../protocol/shape.js';
-import { type Bucket, type ChargedRequest, type Holding, refusalOf, type RequestBudgets } from './limits.js';
+import { type Bucket, ChargedRequest, type Holding, refusalOf, type RequestBudgets } from './limits.js';
 import type { Caller } from './authenticate.js';
 import type { UploadRequest, UploadStream } from './streams.js';
 import type { TenantActor } from './ports.js';
@@ -56,7 +56,7 @@ const PLAIN_HEADERS = [
 const FIELD_OF = new Map<string, (typeof PLAIN_HEADERS)[number][1]>(PLAIN_HEADERS);
 
 /** A request under way: its copied fields, the results of the steps, and whether its response is still valid. */
-export class RequestContext implements ChargedRequest, UploadRequest {
+export class RequestContext extends ChargedRequest implements UploadRequest {
   readonly method: string;
   readonly path: string;
   readonly query: Query;
@@ -73,7 +73,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   host = '';
   origin = '';
   preflightMethod = '';
-  forwardedFor = '';
   givenId = '';
   ifNoneMatch = '';
   range = '';
@@ -98,14 +97,9 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   route = '';
   /** The value of `:id` in the path. */
   id = '';
-  tenantId = '';
   deviceId = '';
-  address = '';
-  owner = '';
   /** It waits for its admission or for its handler's answer. */
   waiting = false;
-  place: Holding | undefined;
-  room: Holding | undefined;
   /** The token bucket of its device; undefined where the route or the configuration has no rate. */
   bucket: Bucket | undefined;
   body: Readonly<Record<string, unknown>> = NO_FIELDS;
@@ -124,7 +118,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   /** The handler has called `answer` or `refuse`, maybe before it returned `LATER`. */
   settled = false;
   over = false;
-  aborted = false;
   /** Releases a long reply that is still being sent; called when the client disconnects before its end. */
   unsent: (() => void) | undefined;
   /** Reads its body; stopped at the request's end. */
@@ -134,11 +127,12 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   caller: Caller | undefined;
 
   constructor(
-    readonly res: HttpResponse,
+    override readonly res: HttpResponse,
     req: HttpRequest,
     readonly startedAt: number,
     readonly hooks: RequestHooks,
   ) {
+    super(res);
     const method = req.getCaseSensitiveMethod();
     this.method = method === 'POST' || method === 'GET' ? method : method.toUpperCase();
     this.path = req.getUrl();
