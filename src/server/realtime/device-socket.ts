@@ -9,7 +9,7 @@ import type { Session } from '../tenant/session.js';
 import type { Caller } from '../http/authenticate.js';
 import type { TenantActor } from '../http/ports.js';
 import { type FairBudget, Holding } from '../http/limits.js';
-import { NO_SLOT, type TimerEntry } from './wheel.js';
+import { TimerEntry } from './wheel.js';
 
 /** A peer that sends pings but does not read gets no more answers beyond this backlog, bytes. */
 const ANSWERS_MAX = 16 * 1024;
@@ -44,7 +44,7 @@ class Unsent extends Holding {
 }
 
 /** One socket. A million may be open, so it has few fields and no closures, and the wheel keeps its timers. */
-export class DeviceSocket implements SocketPort, TimerEntry {
+export class DeviceSocket extends TimerEntry implements SocketPort {
   readonly deviceId: string;
   readonly tokenEpoch: number;
   readonly actor: TenantActor;
@@ -57,9 +57,6 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   /** The state of its rates (see `charge`). */
   said = 0;
   session: Session | undefined;
-  slot = NO_SLOT;
-  index = 0;
-  noted = false;
   /** Undefined before the upgrade has completed and after the close: nothing is sent then. */
   wire: Wire | undefined;
   private unsent: Unsent | undefined;
@@ -70,6 +67,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     readonly shape: Shape,
     private readonly budget: FairBudget,
   ) {
+    super();
     this.actor = actor;
     // Not the text in the claims, which would be another one for each socket.
     this.deviceId = device.id;

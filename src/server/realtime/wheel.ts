@@ -5,16 +5,16 @@
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 
-/** An entry of a wheel. The wheel owns these fields. A removed entry must not be added again. */
-export interface TimerEntry {
-  slot: number;
-  index: number;
-  /** It is in `dues` of some slot; at most once, otherwise the lists would grow without bound. */
-  noted: boolean;
-}
-
 /** The slot of an entry that is in no wheel. */
 export const NO_SLOT = -1;
+
+/** An entry of a wheel. The wheel owns these fields. A removed entry must not be added again. */
+export class TimerEntry {
+  slot = NO_SLOT;
+  index = 0;
+  /** It is in `dues` of some slot; at most once, otherwise the lists would grow without bound. */
+  noted = false;
+}
 
 const SLOTS_MAX = 300;
 /** Visits of one interval are grouped into this many ticks: waking a process for a few costs as much as for many. */
