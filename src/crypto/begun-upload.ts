@@ -4,16 +4,13 @@
  */
 import { text } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
-import { b32, erasing, openWithNonce, sealWithNonce, type Sodium } from './sodium.js';
+import { b32, erasing, type MasterSecret, openWithNonce, sealWithNonce, type Sodium } from './sodium.js';
 
 const RECORD_CONTEXT = text(`${SERVICE_NAME}-begun-upload-v1`);
 const HASH_CONTEXT = text(`${SERVICE_NAME}-upload-block-v1`);
 
-interface RecordKeys {
-  readonly masterKey: Uint8Array;
-  /** Id of the future item: additional data, so that a record that was swapped with another item's does not open. */
-  readonly id: string;
-}
+/** `id`: of the future item. */
+type RecordKeys = Omit<MasterSecret, 'context'>;
 
 /** Encrypts a record, by `sealWithNonce` under B32("service-begun-upload-v1", key = master). */
 export const sealBegun = (sodium: Sodium, record: Uint8Array, keys: RecordKeys): Uint8Array =>

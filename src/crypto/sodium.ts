@@ -195,7 +195,7 @@ export function withDerivedKey<T>(
 }
 
 /** What is encrypted for the holders of the master key, under B32(context, key = master). */
-interface MasterSecret {
+export interface MasterSecret {
   readonly masterKey: Uint8Array;
   readonly context: Uint8Array;
   /** Names the object that the text belongs to, as additional data: the text of another does not open in its place. */

@@ -11,6 +11,7 @@ import { CLOSE } from '../../protocol/close-codes.js';
 import { Counts } from '../../protocol/counts.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
+import type { ChargedRequest } from '../http/limits.js';
 
 /** Sockets in the window: initially, at least and at most. */
 const WINDOW_INITIAL = 64;
@@ -52,11 +53,7 @@ export class TurnedAway {
   ) {}
 }
 
-interface Arrival {
-  readonly tenantId: string;
-  /** The device, qualified by its tenant. */
-  readonly owner: string;
-}
+type Arrival = Pick<ChargedRequest, 'tenantId' | 'owner'>;
 
 interface Waiter {
   readonly owner: string;
