@@ -7,7 +7,7 @@ import {
   BODY_MAX_WEBHOOK,
   PAGE_REPLY_MAX,
 } from '../../protocol/limits.js';
-import type { SocketParts } from '../realtime/upgrade.js';
+import type { SocketParts } from '../http/ports.js';
 import type { Handler, Method, Row } from '../http/route.js';
 import * as billing from '../billing/routes.js';
 import * as bins from '../bins/routes.js';

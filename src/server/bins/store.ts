@@ -2,17 +2,11 @@
 import type { ErrorName } from '../../protocol/errors.js';
 import { DELETED_BINS_MAX } from '../../protocol/limits.js';
 import type { Bin } from '../../protocol/replies.js';
-import { Store, type Outcome } from '../storage/query.js';
+import { Store, type DeviceCall, type Outcome } from '../storage/query.js';
 
 type BinRecord = Bin<Uint8Array>;
 
-/** A change of a bin. `by` is the calling device: one that was revoked in the meantime is refused. */
-interface BinCall {
-  readonly tenantId: string;
-  readonly id: string;
-  readonly by: string;
-  readonly now: number;
-}
+type BinCall = DeviceCall & { readonly now: number };
 
 /** A closed bin that is deleted. `by`: the device whose change it is; null for a deletion that is resumed. */
 export interface EmptiedBin extends Pick<BinCall, 'tenantId' | 'id'> {

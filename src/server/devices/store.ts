@@ -8,6 +8,7 @@ import type { KnownDevice, Me } from '../../protocol/replies.js';
 import {
   arrayOf,
   byColumn,
+  type DeviceCall,
   deviceOf,
   type Joined,
   type Outcome,
@@ -27,13 +28,6 @@ interface Join {
   /** MAX_DEVICES. */
   readonly maxDevices: number;
   readonly now: number;
-}
-
-/** A device and the calling device, which is refused if it has been revoked in the meantime. */
-interface DeviceCall {
-  readonly tenantId: string;
-  readonly id: string;
-  readonly by: string;
 }
 
 /** A device was seen, at a time in milliseconds since 1970. */

@@ -371,17 +371,10 @@ function unlink<T extends Linked<T>>(list: List<T>, entry: T): void {
 }
 
 /** Bounds of one kind of clients: requests under way at once, and bytes of bodies and of unread replies. */
-export interface LoadBound {
-  readonly calls: number;
-  readonly bodies: number;
-  readonly replies: number;
-}
+export type LoadBound = Readonly<Record<'calls' | 'bodies' | 'replies', number>>;
 
 /** The bounds of both kinds. They are separate, so that clients without a token cannot exhaust what devices need. */
-export interface LoadBounds {
-  readonly devices: LoadBound;
-  readonly unauthenticated: LoadBound;
-}
+export type LoadBounds = Readonly<Record<'devices' | 'unauthenticated', LoadBound>>;
 
 const BOUNDS: LoadBounds = {
   devices: { calls: 10_000, bodies: 64 * MIB, replies: 192 * MIB },

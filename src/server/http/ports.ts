@@ -9,7 +9,7 @@ import type { TenantRegistry } from '../tenant/registry.js';
 import type { AddressLimits } from './address-limits.js';
 import type { LoadBounds } from './limits.js';
 import type { Query } from './query.js';
-import type { TokenVerifier } from './tokens.js';
+import type { SocketTicket, TokenVerifier } from './tokens.js';
 
 /** One tenant's actor, as requests and sockets see it. */
 export type TenantActor = Pick<
@@ -110,6 +110,17 @@ export interface HttpParts {
       }
     | undefined;
   readonly addressLimits: Pick<AddressLimits, 'guess' | 'take'>;
+}
+
+/** What sockets need in addition. */
+export interface SocketParts extends HttpParts {
+  /** A socket of the device was opened or closed here. */
+  readonly presence: { touched(tenantId: string, deviceId: string): void };
+  /** Tickets that open one socket each (reference, HTTP, Tokens). */
+  readonly tickets: {
+    /** Reads a ticket, without a statement; undefined if it is altered, expired or another tenant's. */
+    readSocket(ticket: string, tenantId: string): SocketTicket | undefined;
+  };
 }
 
 /** The parts of a request that the signature in its URL covers. */

@@ -11,8 +11,8 @@ import { Admission } from './admission.js';
 import { Departures } from './departures.js';
 import type { DescriptorRoom } from './descriptors.js';
 import { Sockets } from './socket.js';
-import type { HttpConfig } from '../http/ports.js';
-import { noteOpening, SOCKET_PATH, Upgrader, type SocketParts } from './upgrade.js';
+import type { HttpConfig, SocketParts } from '../http/ports.js';
+import { noteOpening, SOCKET_PATH, Upgrader } from './upgrade.js';
 
 /**
  * The largest frame that is read, bytes. Above FRAME_MAX the server closes with 1009 (reference, Sockets). Above this

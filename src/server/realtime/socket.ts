@@ -17,7 +17,7 @@ import { parseJson } from '../http/request.js';
 import type { DeviceSocket, Wire } from './device-socket.js';
 import { asRefusal, describe } from '../http/fail.js';
 import { charge, LargeFrames, OVER } from './frame-rates.js';
-import type { HttpParts, TenantActor } from '../http/ports.js';
+import type { SocketParts, TenantActor } from '../http/ports.js';
 import { TimerWheel } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
@@ -37,11 +37,6 @@ const ELSEWHERE_S = 10;
 
 /** A time to come back, s. */
 export const elsewhereSeconds = (): number => 1 + Math.random() * (ELSEWHERE_S - 1);
-
-export interface SocketsParts extends Pick<HttpParts, 'config' | 'clock' | 'log'> {
-  /** A socket of the device was opened or closed here. */
-  readonly presence: { touched(tenantId: string, deviceId: string): void };
-}
 
 /** Parses a client's frame. Throws `validation` if it is malformed. */
 function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
@@ -69,7 +64,7 @@ export class Sockets {
   private readonly spared: number;
 
   constructor(
-    private readonly parts: SocketsParts,
+    private readonly parts: Pick<SocketParts, 'config' | 'clock' | 'log' | 'presence'>,
     /** Maximum number of sockets of the process. */
     private readonly most: number,
   ) {

@@ -1,6 +1,6 @@
 /** Opens a socket: every check of a request, then the upgrade (reference, Sockets, Opening). */
 import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
-import type { SocketTicket, TokenClaims } from '../http/tokens.js';
+import type { TokenClaims } from '../http/tokens.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import { retryAfterReason } from '../../protocol/retry-after.js';
@@ -10,9 +10,9 @@ import { TurnedAway, type Admission } from './admission.js';
 import type { Pipeline } from '../http/pipeline.js';
 import { DeviceSocket, type Wire } from './device-socket.js';
 import type { FairBudget } from '../http/limits.js';
-import type { HttpParts } from '../http/ports.js';
+import type { HttpParts, SocketParts } from '../http/ports.js';
 import type { RequestContext } from '../http/request.js';
-import { elsewhereSeconds, type Sockets, type SocketsParts } from './socket.js';
+import { elsewhereSeconds, type Sockets } from './socket.js';
 
 /** What the library needs for the upgrade; headers are copied, since the request object becomes invalid. */
 type Handshake = [key: string, protocol: string, extensions: string, context: us_socket_context_t];
@@ -35,15 +35,6 @@ const opening: Wire[] = [];
  * at that moment, which allocates in memory that the library has freed and still reads (reference, Dependencies).
  */
 export const noteOpening = opening.push.bind(opening) as (wire: Wire) => void;
-
-/** The parts that sockets need in addition to those of requests. */
-export interface SocketParts extends HttpParts, SocketsParts {
-  /** Tickets that open one socket each (reference, HTTP, Tokens). */
-  readonly tickets: {
-    /** Reads a ticket, without a statement; undefined if it is altered, expired or another tenant's. */
-    readSocket(ticket: string, tenantId: string): SocketTicket | undefined;
-  };
-}
 
 /** The steps of a request that an upgrade also takes. */
 type Steps = Pick<

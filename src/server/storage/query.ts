@@ -174,6 +174,13 @@ export type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readon
 /** The outcome of adding a device: with `ok` the epoch of its tokens. */
 export type Joined = Outcome<{ readonly epoch: number }>;
 
+/** What a device changes, by its id. `by` is the calling device, which is refused if it was revoked in the meantime. */
+export interface DeviceCall {
+  readonly tenantId: string;
+  readonly id: string;
+  readonly by: string;
+}
+
 /** Parameters of a device, for the functions that add one. */
 export const deviceOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
 
