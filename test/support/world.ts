@@ -124,12 +124,13 @@ export class World {
   /** Other tenants' changes take the place of whatever memory holds, or of nothing yet. */
   crowdOut(): void {
     const frame = Buffer.alloc(200_000);
-    const head = { id: '', version: 0, changedBy: null, floor: 0, before: NOWHERE };
+    const row = { id: '', version: 0, changedBy: null };
+    const first = { head: 0, newest: NOWHERE };
     for (let bytes = 0; bytes <= 2 * RING_BYTES; bytes += frame.length) {
       this.ring.beginStep();
       // Of many tenants, and of one that has used up its share.
-      this.ring.add(frame, head, { since: NOWHERE, bytes: 0 });
-      this.ring.add(frame, head, { since: Infinity, bytes: Infinity });
+      this.ring.add(frame, row, { ...first, since: NOWHERE, bytes: 0 });
+      this.ring.add(frame, row, { ...first, since: Infinity, bytes: Infinity });
     }
   }
 

@@ -24,22 +24,14 @@ export const NOWHERE: FramePosition = -1;
 
 // Fields before a frame, as offsets from its position; id and device follow, then the frame.
 const VERSION_AT = 0;
+/** From this version (excluded) to its own it is the only change; others were superseded before they were read. */
 const FLOOR_AT = 8;
+/** The tenant's previous frame, or `NOWHERE`. */
 const BEFORE_AT = 16;
 const LENGTH_AT = 24;
 const ID_LENGTH_AT = 28;
 const DEVICE_LENGTH_AT = 29;
 const HEAD_BYTES = 30;
-
-/** Fields kept of a change in addition to its frame. */
-interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
-  /**
-   * From this version (excluded) to `version` this is the only change; others were superseded before they were read.
-   */
-  readonly floor: number;
-  /** The tenant's previous frame, or `NOWHERE`. */
-  readonly before: FramePosition;
-}
 
 interface Segment {
   /** Never reused. */
@@ -50,9 +42,6 @@ interface Segment {
   /** The step in which its last frame was added. */
   step: number;
 }
-
-/** What a tenant has added to the segments that all tenants share, since the one of that number was begun. */
-type RingShare = Pick<RecentFrames, 'since' | 'bytes'>;
 
 /**
  * Frames in order of arrival; when full, the oldest are evicted a segment at a time. A tenant that has added more than a
@@ -81,19 +70,22 @@ export class FrameRing {
     this.step++;
   }
 
-  /** Adds a frame of the tenant whose share it is; `NOWHERE` if it is larger than a segment. */
-  add(frame: Uint8Array, head: FrameHead, share: RingShare): FramePosition {
-    const { id, version, changedBy, floor, before } = head;
+  /** Adds the frame of a tenant's change; `NOWHERE` if it is larger than a segment. */
+  add(
+    frame: Uint8Array,
+    { id, version, changedBy }: Pick<ItemRow, 'id' | 'version' | 'changedBy'>,
+    recent: Pick<RecentFrames, 'since' | 'bytes' | 'head' | 'newest'>,
+  ): FramePosition {
     const device = changedBy ?? '';
     const size = HEAD_BYTES + id.length + device.length + frame.length;
     if (size > SEGMENT_BYTES) return NOWHERE;
-    const segment = this.segmentFor(size, share);
+    const segment = this.segmentFor(size, recent);
     const { bytes, view, used: at } = segment;
     segment.used += size;
     segment.step = this.step;
     view.setFloat64(at + VERSION_AT, version);
-    view.setFloat64(at + FLOOR_AT, floor);
-    view.setFloat64(at + BEFORE_AT, before);
+    view.setFloat64(at + FLOOR_AT, recent.head);
+    view.setFloat64(at + BEFORE_AT, recent.newest);
     view.setUint32(at + LENGTH_AT, frame.length);
     bytes[at + ID_LENGTH_AT] = id.length;
     bytes[at + DEVICE_LENGTH_AT] = device.length;
@@ -156,7 +148,7 @@ export class FrameRing {
   }
 
   /** The segment with room for `size` bytes more of this tenant, which they are charged to. */
-  private segmentFor(size: number, share: RingShare): Segment {
+  private segmentFor(size: number, share: Pick<RecentFrames, 'since' | 'bytes'>): Segment {
     // What was counted is evicted, or about to be.
     const first = this.common[0]?.number ?? 0;
     if (share.since < first) {
@@ -203,15 +195,15 @@ const written = new JsonWriter();
  * version in between was superseded before it could be read.
  */
 export class RecentFrames {
-  private newest = NOWHERE;
-  /** Its share of the ring; written by the ring only. */
+  newest = NOWHERE;
+  /** What it has added to the segments that all tenants share since that of this number was begun; set by the ring. */
   since = NOWHERE;
   bytes = 0;
 
   constructor(
     private readonly shape: Shape,
     /** Up to this version each change was added, or must be read from the log. */
-    private head: number,
+    public head: number,
     readonly ring: FrameRing,
   ) {}
 
@@ -222,12 +214,9 @@ export class RecentFrames {
 
   /** Adds a delivered change; calls must be in version order. */
   add(row: ItemRow): FramePosition {
-    const { id, version, changedBy } = row;
     written.restart();
-    const frame = frameBytes(written, this.shape, row);
-    const head = { id, version, changedBy, floor: this.head, before: this.newest };
-    this.newest = this.ring.add(frame, head, this);
-    this.head = version;
+    this.newest = this.ring.add(frameBytes(written, this.shape, row), row, this);
+    this.head = row.version;
     return this.newest;
   }
 
