@@ -5,7 +5,7 @@
  * item would sign a forgery. And no key is sealed to a device whose certificate does not verify.
  */
 import { text } from '../protocol/bytes.js';
-import type { Blob, Inline, ItemHead, MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
+import type { Inline, ItemHead, MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
 import { INLINE_CIPHERTEXT_MAX, KEY_BYTES, NONCE_BYTES, AEAD_TAG_BYTES } from '../protocol/limits.js';
 import { BlobDecryptor, sealChunks, streamNonce } from './blob-stream.js';
 import { expectCertified, type ListedDevice, type OwnDevice } from './device.js';
@@ -54,8 +54,13 @@ function encryptInline(
   return { ct: sodium.aeadEncrypt({ message, aad: itemAad(head), nonce, key }), nonce, keys };
 }
 
-const sealKeys = (sodium: Sodium, key: Uint8Array, devices: readonly ListedDevice[]): SealedKeys =>
-  new Map(devices.map((device) => [device.id, sodium.seal(key, device.publicKey)]));
+/** The key sealed to each device, in their order; the keys that are there already are kept. */
+const sealKeys = (
+  sodium: Sodium,
+  key: Uint8Array,
+  devices: readonly ListedDevice[],
+  existing?: SealedKeys,
+): SealedKeys => new Map(devices.map(({ id, publicKey }) => [id, existing?.get(id) ?? sodium.seal(key, publicKey)]));
 
 /** `master`: secretbox of the item key under the master key (CRYPTO-08). */
 function wrapForMaster(sodium: Sodium, key: Uint8Array, masterKey: Uint8Array): MasterWrap {
@@ -214,17 +219,6 @@ const namesOthers = ({ blob }: SealedItem, devices: readonly ListedDevice[]): bo
 const missingFrom = (keys: SealedKeys | undefined, devices: readonly ListedDevice[]): readonly ListedDevice[] =>
   keys === undefined ? [] : devices.filter((device) => !keys.has(device.id));
 
-/** The part with the existing keys of the devices, and new ones for those without, in the devices' order. */
-const completed = <Part extends Inline | Blob>(
-  sodium: Sodium,
-  key: Uint8Array,
-  part: Part,
-  { devices }: Recipients,
-) => ({
-  ...part,
-  keys: new Map(devices.map(({ id, publicKey }) => [id, part.keys.get(id) ?? sodium.seal(key, publicKey)])),
-});
-
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
  * if it had none; null if nothing is missing, and no key of a blob is superfluous. Content, nonces and ts stay: the server
@@ -269,8 +263,8 @@ function rewrapped(
   input: { item: SealedItem; by: Recipients; inlineKey: Uint8Array; blobKey: Uint8Array },
 ): Payload {
   const { item, by, inlineKey, blobKey } = input;
-  const inline = item.inline && completed(sodium, inlineKey, item.inline, by);
-  const blob = item.blob && completed(sodium, blobKey, item.blob, by);
+  const inline = item.inline && { ...item.inline, keys: sealKeys(sodium, inlineKey, by.devices, item.inline.keys) };
+  const blob = item.blob && { ...item.blob, keys: sealKeys(sodium, blobKey, by.devices, item.blob.keys) };
   const master = item.master ?? wrapForMaster(sodium, inlineKey, by.masterKey);
   return withTag(sodium, by.masterKey, { ...item, inline, blob, master });
 }
