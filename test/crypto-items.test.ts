@@ -8,7 +8,7 @@ import { loadBrowserSodium } from '../src/crypto/sodium-browser.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { Sodium } from '../src/crypto/sodium.js';
 import { equalBytes, text } from '../src/protocol/bytes.js';
-import type { ItemRowB, WrappedKeyB } from '../src/protocol/frames.js';
+import type { ItemRowB } from '../src/protocol/frames.js';
 import { CONTENT_TYPES, type ItemHead, type LiveItem, type Payload } from '../src/protocol/item.js';
 import { readItem } from '../src/sdk/wire.js';
 import { rowText } from './support/item-text.js';
@@ -221,7 +221,7 @@ void t.test('SIG-05: sig does not cover inline keys and the master wrap', (t) =>
   t.end();
 });
 
-const keyMap = (keys: readonly WrappedKeyB[] | null): Record<string, string> =>
+const keyMap = (keys: ItemRowB['wrapped']): Record<string, string> =>
   Object.fromEntries((keys ?? []).map(({ device_id: device, key }) => [device, key]));
 
 /** A live row of shape B as shape A has it. */

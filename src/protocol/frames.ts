@@ -3,7 +3,7 @@
  * spells it. The encoders use these types, so a wrong key does not compile.
  */
 import type { Shape } from './shape.js';
-import type { ContentTypeName, DeletedRowA, DeletedRowB, LiveRowA, LiveRowB, WrappedKeyReply } from './item-replies.js';
+import type { ContentTypeName, DeletedRowA, DeletedRowB, LiveRowA, LiveRowB } from './item-replies.js';
 import type { Bin, Device, PairRequestFields } from './replies.js';
 import type { Count, HelloFrame, Ulid } from './requests.js';
 
@@ -147,9 +147,6 @@ export interface ItemFrameA extends ItemFieldsA {
   readonly type: 'item';
   readonly itemType: ContentTypeName;
 }
-
-/** A sealed key of shape B; standard base64. */
-export type WrappedKeyB = Wire<'b', WrappedKeyReply<string>>;
 
 /** An item as a row of `GET /items`, shape B. */
 export type ItemRowB = Wire<'b', EitherRow<LiveRowB<string>, DeletedRowB<string>>>;

@@ -85,12 +85,10 @@ export class AddressLimits {
 
   constructor(
     private readonly options: {
+      /** See src/server/storage/rate-store.ts. */
       readonly store: {
-        /** Counts one use of `key` (32 bytes), on all instances; 0 when admitted, else the ms to wait. */
         take(key: Uint8Array, now: number, window: Window): Promise<number>;
-        /** As `take`; -1 where `once` (32 bytes) was counted within its time. */
         takeOnce(once: { key: Uint8Array; ms: number }, key: Uint8Array, now: number, window: Window): Promise<number>;
-        /** What `take` would return; counts none. */
         wait(key: Uint8Array, now: number, window: Window): Promise<number>;
       };
       readonly clock: Clock;

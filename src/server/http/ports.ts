@@ -101,11 +101,8 @@ export interface HttpParts {
    */
   readonly transfers?:
     | {
-        /** The tenant that the URL was signed for. Throws `url_invalid`. */
         check(request: SignedCall): { readonly tenantId: string };
-        /** Whether a transfer of the tenant is too slow, at this pace in bytes a second, to keep its slot. */
         tooSlow(tenantId: string, bytesPerS: number): boolean;
-        /** Takes a slot; the returned function releases it. Throws `rate_limited`, `unavailable`. */
         enter(tenantId: string): () => void;
       }
     | undefined;

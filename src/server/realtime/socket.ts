@@ -77,7 +77,11 @@ export class Sockets {
       clock,
       intervalMs: config.wsPingIntervalMs,
       dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
-      due: (socket, now) => this.due(socket, now),
+      due: (socket, now) => {
+        if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
+        else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
+        else socket.close(CLOSE.silent, 'no sign of life');
+      },
       beat: (socket, now) => this.beat(socket, now),
       stalled: (now) => (this.stalledAt = now),
     });
@@ -125,12 +129,6 @@ export class Sockets {
 
   private silentAt(socket: DeviceSocket): number {
     return Math.max(this.since + socket.lastSeen, this.stalledAt) + this.parts.config.wsPongGraceMs;
-  }
-
-  private due(socket: DeviceSocket, now: number): void {
-    if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
-    else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
-    else socket.close(CLOSE.silent, 'no sign of life');
   }
 
   private beat(socket: DeviceSocket, now: number): void {

@@ -13,9 +13,9 @@ import type {
   ItemRowA,
   ItemRowB,
   Piece,
-  WrappedKeyB,
+  Wire,
 } from '../../protocol/frames.js';
-import type { EnvelopeReply, MasterReply } from '../../protocol/item-replies.js';
+import type { EnvelopeReply, MasterReply, WrappedKeyReply } from '../../protocol/item-replies.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { ContentType } from '../../protocol/item.js';
 import { MASTER_WRAP_BYTES, NONCE_BYTES, SIG_BYTES } from '../../protocol/limits.js';
@@ -281,7 +281,7 @@ const masterPiece: Piece<MasterReply> = asIs;
 const sealPiece: Piece<Pick<EnvelopeReply, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
 const envelopePiece: Piece<EnvelopeReply> = asIs;
 const fieldsPiece: Piece<ItemFieldsA> = asIs;
-const wrappedPiece: Piece<WrappedKeyB> = asIs;
+const wrappedPiece: Piece<Wire<'b', WrappedKeyReply>> = asIs;
 const rowPieceB: Piece<ItemRowB> = asIs;
 const deletePiece: Piece<DeleteFrame> = asIs;
 const typePieceA: Piece<Pick<ItemRowA, 'type'>> = asIs;
