@@ -9,7 +9,7 @@
  * port: shared with other processes that have the same; by default a free one.
  */
 import uWS from 'uWebSockets.js';
-import { TokenVerifier } from '../../src/server/http/tokens.js';
+import { verifyToken } from '../../src/server/http/tokens.js';
 import { BENCH_TOKEN_SECRET } from '../tokens.js';
 import { PING_S } from './heartbeat.js';
 import { collect, obey, option, say } from './say.js';
@@ -28,7 +28,7 @@ interface Device {
 
 const groups = new Map<string, Map<string, uWS.WebSocket<Member>>>();
 const idle = new Set<unknown>();
-const tokens = new TokenVerifier(new TextEncoder().encode(BENCH_TOKEN_SECRET));
+const secret = new TextEncoder().encode(BENCH_TOKEN_SECRET);
 const PING = '{"type":"ping"}';
 const PONG_BYTES = '{"type":"pong"}'.length;
 /** Devices by the second of the interval in which they get their ping. */
@@ -129,7 +129,7 @@ const app = uWS
     compression: uWS.DISABLED,
     idleTimeout: 0,
     upgrade: upgrade((req) => {
-      const claims = tokens.verify(bearer(req), Date.now());
+      const claims = verifyToken(secret, bearer(req), Date.now());
       if (typeof claims === 'string') return undefined;
       return { device: claims.deviceId, second: opened++ % PING_S, heard: 0 } satisfies Device;
     }),

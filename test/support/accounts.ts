@@ -4,7 +4,7 @@ import type pg from 'pg';
 import { ulid } from 'ulid';
 import { Reauthentication, Tickets } from '../../src/server/devices/credentials.js';
 import type { ForeignHost } from '../../src/server/devices/enrolment.js';
-import { tokenIssuer, TokenVerifier } from '../../src/server/http/tokens.js';
+import { tokenIssuer, verifyToken } from '../../src/server/http/tokens.js';
 import type { PasswordHasher } from '../../src/crypto/sodium.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { Pairing } from '../../src/server/pairing/pairing.js';
@@ -57,7 +57,6 @@ export class Instance {
   readonly recovery: CalledRecovery;
   readonly pairing: Pairing;
   readonly bins: CalledBins;
-  readonly tokens = new TokenVerifier(SECRET);
   readonly online = new Set<string>();
   readonly faults: unknown[] = [];
   /** Recoveries that were signed for another host. */
@@ -110,13 +109,13 @@ export class Instance {
 
   /** The epoch in a token, where it is good by its signature. */
   epochOf(token: string, now: number): number | undefined {
-    const claims = this.tokens.verify(token, now);
+    const claims = verifyToken(SECRET, token, now);
     return typeof claims === 'string' ? undefined : claims.epoch;
   }
 
   /** Would the server let this token in: signature, expiry, device, epoch? */
   async admits(tenantId: string, token: string, now: number): Promise<boolean> {
-    const claims = this.tokens.verify(token, now);
+    const claims = verifyToken(SECRET, token, now);
     if (typeof claims === 'string' || claims.tenantId !== tenantId) return false;
     const snapshot = await this.loader.load(tenantId);
     const device = snapshot?.devices.find(({ id }) => id === claims.deviceId);

@@ -105,7 +105,7 @@ export const tokenOf = (claims: Partial<TokenClaims> & { forged?: true } = {}): 
     'base64url',
   );
 
-export const verify: App['tokens']['verify'] = (token, now) => {
+export const verify: App['verifyToken'] = (token, now) => {
   if (!token.startsWith('eyJ')) return 'bad_token';
   const claims = JSON.parse(Buffer.from(token, 'base64url').toString()) as TokenClaims & { forged?: true };
   if (claims.forged) return 'bad_token';
@@ -199,7 +199,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
         return Promise.resolve(test.page);
       },
     },
-    tokens: { verify },
+    verifyToken: verify,
     tickets: { issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }), readSocket: () => undefined },
     ...STUBS,
     devices: { list: silent, patch: silent, revoke: silent, touch: () => undefined },

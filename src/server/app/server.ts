@@ -34,7 +34,7 @@ import { Signup } from '../hosting/signup.js';
 import { HostingStore } from '../hosting/store.js';
 import { AddressLimits } from '../http/address-limits.js';
 import { describe } from '../http/fail.js';
-import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
+import { tokenIssuer, verifyToken } from '../http/tokens.js';
 import { Metrics } from '../ops/metrics.js';
 import { Nightly } from '../ops/nightly.js';
 import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
@@ -390,7 +390,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
   const onForeignHost = (mismatch: ForeignHost): void =>
     log.warn(mismatch, 'recovery refused: it was signed for a host that is not this server');
   return {
-    tokens: new TokenVerifier(secret),
+    verifyToken: (token: string, now: number) => verifyToken(secret, token, now),
     tickets,
     devices,
     bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),

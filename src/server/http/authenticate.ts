@@ -72,7 +72,7 @@ export class Authenticator {
   private readonly known = new WeakMap<TenantActor, Map<string, Caller>>();
 
   constructor(
-    private readonly options: Pick<HttpParts, 'tenants' | 'tokens' | 'clock' | 'resolveTenant' | 'hosting'>,
+    private readonly options: Pick<HttpParts, 'tenants' | 'verifyToken' | 'clock' | 'resolveTenant' | 'hosting'>,
   ) {}
 
   /** The tenant of a Host header. Throws `tenant_not_found`. */
@@ -114,7 +114,7 @@ export class Authenticator {
   /** The claims of a token that is valid for this tenant. Throws `no_token`, `bad_token`, `expired_token`. */
   claimsOf(token: string | undefined, tenantId: string): TokenClaims {
     if (token === undefined || token === '') throw new ServiceError('no_token');
-    const claims = this.options.tokens.verify(token, this.options.clock.now());
+    const claims = this.options.verifyToken(token, this.options.clock.now());
     if (typeof claims === 'string') throw new ServiceError(claims);
     if (claims.tenantId !== tenantId) throw new ServiceError('bad_token');
     return claims;

@@ -9,7 +9,7 @@ import type { TenantRegistry } from '../tenant/registry.js';
 import type { AddressLimits } from './address-limits.js';
 import type { LoadBounds } from './limits.js';
 import type { Query } from './query.js';
-import type { SocketTicket, TokenVerifier } from './tokens.js';
+import type { SocketTicket, verifyToken } from './tokens.js';
 
 /** One tenant's actor, as requests and sockets see it. */
 export type TenantActor = Pick<
@@ -92,7 +92,7 @@ export interface HttpParts {
   /** In multi mode only: distinguishes the service's own host name from those of tenants. */
   readonly hosting?: { isApex(host: string): boolean };
   readonly tenants: Tenants;
-  readonly tokens: Pick<TokenVerifier, 'verify'>;
+  readonly verifyToken: (token: string, now: number) => ReturnType<typeof verifyToken>;
   /** Notes that a device was seen; cheap, since it writes rarely. */
   readonly devices: { touch(tenantId: string, device: DeviceState): void };
   /**

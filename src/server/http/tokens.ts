@@ -112,20 +112,18 @@ export interface SocketTicket extends Omit<TokenClaims, 'tenantId'> {
   readonly spend: () => Promise<boolean>;
 }
 
-/** Verifies tokens. A MAC takes 11 us, so src/server/http/authenticate.ts caches callers. */
-export class TokenVerifier {
-  constructor(private readonly secret: Uint8Array) {}
-
-  /** The claims of a token, or why it is refused; `expired_token` only where the MAC is valid. */
-  verify(token: string, now: number): TokenClaims | 'bad_token' | 'expired_token' {
-    const fields = openFields(this.secret, KIND.token, token);
-    if (fields === undefined) return 'bad_token';
-    const claims = {
-      tenantId: fields.text(),
-      deviceId: fields.text(),
-      epoch: fields.number(),
-      expiresAt: fields.number(),
-    };
-    return claims.expiresAt > now ? claims : 'expired_token';
-  }
+/**
+ * The claims of a token, or why it is refused; `expired_token` only where the MAC is valid. A MAC takes 11 us, so
+ * src/server/http/authenticate.ts caches callers.
+ */
+export function verifyToken(
+  secret: Uint8Array,
+  token: string,
+  now: number,
+): TokenClaims | 'bad_token' | 'expired_token' {
+  const fields = openFields(secret, KIND.token, token);
+  if (fields === undefined) return 'bad_token';
+  const [tenantId, deviceId] = [fields.text(), fields.text()];
+  const claims = { tenantId, deviceId, epoch: fields.number(), expiresAt: fields.number() };
+  return claims.expiresAt > now ? claims : 'expired_token';
 }
