@@ -335,6 +335,33 @@ t.test('ARCHIVE-11: an item of the vault that is older than the export’s is re
   t.match((await at.client.device.get(first))?.payload, { text: 'later' });
 });
 
+t.test(
+  'ARCHIVE-11: an item that does not verify here is replaced, though the server has it under the same time',
+  async (t) => {
+    const at = await filled(t);
+    const { world, folder, client } = at;
+    const [first] = at.ids;
+    const film = await client.device.put({
+      ...{ binId: 'inbox', type: 'file', payload: { name: 'film.mp4' } },
+      content: bytesSource(new Uint8Array(100_000)),
+    });
+    const file = join(folder, 'vault.archive');
+    const answers = [world.phrase, world.phrase];
+    t.equal(await exportVault(at.context(fakeTerminal({ answers })), { file }), EXIT.ok);
+    const ids = [first, film.id];
+    await world.server.sql(`UPDATE items SET sig = decode(repeat('00', 32), 'hex') WHERE id = ANY($1)`, [ids]);
+    const store = new MemoryStore();
+    const fresh = await world.open(client.identity(), { store });
+    const context = await contextFor({ client: fresh, store, folder }, fakeTerminal({ answers, json: true }));
+    t.equal(await importVault(context, { file }), EXIT.ok);
+    t.match(context.terminal, { documents: [{ written: 2, same: 1, refused: [] }] });
+    t.match((await fresh.device.get(first))?.payload, { text: 'the spare key is under the pot' });
+    t.equal(await fresh.device.blobSize(film.id), 100_000);
+    await fresh.device.pull();
+    t.same(await fresh.device.hidden(), []);
+  },
+);
+
 t.test('ARCHIVE-13: an import is sent in batches, and files without content are left out', async (t) => {
   const at = await place(t);
   const blob = { ...many(1)[0], type: 'file', payload: { name: 'plan.pdf' }, blob: true };

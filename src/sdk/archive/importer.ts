@@ -105,6 +105,8 @@ interface ImporterOptions {
 export class Importer {
   readonly counts = noCounts();
   private readonly underWay = new Set<Promise<void>>();
+  /** Ids of the items that do not verify here: they are replaced, whatever time the server gives them. */
+  private hidden: ReadonlySet<string> = new Set();
   /** Ids whose write waits in the outbox. */
   private readonly queued = new Set<string>();
   private stopped: Error | undefined;
@@ -148,6 +150,7 @@ export class Importer {
    * resolves. Throws as `onTaken`, and errors that end the whole import.
    */
   async items(records: AsyncGenerator<ArchiveRecord>, onTaken?: () => void): Promise<void> {
+    this.hidden = new Set((await this.device.hidden()).map(({ id }) => id));
     // Not `for await`: the records that follow an item are read as its content.
     for (let next = await records.next(); next.done !== true; next = await records.next()) {
       const item = next.value;
@@ -231,7 +234,8 @@ export class Importer {
         ? { payload: item.payload ?? {}, content }
         : { payload: await payloadIn(content) };
     const { signal } = this.options;
-    await this.device.put({ id, binId, type, ts, ...what, signal, asIs: true });
+    const onConflict = this.hidden.has(id) ? 'overwrite' : 'fail';
+    await this.device.put({ id, binId, type, ts, ...what, signal, onConflict, asIs: true });
     return 'written';
   }
 
