@@ -9,6 +9,8 @@ import { base64url, type Hooks, type Json } from '../proxy.js';
 
 const spy = nodeSodium.boxKeyPair();
 const spyMaster = nodeSodium.random(32);
+/** Well-formed: a client may refuse an id of another form before it joins. */
+const otherTenant = newId();
 
 /** What the server kept from an earlier, honest pairing. */
 export interface OldPairing {
@@ -161,7 +163,7 @@ export const OTHER_TENANT: SingleLie = {
   notices: 'The device, when its token is renewed: no genuine challenge is for that tenant',
   named: ['throws CryptoRefusal bad_challenge'],
   costs: 'The device must be paired again',
-  hooks: () => answered(EPK, (truth) => ({ ...truth, tenantId: 'another' })),
+  hooks: () => answered(EPK, (truth) => ({ ...truth, tenantId: otherTenant })),
 };
 
 export const OTHER_CLAIM: SingleLie = {
