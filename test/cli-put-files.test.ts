@@ -4,6 +4,10 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
+import { systemClock } from '../src/protocol/clock.js';
+import type { Context } from '../src/cli/context.js';
+import { withLock } from '../src/cli/profile.js';
+import { Notifier } from './support/events.js';
 import { claimedDesk, runHere, spawnCli, type Json, type Machine } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
@@ -164,6 +168,34 @@ t.test('CLI-44: a command for a profile that does not exist leaves no folder', a
     t.match({ code, stderr }, { code: EXIT.notFound, stderr: /no device in profile nobody/ }, command);
   }
   t.same(await readdir(home), []);
+});
+
+t.test('CLI-44: a profile that becomes no device leaves no folder', async (t) => {
+  const home = await temporaryFolder(t);
+  const commands = [
+    ['claim', '--show-phrase'],
+    ['join', ...'a b c d e f'.split(' ')],
+    ['recover', '--phrase-file', '-'],
+  ];
+  for (const [command = '', ...more] of commands) {
+    const { code } = await runHere(home, [command, 'http://127.0.0.1:1', ...more, '--profile', 'nobody']);
+    t.not(code, EXIT.ok, command);
+    t.same(await readdir(join(home, 'service', 'device')), [], command);
+  }
+});
+
+t.test('CLI-44 CLI-18: a command waits for one that leaves no folder, and then has one of its own', async (t) => {
+  const folder = join(await temporaryFolder(t), 'nobody');
+  const changed = new Notifier();
+  const terminal = { note: () => undefined, progress: changed.notify, interrupted: new AbortController().signal };
+  const context = { terminal, platform: { clock: systemClock }, profile: { folder } } as unknown as Context;
+  let second: Promise<string[]> | undefined;
+  await withLock(context, async () => {
+    second = withLock(context, () => readdir(folder));
+    await changed.next();
+  });
+  t.same(await second, ['lock']);
+  t.notOk(existsSync(folder));
 });
 
 t.test('CLI-45: search accepts --bin and --type, and a list has the sizes', async (t) => {

@@ -1,8 +1,10 @@
 /** A profile: its folder, the identity in it (`secrets.ts`), and the lock that lets one command at a time write to it. */
-import { readdir, rm } from 'node:fs/promises';
+import { readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { configFolder } from '../files/config-folder.js';
+import type { FileLock } from '../files/lock.js';
 import { privateFolder } from '../files/private.js';
+import { errorCode } from '../protocol/error-code.js';
 import type { Platform } from '../sdk/platform.js';
 import { waitForLock } from '../terminal/lock.js';
 import { CommandError, EXIT, type Terminal, usageError } from '../terminal/terminal.js';
@@ -53,20 +55,41 @@ export function profileOf(
 }
 
 /**
- * Runs `work` while no other command works on the profile, whose folder is created. The store has a lock of its own, which
- * fails at once; this one makes the next command wait. Throws `CommandError` with code `busy` after 30 s, `interrupted`
- * when the user interrupts the wait.
+ * Runs `work` while no other command works on the profile, whose folder is created; one that then holds no more than the
+ * lock is removed. The store has a lock of its own, which fails at once; this one makes the next command wait. Throws
+ * `CommandError` with code `busy` after 30 s, `interrupted` when the user interrupts the wait.
  */
-export async function withLock<T>({ terminal, platform, profile }: Context, work: () => Promise<T>): Promise<T> {
+export async function withLock<T>(context: Context, work: () => Promise<T>): Promise<T> {
+  const { folder } = context.profile;
+  const lock = await locked(context);
+  return work().finally(async () => {
+    const left = await readdir(folder).catch(() => []);
+    if (left.some((name) => name !== LOCK_FILE)) return lock.release();
+    lock.remove();
+    // It stays where another command has taken the lock by now.
+    await rmdir(folder).catch(() => undefined);
+  });
+}
+
+async function locked(context: Context): Promise<FileLock> {
+  const { terminal, platform, profile } = context;
   await privateFolder(profile.folder, (text) => terminal.note(`Warning: ${text}`));
   const hint = 'Wait for it to end, or use another profile (--profile NAME).';
-  const lock = await waitForLock(join(profile.folder, LOCK_FILE), {
-    clock: platform.clock,
-    signal: terminal.interrupted,
-    refusal: () => new CommandError(EXIT.unavailable, 'another command is using this profile', hint, { code: 'busy' }),
-    onWait: (ms) => {
-      if (ms >= REPORT_AFTER_MS) terminal.progress('Waiting for another command of this profile to finish ...');
-    },
-  }).finally(() => terminal.progress(''));
-  return work().finally(() => lock.release());
+  try {
+    return await waitForLock(join(profile.folder, LOCK_FILE), {
+      clock: platform.clock,
+      signal: terminal.interrupted,
+      refusal: () =>
+        new CommandError(EXIT.unavailable, 'another command is using this profile', hint, { code: 'busy' }),
+      onWait: (ms) => {
+        if (ms >= REPORT_AFTER_MS) terminal.progress('Waiting for another command of this profile to finish ...');
+      },
+    });
+  } catch (error) {
+    // The command that held the lock has removed the folder.
+    if (errorCode(error) === 'ENOENT') return locked(context);
+    throw error;
+  } finally {
+    terminal.progress('');
+  }
 }
