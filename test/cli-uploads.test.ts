@@ -50,6 +50,39 @@ t.test('CBLOB-49: an interrupted upload is listed, and the same command resumes 
   t.not(again['id'], put['id'], 'afterwards the same command makes a new item');
 });
 
+t.test('CBLOB-49: an interruption says how much of the file is kept and what continues it', async (t) => {
+  const { desk, path } = await scene(t);
+  const truth = desk.tap.blobs;
+  const running = desk.start(['put', '--file', path]);
+  let parts = 0;
+  desk.tap.blobs = (url, init) => {
+    if (++parts > 1) running.interrupt();
+    return truth(url, init);
+  };
+  const { code, notes } = await running.result;
+  t.equal(code, EXIT.interrupted, notes);
+  t.match(notes, /41 % is on the server.*same command continues.*uploads.*\nInterrupted\./s);
+  desk.tap.blobs = truth;
+  const [left] = (await desk.json(['uploads']))['uploads'] as Json[];
+  t.equal((await desk.json(['put', '--file', path]))['id'], left?.['id']);
+});
+
+t.test('CBLOB-49 CLI-42: an interruption of several files says which are written', async (t) => {
+  const { desk, path } = await scene(t);
+  const truth = desk.tap.blobs;
+  const small = join(desk.home, 'small.txt');
+  writeFileSync(small, 'small');
+  const running = desk.start(['put', '--json', '--file', small, path]);
+  desk.tap.blobs = (url, init) => {
+    running.interrupt();
+    return truth(url, init);
+  };
+  const { code, notes, data } = await running.result;
+  t.equal(code, EXIT.interrupted, notes);
+  t.match(notes, /is on the server.*Written before this: 1 file\./s);
+  t.match(data, [{ items: [{ file: small }], failed: [] }]);
+});
+
 t.test('CBLOB-49: an upload is given up by its path, and a file that changed is sent anew', async (t) => {
   const { desk, path, away } = await scene(t);
   await away();

@@ -87,7 +87,7 @@ async function locked(context: Context): Promise<FileLock> {
     });
   } catch (error) {
     // The command that held the lock has removed the folder.
-    if (errorCode(error) === 'ENOENT') return locked(context);
+    if (errorCode(error) === 'ENOENT') return await locked(context);
     throw error;
   } finally {
     terminal.progress('');

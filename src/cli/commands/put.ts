@@ -1,8 +1,10 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
+import { Device } from '../../sdk/device.js';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { isObject, parsedJson } from '../../protocol/bytes.js';
+import { asError } from '../../protocol/error-code.js';
 import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
@@ -123,6 +125,7 @@ async function putAll(context: Context, files: readonly string[], folders: reado
   const sources: readonly Source[] = [...files.map((path) => ({ path })), ...inside.files];
   const items: Put[] = [];
   const failed: (Failure & { readonly file: string })[] = [];
+  let cut: Error | undefined;
   const fail = (file: string, error: unknown): void => {
     const failure = failureOf(error);
     failed.push({ ...failure, file });
@@ -139,7 +142,8 @@ async function putAll(context: Context, files: readonly string[], folders: reado
         if (!terminal.json) terminal.print(writtenLine(terminal, item));
         items.push(item);
       } catch (error) {
-        if (terminal.interrupted.aborted) throw error;
+        cut = terminal.interrupted.aborted ? asError(error) : undefined;
+        if (cut !== undefined) return;
         fail(path, error);
       }
     }
@@ -149,11 +153,17 @@ async function putAll(context: Context, files: readonly string[], folders: reado
   show(terminal, { items, failed: errors }, () => []);
   if (inside.leftOut !== '') terminal.note(`Left out: ${inside.leftOut}.`);
   noteQueued(terminal, items);
+  if (cut !== undefined) {
+    if (items.length > 0) terminal.note(`Written before this: ${counted(items.length, 'file')}. ${NOT_AGAIN}`);
+    throw cut;
+  }
   const [first] = failed;
   if (first === undefined) return;
   const message = `${failed.length} of ${counted(items.length + failed.length, 'file')} could not be written`;
   throw new CommandError(first.exitCode, message, first.hint, { code: first.code });
 }
+
+const NOT_AGAIN = 'Leave them out of the next call: it would write them a second time.';
 
 /** A written item, as it is printed. */
 type Put = Written & {
@@ -199,7 +209,7 @@ async function putItem(context: Context, open: OpenDevice, found: Found, one: Ta
     .finally(bar.ended)
     .catch(async (error: unknown) => {
       // A failure to read the uploads, as with a revoked device, must not replace the original error.
-      const begun = await begunOf(open, found, target.id).catch(() => undefined);
+      const begun = await begunStill(context, open, found, target.id).catch(() => undefined);
       const further = 'The same command continues from there; see also `uploads`.';
       if (begun !== undefined) terminal.note(`${percentOf(begun)} % is on the server. ${further}`);
       throw error;
@@ -218,7 +228,7 @@ async function writtenBefore({ device }: OpenDevice, { type, content }: Found): 
 }
 
 /** The upload of this file that an earlier command began: for the item `id`, or (undefined) for one not written yet. */
-async function begunOf({ device }: OpenDevice, { type, content }: Found, id: string | undefined) {
+async function begunOf({ device }: Pick<OpenDevice, 'device'>, { type, content }: Found, id: string | undefined) {
   const { identity } = content ?? {};
   if (identity === undefined) return undefined;
   for (const one of await device.uploads()) {
@@ -226,6 +236,18 @@ async function begunOf({ device }: OpenDevice, { type, content }: Found, id: str
     if (same && (id === undefined ? (await device.get(one.id)) === undefined : one.id === id)) return one;
   }
   return undefined;
+}
+
+/** `begunOf`, also after an interruption, which has closed the device: another one of the same copy reads it. */
+async function begunStill(
+  { terminal, platform }: Context,
+  { device, identity, store }: OpenDevice,
+  found: Found,
+  id: string | undefined,
+) {
+  if (!terminal.interrupted.aborted) return begunOf({ device }, found, id);
+  const other = await Device.open({ platform, identity, store, onProblem: () => undefined });
+  return begunOf({ device: other }, found, id).finally(() => other.close());
 }
 
 /**
