@@ -21,7 +21,6 @@ import { count, nonEmpty, object } from '../sdk/reader.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 import type { Context } from './context.js';
 
-/** A command and its arguments. */
 type CommandLine = readonly [command: string, ...args: string[]];
 
 /** A system's tools. `clear` absent: an empty text is copied instead. `utf16`: `copy` reads UTF-16. */
@@ -89,7 +88,6 @@ function located(env: Env, [name, ...args]: CommandLine): CommandLine | undefine
   return undefined;
 }
 
-/** Installed tools. */
 type Installed = Required<Tools>;
 
 /** The tools of this session that are installed. */
@@ -100,7 +98,6 @@ export function clipboardTools(env: Env, system: NodeJS.Platform = process.platf
   });
 }
 
-/** What a tool is run with. */
 interface ToolContext {
   readonly env: Env;
   readonly clock: Clock;

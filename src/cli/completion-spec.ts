@@ -11,7 +11,6 @@ import type { Command, Option } from 'commander';
 /** The command that scripts call: `service-device __complete SPEC -- WORDS`, the last word being the one to complete. */
 export const COMPLETE = '__complete';
 
-/** What can be completed. */
 export type Kind = 'item' | 'bin' | 'device';
 const KINDS: Readonly<Record<string, Kind>> = { id: 'item', bin: 'bin', device: 'device' };
 const isKind = (text: string): text is Kind => Object.values<string>(KINDS).includes(text);

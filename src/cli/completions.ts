@@ -7,11 +7,9 @@ import { COMPLETE, flagsOf, hasCompletableArgument, optionKind, specOf } from '.
 import type { DeviceCommand } from './context.js';
 import { show } from '../terminal/output.js';
 
-/** The supported shells. */
 const SHELLS = ['bash', 'zsh', 'fish'] as const;
 type Shell = (typeof SHELLS)[number];
 
-/** One command as completion sees it. */
 interface CommandNode {
   /** '' for the program, `bins add` for a sub-command. */
   readonly path: string;
@@ -39,7 +37,6 @@ function nodesOf(program: Command, command: Command, path: string, inherited: re
   return [{ path, options, commands, spec }, ...below];
 }
 
-/** The script for a shell. */
 export function completionOf(program: Command, shell: Shell): string {
   const nodes = nodesOf(program, program, '', []);
   const name = program.name();
@@ -177,7 +174,6 @@ function fish(name: string, nodes: readonly CommandNode[]): string {
   return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;
 }
 
-/** `completion <shell>`. */
 export function registerCompletion(program: DeviceCommand): void {
   program
     .command('completion')

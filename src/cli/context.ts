@@ -53,7 +53,6 @@ export interface OpenDevice {
   readonly catchUp: (brief?: 'brief') => Promise<boolean>;
 }
 
-/** The context of one command. */
 export interface Context {
   readonly terminal: Terminal;
   readonly platform: Platform;

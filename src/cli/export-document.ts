@@ -19,7 +19,6 @@ export interface Output {
   readonly notes?: () => readonly string[];
 }
 
-/** The form of a document. */
 export interface DocumentForm {
   /** Its first fields. */
   readonly head: JsonObject;

@@ -104,7 +104,6 @@ const CLIENT: Readonly<Partial<Record<errors.ClientError['code'], Omit<Failure, 
   fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },
 };
 
-/** Any error as a failure. */
 export const failureOf = (thrown: unknown): Failure =>
   failureFrom(thrown, ofClient, '; `service-device status` shows the folder');
 

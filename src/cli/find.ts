@@ -111,7 +111,6 @@ export function findDevice(devices: readonly DeviceEntry[], typed: string): Devi
   return only(found, 'device', typed, ({ id, name }) => `${id}  ${sanitizeText(name)}`);
 }
 
-/** The short ids of these items. */
 export const shortIds = (items: readonly ItemView[]): ShortIds => new ShortIds(items.map(({ id }) => id));
 
 /**

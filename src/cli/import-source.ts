@@ -12,7 +12,6 @@ const MAGIC_BYTES = 8;
 const UNKNOWN_FORM = 'is not an archive, a plain export of a vault, or an export of a known program.';
 const OTHER_FILES = '`import --help` names the programs. To keep the file itself, use `put --file`.';
 
-/** An open file of either form. */
 export type ImportSource = Awaited<ReturnType<typeof sourceOf>>;
 
 /** Called with the share of the file that was read, from 0 to 1. */

@@ -39,7 +39,6 @@ export function contentText(item: ItemView): string {
   return lines.join('\n');
 }
 
-/** What to save, and where. */
 export interface Saving {
   readonly item: ItemView;
   readonly output: string;

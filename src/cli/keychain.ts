@@ -50,7 +50,6 @@ const ANSWER_MAX = 64 * 1024;
 
 const CHILD = fileURLToPath(new URL('./keychain-child.js', import.meta.url));
 
-/** The keychain of this user on this system. */
 export function systemKeychain(options: KeychainOptions): Keychain {
   const call = async (request: KeychainRequest): Promise<string | null> => {
     const answer = await run(options, request);

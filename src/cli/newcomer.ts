@@ -9,16 +9,13 @@ import type { CommandOptions } from '../terminal/program.js';
 import { usageError } from '../terminal/terminal.js';
 import { PROGRAM_NAME, type Context, type DeviceCommand } from './context.js';
 
-/** Options of every new device. */
 export type NewcomerOptions = CommandOptions<'name' | 'passwordFile'> & { readonly glyph: Glyph };
 
-/** Adds name and glyph. */
 export const newcomerOptions = (command: DeviceCommand): DeviceCommand =>
   command
     .option('--name <name>', "this device's name, as the others see it (default: this machine's name)")
     .addOption(new Option('--glyph <glyph>', 'its picture').choices(GLYPHS).default('laptop'));
 
-/** Adds the account password for scripts. */
 export const passwordOption = (command: DeviceCommand): DeviceCommand =>
   command.option('--password-file <path>', 'the account password, for scripts ("-": standard input)');
 

@@ -25,13 +25,11 @@ const PROBE_AGAIN_MS = 1_000;
 /** How long a command waits for the outbox of earlier commands to be sent. The rest stays queued. */
 const FLUSH_MS = 20_000;
 
-/** The context of one command. */
 export function contextOf(parts: Omit<Context, 'withDevice'>): Context {
   const context: Context = { ...parts, withDevice: (work, sync) => withDevice(context, work, sync) };
   return context;
 }
 
-/** The error of a profile that is not a device yet. */
 export function noDevice({ name }: Profile): CommandError {
   const hint =
     'Claim a new server (`service-device claim URL`) or join one from another device (`service-device join URL`).';

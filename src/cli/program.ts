@@ -38,7 +38,6 @@ const COMMANDS: readonly ((program: DeviceCommand) => void)[] = [
   ...[registerVerifyWeb, registerForget, registerCompletion],
 ];
 
-/** The program with all its commands. */
 export function programOf(run: Run<Context>, version = ''): DeviceCommand {
   const about = 'Notes, links and secrets that only your own devices can read, from the terminal.';
   const program = newProgram(PROGRAM_NAME, about, run)

@@ -23,7 +23,6 @@ export interface Found extends shapes.Detected {
   readonly content?: HeldSource;
 }
 
-/** Name of a file from standard input. */
 const NAMELESS = 'stdin';
 
 /**
@@ -98,11 +97,9 @@ async function piped(sodium: Sodium, input: AsyncIterable<Uint8Array>, type: Con
   return asFile(type ?? 'file', name, await Spool.of(sodium, all()));
 }
 
-/** The error of a text without visible characters. */
 export const blankText = (what: string): CommandError =>
   usageError(`${what} is empty or blank: nothing was written`, `For example: ${PROGRAM_NAME} put "milk, bread"`);
 
-/** A stream of bytes with resources to release. */
 interface HeldSource extends BlobSource {
   /** Releases them. Called once. */
   close(): Promise<void>;
@@ -169,7 +166,6 @@ class FileSource implements HeldSource {
 
 const invalid = (message: string, hint?: string): CommandError => usageError(message, hint, 'bad_payload');
 
-/** The error of content that cannot be the text of an item. */
 export const notText = (what: string): CommandError =>
   usageError(
     `${what}: a text is UTF-8, and has at most ${shapes.PAYLOAD_MAX} bytes`,

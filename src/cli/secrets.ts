@@ -105,7 +105,6 @@ export class Secrets {
     },
   ) {}
 
-  /** Path of the encrypted file. */
   get path(): string {
     return join(this.options.folder, IDENTITY_FILE);
   }

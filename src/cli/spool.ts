@@ -36,7 +36,6 @@ export class Spool implements BlobSource {
     }
   }
 
-  /** The bytes, from the first. */
   open(): AsyncGenerator<Uint8Array, void, undefined> {
     return this.cipher.open(portionsOf(this.file.handle));
   }

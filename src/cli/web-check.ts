@@ -32,7 +32,6 @@ export async function readRelease(folder = WEB_FOLDER): Promise<WebRelease | und
   return list === undefined ? undefined : (JSON.parse(list) as WebRelease);
 }
 
-/** A response and the start of its body. */
 export type Reply = Awaited<ReturnType<typeof fetchOnce>>;
 
 /**

@@ -22,7 +22,6 @@ export async function written(change: Promise<Stored>): Promise<Written> {
   }
 }
 
-/** Reports queued changes. */
 export function noteQueued(terminal: Terminal, changes: readonly Written[], why = 'the server cannot be reached') {
   const waiting = changes.filter(({ queued }) => queued).length;
   if (waiting > 0) terminal.note(`queued: ${why}; kept here, and sent by the next command that gets through.`);

@@ -16,7 +16,6 @@ import { CommandError, EXIT, type Terminal, usageError } from '../terminal/termi
 
 type Prompts = Pick<Terminal, 'interactive' | 'note' | 'ask'>;
 
-/** Attempts at words and passwords. */
 const TRIES = 3;
 /** Longest line that is read as a secret, bytes. */
 const SECRET_MAX = 4_096;

@@ -38,7 +38,6 @@ const ownedHere = new Set<string>();
 /** The silent files that were seen, by path: their last touch, ms, and when it was seen first (monotonic, ms). */
 const silent = new Map<string, { readonly touched: number; readonly since: number }>();
 
-/** A lock that this process holds. */
 export interface FileLock {
   /** Releases the lock; no effect where another process has taken it over. */
   release(): void;

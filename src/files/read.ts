@@ -19,7 +19,6 @@ export async function writeBytes(handle: FileHandle, bytes: Uint8Array, position
     at += (await handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
 }
 
-/** The size of a portion. */
 export const PORTION_BYTES = 256 * 1024;
 
 /**

@@ -11,7 +11,6 @@ export async function ifThere<T>(work: () => Promise<T>): Promise<T | undefined>
   }
 }
 
-/** `ifThere` for synchronous calls. */
 export function ifThereSync<T>(work: () => T): T | undefined {
   try {
     return work();

@@ -11,7 +11,6 @@ import { errorCode } from '../protocol/error-code.js';
 import type { Context } from './context.js';
 import { McpError, type McpCode } from './errors.js';
 
-/** One tool call. */
 export interface AuditEntry {
   readonly tool: string;
   /** The bin's id, or the agent's text if no bin has that name. Null: the call named none. */

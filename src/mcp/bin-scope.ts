@@ -68,7 +68,6 @@ export class BinScope {
       allows,
       /** Undefined: the server does not list the bin, or it is outside the allow list. */
       factsOf: (id: string | null): BinFacts | undefined => (id === null ? undefined : byId.get(id)),
-      /** A bin in a line of text. */
       textOf: (id: string): string => binText(byId.get(id) ?? { id, slug: null, name: null }),
       /** The id of the bin that an agent names. Throws `bin_not_found`, `bin_not_allowed`, `bin_ambiguous`. */
       named: (name: string): string => {
@@ -83,7 +82,6 @@ export class BinScope {
       all: all as readonly BinFacts[],
       /** Entries of the allow list that match no bin, or several. */
       unknown: (this.names ?? []).filter((name) => !this.pinned.has(name)),
-      /** True if there is an allow list. */
       limited,
     };
   }

@@ -15,7 +15,6 @@ import { pair, passwordsNotice, revokeDevice, withDevice } from './pair.js';
 import type { ServeOptions } from './serve.js';
 import { isoOf } from './shown.js';
 
-/** What a process gives its command. */
 type ProcessContext = CommandContext & ServeOptions;
 
 const HELP = `service-mcp: your bins for AI agents, over the Model Context Protocol

@@ -127,7 +127,6 @@ export const ERRORS = {
   ),
 };
 
-/** A code of the catalogue. */
 export type McpCode = keyof typeof ERRORS;
 
 /** A failure: a code, a sentence on what is wrong, and a hint on what to do. No text contains a secret or payload. */
@@ -218,7 +217,6 @@ function failureFor(error: Error, quoted: boolean): McpError {
   return new McpError('internal', says, { cause: error });
 }
 
-/** Makes the failure of an error. */
 type As = (code: McpCode, says: string, hint?: string) => McpError;
 
 function knownFailure(error: Error, quoted: boolean): McpError | undefined {

@@ -13,10 +13,8 @@ import { McpError } from './errors.js';
 import { firstOf, lastOf, type listInput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
-/** The arguments of a list or a search. */
 type PageRequest = z.infer<typeof listInput> & { readonly query?: string };
 
-/** One page of a list or a search. */
 export class Page {
   /** Number of items that were offered, on any page. */
   total = 0;

@@ -15,9 +15,7 @@ export interface Policy {
 const PREFIX = SERVICE_NAME.toUpperCase();
 /** Ids, slugs or names, separated by commas. */
 export const BINS_VARIABLE = `${PREFIX}_BINS`;
-/** 1 or 0. */
 export const READ_ONLY_VARIABLE = `${PREFIX}_READ_ONLY`;
-/** 1 or 0. */
 const REDACT_VARIABLE = `${PREFIX}_REDACT_SECRETS`;
 
 /** No other separators and no control characters: a list in another syntax must be refused, not misread. */

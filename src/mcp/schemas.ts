@@ -128,12 +128,10 @@ function exists(text: string): boolean {
 
 const time = z.string().regex(ISO, 'must be an ISO 8601 date or time').refine(exists, 'must be a time that exists');
 
-/** The fields of a payload. */
 const fields = z.record(z.string(), z.unknown());
 const names = z.array(z.string()).optional();
 const orNull = z.string().nullable();
 
-/** `sb_put_item`. */
 export const putInput = z.strictObject({
   bin: short.describe('The bin to save it in: its name, slug or id. Where the user names none: inbox.'),
   type: type
@@ -160,13 +158,11 @@ const page = {
     .describe('nextCursor of the previous page, to continue after it. All other arguments stay the same.'),
 };
 
-/** `sb_list_items`. */
 export const listInput = z.strictObject({
   id: id.optional().describe('Only the item with this id, its texts uncut.'),
   ...page,
 });
 
-/** `sb_search`. */
 export const searchInput = z.strictObject({
   query: z
     .string()
@@ -176,7 +172,6 @@ export const searchInput = z.strictObject({
   ...page,
 });
 
-/** `sb_delete_item`. */
 export const deleteInput = z.strictObject({ id: id.describe('The id of one item, from a list or a search.') });
 
 const version = z.int().min(0).describe('Server-assigned version.');
@@ -227,23 +222,19 @@ const listing = {
   notes: z.array(z.string()).describe('Further information about this answer.'),
 };
 
-/** `sb_list_items`. */
 export const listOutput = z.object({
   ...listing,
   bins: z
     .array(z.object({ id: z.string(), slug: orNull, name: orNull }))
     .describe('The existing bins, including empty ones. Any of name, slug and id may be given as bin.'),
 });
-/** `sb_search`. */
 export const searchOutput = z.object(listing);
-/** `sb_put_item`. */
 export const putOutput = z.object({
   id: z.string().describe('ULID of the new item.'),
   version,
   type: type.describe('The type it was stored as.'),
   bin: z.string().describe('Id of the bin.'),
 });
-/** `sb_delete_item`. */
 export const deleteOutput = z.object({
   id: z.string(),
   version: version.describe('The version of the delete.'),

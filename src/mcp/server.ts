@@ -77,7 +77,6 @@ export class ToolServer {
     });
   }
 
-  /** Resolves when no call is running. */
   idle(): Promise<void> {
     return this.calls.idle();
   }

@@ -29,7 +29,6 @@ const REDACTED_MAX = 20;
 /** The latest time that `Date` can represent; only a lying server or a wrong clock yields a later one. */
 const TIME_MAX = 8.64e15;
 
-/** ms as ISO 8601. */
 export const isoOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOString();
 
 /** An item that opened when it arrived but no longer does. */
@@ -38,7 +37,6 @@ const DAMAGED = {
   whatToDo: 'Restart this program: it reads everything again.',
 };
 
-/** The items of one page. */
 export class Sheet {
   private readonly items: ItemOutput[] = [];
   private readonly withBlob: ItemView[] = [];

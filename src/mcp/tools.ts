@@ -27,7 +27,6 @@ export interface ToolCall {
   readonly progress: Progress | undefined;
 }
 
-/** The result of a call. */
 interface ToolAnswer<O> {
   readonly output: O;
   /** The same as text. */
@@ -38,7 +37,6 @@ interface ToolAnswer<O> {
   readonly bin?: string;
 }
 
-/** One tool. */
 export interface Tool<I extends z.ZodType = z.ZodType, O extends z.ZodType = z.ZodType> {
   readonly name: string;
   readonly title: string;
@@ -51,7 +49,6 @@ export interface Tool<I extends z.ZodType = z.ZodType, O extends z.ZodType = z.Z
   readonly run: (args: z.infer<I>, call: ToolCall) => Promise<ToolAnswer<z.infer<O>>>;
 }
 
-/** What the tools work on. */
 interface Tooling {
   readonly vault: Vault;
   /** Whether agents may read the secrets of passwords, as of now. */

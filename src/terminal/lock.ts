@@ -3,7 +3,6 @@ import { tryLock, type FileLock } from '../files/lock.js';
 import { delay, monotonic, systemClock, type Clock } from '../protocol/clock.js';
 import { endInterrupted } from './terminal.js';
 
-/** How to wait for a lock. */
 export interface LockOptions {
   /** The error after the time-out. `heldBy`: process id of the holder, where it is known. */
   readonly refusal: (heldBy: number | undefined) => Error;
@@ -36,7 +35,6 @@ export async function waitForLock(path: string, options: LockOptions): Promise<F
   }
 }
 
-/** Runs `work` while this process holds the lock. */
 export async function withFileLock<T>(path: string, options: LockOptions, work: () => Promise<T>): Promise<T> {
   const lock = await waitForLock(path, options);
   return work().finally(() => lock.release());

@@ -44,7 +44,6 @@ export class NewFile {
     return new NewFile(path, temporary, await writingTo(path, open(temporary, 'wx', FILE_MODE)), force);
   }
 
-  /** Writes a whole file. */
   static async save(name: string, bytes: Uint8Array, force: boolean): Promise<void> {
     const file = await NewFile.create(name, force);
     await file.write(bytes);

@@ -45,7 +45,6 @@ export const jsonLine = (value: unknown): string =>
     Array.from({ length: found.length }, (_, at) => unit(found.charCodeAt(at))).join(''),
   );
 
-/** Styles of text. */
 export type Palette = Readonly<Record<'bold' | 'dim' | 'good' | 'bad' | 'accent', (text: string) => string>>;
 
 /** Styles for a terminal; without colours the text is unchanged. */
@@ -66,7 +65,6 @@ const LAST_MIN = 12;
 /** Columns with `spare` are left out until the last column has this much room. */
 const LAST_WANTED = 20;
 
-/** A column of a table. */
 export interface Column {
   readonly title: string;
   readonly paint?: (text: string) => string;

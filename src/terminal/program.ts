@@ -38,7 +38,6 @@ export class ProgramCommand<C> extends Command {
     return this.addHelpText('after', `\nExamples:\n${typed.map((line) => `  $ ${line}`).join('\n')}\n`);
   }
 
-  /** Sets the implementation. */
   does<A extends readonly unknown[]>(work: Work<C, A>): this {
     return this.action(this.run(work));
   }
@@ -59,7 +58,6 @@ export const newProgram = <C>(name: string, description: string, run: Run<C>): P
     .description(description)
     .configureHelp({ showGlobalOptions: true, sortSubcommands: false });
 
-/** The environment of one call. */
 export interface ProgramCall {
   /** Without the program's own name. */
   readonly argv: readonly string[];

@@ -5,7 +5,6 @@ export const EXIT = {
   ok: 0,
   /** A failure of no other kind, or an action that the user declined. */
   failure: 1,
-  /** Wrong arguments. */
   usage: 2,
   /** No such item, bin or device, or no device in this profile yet. */
   notFound: 3,
@@ -15,7 +14,6 @@ export const EXIT = {
   refused: 5,
   /** An item, a device or the server does not verify. */
   untrusted: 6,
-  /** Interrupted by the user. */
   interrupted: 130,
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];

@@ -16,7 +16,6 @@ import { binName } from '../views.js';
 
 type Options = CommandOptions<'emoji' | 'slug', 'yes'>;
 
-/** `bins`, `bins list`, `bins add`, `bins rename`, `bins rm`. */
 export function registerBins(program: DeviceCommand): void {
   const bins = program
     .command('bins')

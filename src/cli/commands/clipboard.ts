@@ -15,7 +15,6 @@ import { putFound } from './put.js';
 
 const SECONDS = clipboard.CLEAR_AFTER_MS / 1_000;
 
-/** `copy [id]` and `paste`. */
 export function registerClipboard(program: DeviceCommand): void {
   program
     .command('copy [id]')

@@ -24,7 +24,6 @@ const deviceFacts = ({ sodium }: Platform, identity: Identity, device: DeviceEnt
   };
 };
 
-/** `devices`, `certify <device> <fingerprint...>`, `revoke <device>` and `rename <device> <name>`. */
 export function registerDevices(program: DeviceCommand): void {
   program
     .command('devices')

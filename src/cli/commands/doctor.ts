@@ -20,7 +20,6 @@ function seconds(text: string): number {
   return Number(text);
 }
 
-/** `doctor`. */
 export function registerDoctor(program: DeviceCommand): void {
   program
     .command('doctor')
@@ -37,7 +36,6 @@ export function registerDoctor(program: DeviceCommand): void {
 }
 
 type Found = Finding | readonly Finding[];
-/** One check. */
 type Probe = (doctor: DoctorContext) => Found | Promise<Found>;
 
 /** The path to the server. Each step depends on the one before: a problem in the named check skips the rest. */

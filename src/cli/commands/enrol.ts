@@ -73,7 +73,6 @@ async function registerWithRetries({ terminal, platform }: Context, register: ()
   }
 }
 
-/** Stores the new identity and prints it. */
 async function saveIdentity(
   { terminal, profile }: Context,
   identity: Identity,
@@ -88,7 +87,6 @@ async function saveIdentity(
   if (!terminal.json) terminal.note(next);
 }
 
-/** `claim [url]`. */
 export function registerClaim(program: DeviceCommand): void {
   newcomerOptions(program.command('claim [url]'))
     .summary('claim a new server: this becomes its first device')
@@ -166,7 +164,6 @@ async function askBack({ terminal, platform }: Context, words: readonly string[]
 
 const WORDS_INPUT_MAX = 1_024;
 
-/** `join [url] [words...]`. */
 export function registerJoin(program: DeviceCommand): void {
   const command = program
     .command('join [url] [words...]')
@@ -221,7 +218,6 @@ function showDigits(terminal: Terminal, digits: string): void {
 
 type RecoverOptions = NewcomerOptions & CommandOptions<'phraseFile'>;
 
-/** `recover [url]`. */
 export function registerRecover(program: DeviceCommand): void {
   passwordOption(newcomerOptions(program.command('recover [url]')))
     .summary('come back with the twelve words, when no device is left')
@@ -270,7 +266,6 @@ const phraseOf = (context: Context, file: string | undefined): Promise<string> =
     ? promptWords(context, { count: PHRASE_WORDS, question: 'The twelve words: ', hidden: true })
     : secretFrom(context.terminal, file);
 
-/** `forget`. */
 export function registerForget(program: DeviceCommand): void {
   program
     .command('forget')

@@ -18,7 +18,6 @@ import { askSeed } from '../phrase.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
 
-/** Values of `--to`. */
 const TARGETS = ['bitwarden', 'folder'] as const;
 const FORMS = 'write a form that another program reads, readable by anyone: JSON, or a folder of files';
 
@@ -30,7 +29,6 @@ interface ExportOptions extends CommandOptions<never, 'plain' | 'files' | 'force
   readonly to?: (typeof TARGETS)[number];
 }
 
-/** `export <file>`. */
 export function registerExport(program: DeviceCommand): void {
   program
     .command('export')
@@ -181,7 +179,6 @@ async function binsOf({ terminal }: Context, { device }: OpenDevice, binIds: Rea
   }
 }
 
-/** Writes bins and items to an output. */
 class Exporter {
   readonly counts = {
     bins: 0,

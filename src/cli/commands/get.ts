@@ -16,7 +16,6 @@ type Options = CommandOptions<'field' | 'output', 'last' | 'show' | 'local' | 'f
 
 const MASK = '********';
 
-/** `get [id]`. */
 export function registerGet(program: DeviceCommand): void {
   program
     .command('get [id]')

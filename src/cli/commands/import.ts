@@ -28,7 +28,6 @@ interface ImportOptions extends CommandOptions<'passwordFile' | 'keyFile', Flag>
 /** `account`: of a file of another program. */
 type ImportRun = ImportOptions & { readonly account?: Account };
 
-/** `import <file>`. */
 export function registerImport(program: DeviceCommand): void {
   program
     .command('import')
@@ -137,7 +136,6 @@ function expectOwn({ platform }: Context, { foreign, file }: ImportOptions, surv
   throw new CommandError(EXIT.untrusted, `${file} is ${other}`, 'Add --foreign if it is yours anyway.');
 }
 
-/** Items per report of progress. */
 const PROGRESS_EVERY = 100;
 
 async function importRecords(context: Context, options: ImportRun, incoming: Incoming, open: OpenDevice) {

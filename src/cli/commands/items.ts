@@ -36,7 +36,6 @@ const listing = (program: DeviceCommand, name: string, description: string): Dev
     .option('--limit <count>', 'at most this many', positive, LIMIT_DEFAULT)
     .option('--local', 'do not contact the server');
 
-/** `list` and `search <text...>`. */
 export function registerLists(program: DeviceCommand): void {
   const numbers = 'Other commands take the number in front of an item as its id, until the next list is shown.';
   listing(program, 'list', `Lists items, newest first. ${numbers}`)
@@ -91,7 +90,6 @@ async function listItems(
   }, sync);
 }
 
-/** `move <id> <bin>`, `rm <id...>` and `restore [id...]`. */
 export function registerChanges(program: DeviceCommand): void {
   program
     .command('move <id> <bin>')

@@ -21,7 +21,6 @@ interface Options extends NewcomerOptions, CommandOptions<'digits', 'yes'> {
 
 const DIGITS_INPUT_MAX = 64;
 
-/** `pair`. */
 export function registerPair(program: DeviceCommand): void {
   const command = program
     .command('pair')

@@ -8,7 +8,6 @@ import type { CommandOptions } from '../../terminal/program.js';
 
 type Options = CommandOptions<'passwordFile' | 'currentFile'>;
 
-/** `password set`, `password change` and `password remove`. */
 export function registerPassword(program: DeviceCommand): void {
   const password = program
     .command('password')

@@ -29,7 +29,6 @@ interface Options extends CommandOptions<'type' | 'payload' | 'bin' | 'id', 'ove
   readonly set: readonly string[];
 }
 
-/** The options of one item. */
 interface ItemOptions extends Omit<Options, 'file' | 'folder'> {
   readonly words: readonly string[];
   readonly file?: string;
@@ -42,7 +41,6 @@ type Target = Pick<ItemOptions, 'id' | 'bin' | 'overwrite'>;
 
 const collect = (value: string, before: readonly string[]): readonly string[] => [...before, value];
 
-/** `put [text...]`. */
 export function registerPut(program: DeviceCommand): void {
   program
     .command('put [text...]')

@@ -9,7 +9,6 @@ import { within } from '../../protocol/clock.js';
 import { sizeText } from '../transfer.js';
 import { noteHidden } from '../views.js';
 
-/** `status` and `sync`. */
 export function registerStatus(program: DeviceCommand): void {
   program
     .command('status')

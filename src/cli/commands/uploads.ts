@@ -6,7 +6,6 @@ import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { percentOf, sizeText } from '../transfer.js';
 
-/** `uploads`, `uploads list`, `uploads rm`. */
 export function registerUploads(program: DeviceCommand): void {
   const uploads = program
     .command('uploads')

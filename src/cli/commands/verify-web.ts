@@ -6,7 +6,6 @@ import { noDevice } from '../open-device.js';
 import { counted, paletteOf, sanitizeText, show, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
-/** `verify-web`. */
 export function registerVerifyWeb(program: DeviceCommand): void {
   program
     .command('verify-web')

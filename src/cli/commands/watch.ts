@@ -39,7 +39,6 @@ const NARROW = 60;
 
 const padded = (text: string, width: number): string => text + padding(text, width);
 
-/** `watch`. */
 export function registerWatch(program: DeviceCommand): void {
   program
     .command('watch')
@@ -81,7 +80,6 @@ async function watch(context: Context, options: Options): Promise<void> {
 type Remembered = Pick<ItemView, 'type' | 'ts'> & { readonly title: string };
 
 class Watcher {
-  /** Passes new items on. */
   readonly working = new Serial({
     maxWaiting: WAITING_MAX,
     refuse: () => new CommandError(EXIT.failure, `${WAITING_MAX} wait already`),

@@ -25,7 +25,6 @@ const dateOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOStr
 const NOTES_MAX = 7_000;
 const VALUE_MAX = 3_500;
 
-/** The form of the document. */
 export function bitwardenForm(): DocumentForm {
   let tooLong = 0;
   const folder = ({ id, slug, label }: ArchivedBin) => ({

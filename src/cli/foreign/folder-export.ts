@@ -19,7 +19,6 @@ import { serviceParts } from '../../import/entries.js';
 
 /** Identifies the manifest of such a folder. */
 export const FOLDER_FORMAT = `${SERVICE_NAME}-folder`;
-/** The manifest's file name. */
 export const MANIFEST = 'manifest.json';
 const PASSWORDS = 'passwords.csv';
 
@@ -32,7 +31,6 @@ export async function expectNoFolder(path: string): Promise<void> {
   throw usageError(`${path} already exists and is not empty.`, 'Give the name of a new folder.');
 }
 
-/** Writes the folder. */
 export async function folderOutput(name: string, manifest: ArchiveManifest): Promise<Output> {
   const path = resolve(name);
   const temporary = tempSibling(path, '.part');

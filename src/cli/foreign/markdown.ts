@@ -17,7 +17,6 @@ import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 const FILES_MAX = 50_000;
 /** Most bytes of all texts: they are in memory together. */
 const TEXTS_MAX = 256 * 1024 * 1024;
-/** Most levels of folders. */
 const DEPTH_MAX = 32;
 
 /** The files of a folder. Throws `ForeignError` over a bound or without any Markdown, `CommandError` for what cannot be read. */
