@@ -8,7 +8,7 @@ import { serverAddress } from '../sdk/address.js';
 import type { Identity } from '../sdk/identity.js';
 import { yieldToEventLoop } from '../sdk/platform.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
-import { within } from '../protocol/clock.js';
+import { type Timer, within } from '../protocol/clock.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
 import { loadPairing, readConfig, renewIdentity, type Keeper } from './config-file.js';
@@ -29,6 +29,8 @@ export interface ServeOptions extends Context {
 const MESSAGE_MAX = 20 * 1024 * 1024;
 /** How long running calls, and then their client, which reads the results, may take once it has closed its end, ms. */
 const GRACE_MS = 5_000;
+/** How long a client may leave answers unread while no more of its calls are read, ms. */
+const UNREAD_MS = 60_000;
 
 /**
  * Speaks MCP until `input` ends, `output` breaks or `interrupted` is aborted, then lets running calls finish within
@@ -161,18 +163,28 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   mcp.server.onclose = stop;
   // Not the parser's message: it would quote the input.
   mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be processed (${name})`);
+  let late: Timer | undefined;
+  const resume = (): void => {
+    late?.cancel();
+    late = undefined;
+    input.resume();
+  };
   // Else the answers to a client that sends calls and reads nothing would fill the memory.
-  const resume = (): void => void input.resume();
   const waitForReader = (): void => {
-    if (!guard.output.writableNeedDrain) return;
+    if (!guard.output.writableNeedDrain || late !== undefined) return;
     input.pause();
     guard.output.once('drain', resume);
+    // An input that is not read does not show its end either.
+    late = platform.clock.setTimer(UNREAD_MS, () => {
+      options.note('service-mcp: the client reads no answers');
+      stop();
+    });
   };
   try {
     await mcp.connect(transport);
     input.on('data', waitForReader);
     if (!ended.aborted) await once(ended, 'abort');
-    await within(platform.clock, GRACE_MS, server.idle(), undefined);
+    await within(platform.clock, GRACE_MS, server.calls.idle(), undefined);
     // The results of those calls reach the transport one turn later.
     await yieldToEventLoop();
     await mcp.close();
@@ -182,6 +194,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   } finally {
     input.off('data', waitForReader);
     guard.output.off('drain', resume);
+    late?.cancel();
     input.off('end', stop);
     input.off('close', stop);
     guard.release();

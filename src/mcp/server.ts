@@ -45,7 +45,7 @@ const INSTRUCTIONS =
 export class ToolServer {
   /** Offers the tools; not connected yet. */
   readonly mcp: McpServer;
-  private readonly calls = new WaitGroup();
+  readonly calls = new WaitGroup();
 
   constructor(private readonly options: ServerOptions) {
     const { version, tools, policy } = options;
@@ -75,10 +75,6 @@ export class ToolServer {
       const progress = progressToken === undefined ? undefined : increasing(report);
       return this.calls.add(this.answered(tool, args, { signal, progress }));
     });
-  }
-
-  idle(): Promise<void> {
-    return this.calls.idle();
   }
 
   private async answered(tool: Tool, given: unknown, call: ToolCall): Promise<rpc.CallToolResult> {
