@@ -11,10 +11,10 @@ async function answer({ op, account, secret }: KeychainRequest): Promise<Keychai
   const entry = new AsyncEntry(PROGRAM_NAME, account, { linux: { store: 'secret-service' } });
   if (op === 'set') await entry.setPassword(secret ?? '');
   if (op === 'delete') await entry.deletePassword();
-  return { ok: true, secret: op === 'get' ? ((await entry.getPassword()) ?? null) : null };
+  return { secret: op === 'get' ? ((await entry.getPassword()) ?? null) : null, failure: '' };
 }
 
 const reply = await text(process.stdin)
   .then((request) => answer(JSON.parse(request) as KeychainRequest))
-  .catch((error: unknown): KeychainAnswer => ({ ok: false, message: asError(error).message }));
+  .catch((error: unknown): KeychainAnswer => ({ secret: null, failure: asError(error).message || 'unknown' }));
 process.stdout.write(JSON.stringify(reply));

@@ -7,7 +7,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../protocol/clock.js';
 import { CodedError } from '../sdk/errors.js';
-import { boolean, nullable, object, string } from '../sdk/reader.js';
+import { nullable, object, string, type Read } from '../sdk/reader.js';
 
 /** A call to the keychain failed. `absent`: there is none. `silent`: it did not answer in time. */
 export class KeychainError extends CodedError<'absent' | 'silent'> {
@@ -29,10 +29,9 @@ export interface KeychainRequest {
   readonly secret?: string;
 }
 
-/** The JSON text that the child writes to its standard output. */
-export type KeychainAnswer =
-  | { readonly ok: true; readonly secret: string | null }
-  | { readonly ok: false; readonly message: string };
+/** The JSON text that the child writes to its standard output. `failure`: empty where the call succeeded. */
+const readAnswer = object({ secret: nullable(string), failure: string });
+export type KeychainAnswer = Read<typeof readAnswer>;
 
 interface KeychainOptions {
   readonly clock: Clock;
@@ -52,9 +51,9 @@ const CHILD = fileURLToPath(new URL('./keychain-child.js', import.meta.url));
 
 export function systemKeychain(options: KeychainOptions): Keychain {
   const call = async (request: KeychainRequest): Promise<string | null> => {
-    const answer = await run(options, request);
-    if (!answer.ok) throw new KeychainError('absent', answer.message);
-    return answer.secret;
+    const { secret, failure } = await run(options, request);
+    if (failure !== '') throw new KeychainError('absent', failure);
+    return secret;
   };
   return {
     get: async (account) => (await call({ op: 'get', account })) ?? undefined,
@@ -83,17 +82,11 @@ function run({ clock, onWait, child }: KeychainOptions, request: KeychainRequest
   });
 }
 
-const outcome = object({ ok: boolean });
-const success = object({ secret: nullable(string) });
-const failure = object({ message: string });
-
 function answerOf(text: string): KeychainAnswer {
   try {
-    const answer: unknown = JSON.parse(text);
-    const isOk = outcome(answer, 'answer').ok;
-    return isOk ? { ok: true, ...success(answer, 'answer') } : { ok: false, ...failure(answer, 'answer') };
+    return readAnswer(JSON.parse(text), 'answer');
   } catch {
     // Not an answer: the library does not support this system, or the child was killed.
-    return { ok: false, message: 'no keychain is available here' };
+    return { secret: null, failure: 'no keychain is available here' };
   }
 }

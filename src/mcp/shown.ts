@@ -39,7 +39,8 @@ const DAMAGED = {
 
 export class Sheet {
   private readonly items: ItemOutput[] = [];
-  private readonly withBlob: ItemView[] = [];
+  /** The items with a blob whose URL the agent may get. */
+  readonly linked: ItemView[] = [];
   private whole = WHOLE_MAX;
   private left = PAGE_MAX;
 
@@ -64,7 +65,7 @@ export class Sheet {
     const linked = view.blob !== null && (view.type !== 'password' || this.passwords);
     if (!this.push(item, linked ? ADDRESS : 0)) return false;
     this.whole -= whole;
-    if (linked) this.withBlob.push(view);
+    if (linked) this.linked.push(view);
     return true;
   }
 
@@ -74,11 +75,6 @@ export class Sheet {
     const { meaning, whatToDo } = reason === null ? DAMAGED : REASONS[reason];
     const unreadable = { reason: reason ?? 'damaged_item', meaning, whatToDo };
     return this.push({ ...this.head(card), payload: null, unreadable }, 0);
-  }
-
-  /** The items with a blob whose URL the agent may get. */
-  get linked(): readonly ItemView[] {
-    return this.withBlob;
   }
 
   /** `blobs`: the URLs of the linked items, by id. */
