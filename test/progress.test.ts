@@ -17,7 +17,7 @@ import { temporaryFolder } from './support/postgres.js';
 t.test('OPER-26: on a terminal the line is overwritten at most ten times a second', (t) => {
   let now = 0;
   const shown: string[] = [];
-  const tell = throttledProgress({ progress: (text) => void shown.push(text) }, () => now);
+  const tell = throttledProgress({ progress: (text) => void shown.push(text) }, { now: () => now });
   for (; now < 1_000; now += 10) tell(() => `at ${now}`);
   t.same(
     shown,

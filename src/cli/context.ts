@@ -20,11 +20,9 @@ export type DeviceCommand = ProgramCommand<Context>;
 export interface Profile {
   readonly name: string;
   readonly folder: string;
-  /** The stored identity, undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
+  /** This and the next two: `read`, `keep` and `renew` of `Secrets`. */
   identity(): Promise<Identity | undefined>;
-  /** Stores the identity: encrypted, atomically, durable when it resolves. */
   keep(identity: Identity): Promise<void>;
-  /** Stores a renewed token; false where the profile is now another device's. Rejects as `keep`, without change. */
   renew(identity: Identity): Promise<boolean>;
   /** Removes identity, key and local copy. */
   forget(): Promise<void>;

@@ -5,7 +5,7 @@ import { StoreError } from '../sdk/store/error.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { failureFrom, type Failure } from '../terminal/failure.js';
 import { sanitizeText } from '../terminal/output.js';
-import { EXIT } from '../terminal/terminal.js';
+import { EXIT, INTERRUPTED } from '../terminal/terminal.js';
 
 const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
 const REVOKE = 'Run `service-device revoke ID`.';
@@ -165,7 +165,7 @@ const UNREACHABLE = `Check the address, and whether the server runs. ${LATER}`;
 const STORE_UNREACHABLE = `If the server itself answers, its operator sets that address (PUBLIC_URL, S3_PUBLIC_ENDPOINT). ${LATER}`;
 
 function ofNetwork(error: errors.NetworkError): Failure {
-  if (error.code === 'aborted') return { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
+  if (error.code === 'aborted') return INTERRUPTED;
   const cause = networkReason(error);
   const { store } = error;
   const what = store === undefined ? 'the server' : `${sanitizeText(store)}, which the server names for files,`;

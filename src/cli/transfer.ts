@@ -31,7 +31,7 @@ export function meter(
   what: string,
 ) {
   const begun = clock.now();
-  const show = throttledProgress(terminal, () => clock.now());
+  const show = throttledProgress(terminal, clock);
   return {
     ended: (): void => terminal.progress(''),
     onProgress: ({ done, total }: BlobProgress): void =>

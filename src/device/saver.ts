@@ -12,7 +12,7 @@ interface SaverOptions<T> {
   readonly failed: (error: unknown) => string;
   /** The note on a success after that. */
   readonly saved: string;
-  /** Prints a line for the user. A failure with the text of the last one is not reported again. */
+  /** A failure with the text of the last one is not reported again. */
   readonly note: (text: string) => void;
 }
 

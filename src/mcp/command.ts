@@ -159,7 +159,7 @@ interface Status {
   /** The `MachineSource` that the pairing is bound to. */
   readonly boundTo: string | null;
   readonly tokenExpiresAt: string | null;
-  /** True: agents may read the secrets of passwords. Null: not paired. */
+  /** As in `Pairing`. Null: not paired. */
   readonly passwords: boolean | null;
   /** Process id of `service-mcp serve`; null if it does not run. */
   readonly running: number | null;

@@ -21,9 +21,7 @@ interface ServerOptions {
   /** Throws `not_paired` where the pairing is gone. */
   readonly expectPaired: () => Promise<void>;
   readonly audit: (entry: AuditEntry) => void;
-  /** Prints a line for the user. */
   readonly note: (text: string) => void;
-  /** ms since 1970. */
   readonly now: () => number;
 }
 

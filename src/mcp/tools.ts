@@ -53,7 +53,6 @@ interface Tooling {
   readonly vault: Vault;
   /** Whether agents may read the secrets of passwords, as of now. */
   readonly passwords: () => Promise<boolean>;
-  /** ms since 1970, by this machine's clock. */
   readonly now: () => number;
 }
 

@@ -25,7 +25,6 @@ interface VaultOptions {
   readonly platform: Platform;
   readonly identity: Identity;
   readonly policy: Policy;
-  /** Prints a line for the user. */
   readonly note: (text: string) => void;
   /** Saves a renewed token. */
   readonly keep: (identity: Identity) => Promise<unknown>;

@@ -1,4 +1,5 @@
 /** Text for a terminal: its width and colours, tables, relative times, progress, JSON lines, results. */
+import { atMostEvery, type Clock } from '../protocol/clock.js';
 import { UNSAFE } from '../protocol/ids.js';
 import { sanitizeLines, sanitizeText } from '../protocol/sanitize.js';
 import type { Terminal } from './terminal.js';
@@ -165,13 +166,10 @@ const PROGRESS_EVERY_MS = 100;
  * Progress of one piece of work, shown at most ten times a second. The text is computed only when it is shown; the last
  * one may be dropped.
  */
-export function throttledProgress(terminal: Pick<Terminal, 'progress'>, now: () => number = () => performance.now()) {
-  let shownAt = -Infinity;
+export function throttledProgress(terminal: Pick<Terminal, 'progress'>, clock: Pick<Clock, 'now'> = performance) {
+  const isDue = atMostEvery(clock, PROGRESS_EVERY_MS);
   return (text: () => string): void => {
-    const at = now();
-    if (at - shownAt < PROGRESS_EVERY_MS) return;
-    shownAt = at;
-    terminal.progress(text());
+    if (isDue()) terminal.progress(text());
   };
 }
 

@@ -13,7 +13,7 @@ import type { ConnectionState, ItemView } from '../../sdk/events.js';
 import { isRevoked, ClientError } from '../../sdk/errors.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { fitted, jsonLine, padding, paletteOf, sanitizeText, show, widthOf } from '../../terminal/output.js';
-import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
+import { CommandError, EXIT, INTERRUPTED, usageError } from '../../terminal/terminal.js';
 import type { CommandOptions } from '../../terminal/program.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { failureOf } from '../failure.js';
@@ -124,7 +124,7 @@ class Watcher {
       this.device.on('connection', ({ state }) => this.connection(state));
       this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
       this.device.on('halted', ({ error }) => reject(error));
-      const interrupted = (): void => reject(new CommandError(EXIT.interrupted, 'interrupted'));
+      const interrupted = (): void => reject(INTERRUPTED);
       terminal.interrupted.addEventListener('abort', interrupted, { once: true });
       if (terminal.interrupted.aborted) interrupted();
     });
