@@ -16,7 +16,7 @@ import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { Platform } from '../src/sdk/platform.js';
 import { TestClock } from './support/clock.js';
 import { note, shows, wiretap, world, type World } from './support/client-world.js';
-import { until } from './support/events.js';
+import { soon, until } from './support/events.js';
 import type { Listing } from './support/mcp.js';
 import { inspector, machine, PROGRAM, started, type Home } from './support/mcp-process.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
@@ -263,6 +263,16 @@ for (const full of [false, true])
       t.equal(/the client reads no answers/.test(said.errors), full, said.errors);
     },
   );
+
+t.test('MCP-61: a client that reads no standard error keeps no program running', async (t) => {
+  const { at } = await machine(t);
+  const child = spawn(process.execPath, [PROGRAM, 'serve'], { env: at.env, stdio: ['pipe', 'ignore', 'pipe'] });
+  t.teardown(() => void child.kill('SIGKILL'));
+  const ended = once(child, 'exit');
+  // Each is noted there: more than the pipe holds.
+  child.stdin.end('{"id":"no message"}\n'.repeat(10_000));
+  t.same(await soon(ended, 'its end'), [EXIT.ok, null]);
+});
 
 t.test('MCP-14: a program whose pairing is gone from this machine refuses the next call, and ends', async (t) => {
   const { at } = await machine(t);

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** `service-mcp`: builds the context of a command, runs it, and ends the process with its exit code. */
 import { RELEASE } from '../root.js';
-import { endProcess, interruptible, nodeTerminal } from '../terminal/process.js';
+import { endProcess, GRACE_MS, interruptible, nodeTerminal } from '../terminal/process.js';
 import { EXIT } from '../terminal/terminal.js';
 import { runCommand } from './command.js';
 import { mcpPlatform, pathsOf, type Terminal } from './context.js';
@@ -29,4 +29,6 @@ const code = await runCommand(process.argv.slice(2), {
   ...{ paths: pathsOf(env), platform: await mcpPlatform(), env, ...RELEASE },
   ...{ interrupted, note: (text: string) => terminal.note(text), terminal, input, output },
 });
+// A client that does not read standard error must not keep the program running.
+setTimeout(() => process.exit(code), GRACE_MS).unref();
 await endProcess(code);

@@ -19,7 +19,7 @@ import {
 } from './terminal.js';
 
 /** Time for cleaning up after an interruption; then the process is ended. */
-const GRACE_MS = 5_000;
+export const GRACE_MS = 5_000;
 
 /**
  * Makes SIGINT, SIGTERM and SIGHUP abort `signal`, and sets the umask so that new files are private to their owner. A
