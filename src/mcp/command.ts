@@ -1,6 +1,7 @@
 /** The commands of `service-mcp`: parsing, dispatch and exit codes. */
 import { existsSync } from 'node:fs';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { withBriefDevice } from '../device/brief-device.js';
 import type { Identity } from '../sdk/identity.js';
 import { counted, releaseText } from '../terminal/output.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
@@ -11,7 +12,7 @@ import { forgetIdentity, loadIdentity, loadPairing, readConfig, renewIdentity, s
 import type { CommandContext } from './context.js';
 import { failureOf, McpError, type McpCode } from './errors.js';
 import { runningInstance } from './lock.js';
-import { pair, passwordsNotice, revokeDevice, withDevice } from './pair.js';
+import { pair, passwordsNotice, revokeDevice } from './pair.js';
 import type { ServeOptions } from './serve.js';
 import { isoOf } from './shown.js';
 
@@ -171,7 +172,7 @@ interface Status {
 
 /** `service-mcp status`. Resolves with 0 if the pairing opens and the server answers, else the error's exit code. */
 async function status(context: CommandContext, json: boolean): Promise<ExitCode> {
-  const { terminal, paths, version, note } = context;
+  const { terminal, platform, paths, version, note } = context;
   let found: Status = {
     ...{ version, file: paths.configPath, paired: false, server: null, device: null, boundTo: null },
     ...{ tokenExpiresAt: null, passwords: null, running: runningInstance(paths) ?? null, account: null, error: null },
@@ -190,7 +191,7 @@ async function status(context: CommandContext, json: boolean): Promise<ExitCode>
     // Querying the server renews an expiring token; the renewed one must be saved before the command ends.
     const saving: Promise<unknown>[] = [];
     const onIdentity = (renewed: Identity): unknown => saving.push(renewIdentity(context, renewed));
-    const me = withDevice(context, { identity, onIdentity }, (device) => device.me());
+    const me = withBriefDevice({ platform, identity, onIdentity }, (device) => device.me());
     const { version, itemCount: items, deviceCount: devices } = (await me.finally(() => Promise.all(saving))).server;
     found = { ...found, account: { serverVersion: sanitizeText(version), items, devices } };
   } catch (error) {

@@ -1,10 +1,10 @@
 /** `service-mcp pair`: makes this machine a device by the six words that another one shows (reference, Pairing). */
 import { readOfferText } from '../sdk/address.js';
-import { Device, type DeviceOptions } from '../sdk/device.js';
 import type { AskPassword } from '../sdk/enrol.js';
 import type { Identity } from '../sdk/identity.js';
 import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
+import { withBriefDevice } from '../device/brief-device.js';
 import { isYes } from '../terminal/ask.js';
 import type { CommandOptions } from '../terminal/program.js';
 import { promptWords, COMPARE_DIGITS, digitsText, retryPassword } from '../device/newcomer.js';
@@ -201,20 +201,10 @@ async function revokePrevious(context: CommandContext, before: Identity): Promis
 }
 
 /** Revokes a device with its own token; no error if it is already revoked or unknown. */
-export async function revokeDevice(context: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
+export async function revokeDevice({ platform }: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
   try {
-    await withDevice(context, { identity }, (device) => device.revoke(identity.deviceId));
+    await withBriefDevice({ platform, identity }, (device) => device.revoke(identity.deviceId));
   } catch (error) {
     if (!['revoked', 'unknown_device'].includes(failureOf(error).code)) throw error;
   }
-}
-
-/** Runs `work` as this device, without loading its items. Background errors are ignored: they also fail `work`. */
-export async function withDevice<T>(
-  { platform }: Pick<CommandContext, 'platform'>,
-  who: Pick<DeviceOptions, 'identity' | 'onIdentity'>,
-  work: (device: Device) => Promise<T>,
-): Promise<T> {
-  const device = await Device.open({ platform, ...who, onProblem: () => undefined });
-  return work(device).finally(() => device.close());
 }

@@ -2,13 +2,13 @@
 import { existsSync } from 'node:fs';
 import { readOfferText } from '../../sdk/address.js';
 import { type NewDevice, prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
-import { Device } from '../../sdk/device.js';
 import { isUndecided } from '../../sdk/errors.js';
 import type { Identity } from '../../sdk/identity.js';
 import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
+import { withBriefDevice } from '../../device/brief-device.js';
 import { promptWords, COMPARE_DIGITS, digitsText, retryPassword } from '../../device/newcomer.js';
 import { ownName, passwordFrom, retryMistyped, secretFrom, serverFrom } from '../../device/newcomer.js';
 import { delay } from '../../protocol/clock.js';
@@ -253,12 +253,11 @@ async function recover(context: Context, url: string | undefined, options: Recov
 
 /** As `proposeName`, for this device. It has recovered, whether or not the list can be read. */
 async function proposeOwnName(context: Context, identity: Identity): Promise<void> {
-  const device = await Device.open({ platform: context.platform, identity, onProblem: () => undefined });
-  await device.devices
-    .list()
-    .then((all) => proposeName(context, { id: identity.deviceId, name: identity.name }, all))
-    .catch(() => undefined)
-    .finally(() => device.close());
+  const { deviceId: id, name } = identity;
+  const all = await withBriefDevice({ platform: context.platform, identity }, ({ devices }) => devices.list()).catch(
+    () => [],
+  );
+  proposeName(context, { id, name }, all);
 }
 
 const phraseOf = (context: Context, file: string | undefined): Promise<string> =>

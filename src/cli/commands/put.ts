@@ -1,6 +1,6 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
-import { Device } from '../../sdk/device.js';
+import { withBriefDevice } from '../../device/brief-device.js';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { isObject, parsedJson } from '../../protocol/bytes.js';
@@ -181,7 +181,8 @@ const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put):
  * any other one is written to the current state. Rejects as `Device.put` does.
  */
 async function putItem(context: Context, open: OpenDevice, found: Found, one: Target): Promise<Put> {
-  const { terminal } = context;
+  const { terminal, platform } = context;
+  const { identity, store } = open;
   const { type, content } = found;
   const needsServer =
     content !== undefined || one.id !== undefined || shapes.payloadSize(found.payload) > shapes.PAYLOAD_INLINE_MAX;
@@ -207,7 +208,12 @@ async function putItem(context: Context, open: OpenDevice, found: Found, one: Ta
     .finally(bar.ended)
     .catch(async (error: unknown) => {
       // A failure to read the uploads, as with a revoked device, must not replace the original error.
-      const begun = await begunStill(context, open, found, target.id).catch(() => undefined);
+      const begun = await // An interruption has closed the device: another one of the same copy reads it.
+      (
+        terminal.interrupted.aborted
+          ? withBriefDevice({ platform, identity, store }, (device) => begunOf({ device }, found, target.id))
+          : begunOf(open, found, target.id)
+      ).catch(() => undefined);
       const further = 'The same command continues from there; see also `uploads`.';
       if (begun !== undefined) terminal.note(`${percentOf(begun)} % is on the server. ${further}`);
       throw error;
@@ -234,18 +240,6 @@ async function begunOf({ device }: Pick<OpenDevice, 'device'>, { type, content }
     if (same && (id === undefined ? (await device.get(one.id)) === undefined : one.id === id)) return one;
   }
   return undefined;
-}
-
-/** `begunOf`, also after an interruption, which has closed the device: another one of the same copy reads it. */
-async function begunStill(
-  { terminal, platform }: Context,
-  { device, identity, store }: OpenDevice,
-  found: Found,
-  id: string | undefined,
-) {
-  if (!terminal.interrupted.aborted) return begunOf({ device }, found, id);
-  const other = await Device.open({ platform, identity, store, onProblem: () => undefined });
-  return begunOf({ device: other }, found, id).finally(() => other.close());
 }
 
 /**
