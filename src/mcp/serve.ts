@@ -69,16 +69,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
       const now = (): number => platform.clock.now();
       const passwords = passwordsOf(context, policy, identity);
       const tools = toolsOf({ vault, passwords, now });
-      const record = audit.write.bind(audit);
-      const server = new ToolServer({
-        version: options.version,
-        tools,
-        policy,
-        expectPaired,
-        audit: record,
-        note,
-        now,
-      });
+      const server = new ToolServer({ version: options.version, tools, policy, expectPaired, audit, note, now });
       note(`${identity.name} serves ${described(policy, allowed)}`);
       await converse(options, server, ending);
     } finally {

@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { WaitGroup } from '../protocol/wait-group.js';
-import type { AuditEntry } from './audit.js';
+import type { Audit, AuditEntry } from './audit.js';
 import { toolFailure, McpError } from './errors.js';
 import { READ_ONLY_VARIABLE, type Policy } from './policy.js';
 import type { Tool, ToolCall } from './tools.js';
@@ -20,7 +20,7 @@ interface ServerOptions {
   readonly policy: Policy;
   /** Throws `not_paired` where the pairing is gone. */
   readonly expectPaired: () => Promise<void>;
-  readonly audit: (entry: AuditEntry) => void;
+  readonly audit: Pick<Audit, 'write'>;
   readonly note: (text: string) => void;
   readonly now: () => number;
 }
@@ -79,7 +79,7 @@ export class ToolServer {
     const { audit, now, note, policy } = this.options;
     const began = now();
     const record = (bin: string | null, ids: readonly string[], outcome: AuditEntry['outcome']): void =>
-      audit({ tool: tool.name, bin, ids, outcome, ms: now() - began });
+      audit.write({ tool: tool.name, bin, ids, outcome, ms: now() - began });
     let bin: string | null = null;
     try {
       if (tool.annotations.readOnlyHint !== true && policy.readOnly)

@@ -79,9 +79,11 @@ export async function companion(t: WithTeardown, options: CompanionOptions): Pro
   const { mcp } = new ToolServer({
     ...{ version: '1.2.3', policy, expectPaired: () => Promise.resolve(), note, now },
     tools: toolsOf({ vault, passwords, now }),
-    audit: (entry) => {
-      audit.push(entry);
-      options.record?.(entry);
+    audit: {
+      write: (entry) => {
+        audit.push(entry);
+        options.record?.(entry);
+      },
     },
   });
   const [here, there] = InMemoryTransport.createLinkedPair();
