@@ -12,7 +12,7 @@ import { Meter } from '../src/load/meter.js';
 import { Timeline } from '../src/load/report.js';
 import { LocalCrew, type Crew, type News, type Order, type Progress } from '../src/load/orders.js';
 import { Target } from '../src/load/target.js';
-import { LoadWorker } from '../src/load/worker.js';
+import { LoadWorker, type PartResult } from '../src/load/worker.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { until } from './support/events.js';
 import { hosted } from './support/hosted.js';
@@ -120,48 +120,94 @@ t.test('LOAD-17: a process whose parent has died in the middle of its work goes 
   t.equal(await text(parent.stderr), '', 'no failure of a send ends it before the removal');
 });
 
-t.test(
-  'LOAD-08: a process that dies ends the phase of its machine at once; reports and removals are waited for',
-  async (t) => {
-    const crew = new LocalCrew(2, {}, NOTHING);
-    const [dead, other] = crew['peers'];
-    t.teardown(() => {
-      crew.end();
-      // Its process lives all the same.
-      dead?.['options'].end();
-    });
-    let [done, ended] = [NOTHING as () => void, false];
-    if (other !== undefined) other.perform = () => new Promise<void>((resolve) => (done = resolve));
-    dead?.lost('it has died');
-    await t.rejects(crew.perform({ phase: 'connect' }), /it has died/);
-    for (const phase of ['finish', 'remove'] as const) {
-      ended = false;
-      const performed = t.rejects(crew.perform({ phase }), /it has died/).finally(() => (ended = true));
-      await turn();
-      t.notOk(ended, phase);
-      done();
-      await performed;
-    }
-  },
-);
+t.test('LOAD-08: where a process dies the others of its machine go on, and report', async (t) => {
+  const crew = new LocalCrew(2, {}, NOTHING);
+  const [dead, other] = crew['peers'];
+  t.teardown(() => {
+    crew.end();
+    // Its process lives all the same.
+    dead?.['options'].end();
+  });
+  const ordered: string[] = [];
+  let [done, ended] = [NOTHING as () => void, false];
+  if (other !== undefined)
+    other.perform = ({ phase }) => {
+      ordered.push(phase);
+      return new Promise<void>((resolve) => (done = resolve));
+    };
+  dead?.lost('it has died');
+  for (const phase of ['connect', 'write', 'finish', 'remove'] as const) {
+    ended = false;
+    const isNews = phase === 'connect' || phase === 'remove';
+    const performed = crew.perform({ phase });
+    const checked = isNews ? t.rejects(performed, /it has died/) : performed;
+    void checked.finally(() => (ended = true));
+    await turn();
+    t.notOk(ended, phase);
+    done();
+    await checked;
+  }
+  t.same(ordered, ['connect', 'write', 'finish', 'remove']);
+});
+
+t.test('LOAD-08: a process that failed in a phase is to remove what it made, and audits nothing', async (t) => {
+  const crew = new LocalCrew(2, {}, NOTHING);
+  t.teardown(() => crew.end());
+  const ordered: string[] = [];
+  crew['peers'].forEach((peer, at) => {
+    peer.perform = ({ phase }) => {
+      ordered.push(`${at} ${phase}`);
+      return at === 0 && phase === 'write' ? Promise.reject(new Error('no thread')) : Promise.resolve();
+    };
+  });
+  await t.rejects(crew.perform({ phase: 'write' }), /no thread/);
+  await crew.perform({ phase: 'finish' });
+  t.same(ordered, ['0 write', '1 write', '0 remove', '1 finish']);
+});
+
+t.test('LOAD-08: the live line goes on where a process no longer reports', (t) => {
+  const timeline = new Timeline();
+  const counts = { sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors: {}, timed: { connect: [], push: [] } };
+  for (const part of [0, 1]) timeline.add(part, { ...counts, second: 0 });
+  for (let second = 1; second < 30; second++) timeline.add(0, { ...counts, second });
+  t.equal(timeline.latest(2)?.second, 25);
+  t.end();
+});
 
 /** A crew of one process that does what `perform` says. */
 const crewOf = (perform: (order: Order) => Promise<void>): Crew => {
   return { name: 'agent 1', processes: 1, end: NOTHING, perform };
 };
 
+const RESULT: PartResult = {
+  ...{ part: 0, tenants: 1, sockets: 1, totals: new Meter().totals, storms: [], audit: sumOf([]) },
+  client: { rate: PLAN.rate, cpu: 0, loopDelayP99Ms: 0, starved: 0 },
+};
+
 t.test('LOAD-08: a part that sends no result is lost', async (t) => {
   const { url } = await answering(t, (_, reply) => void reply.end('{}'));
   const { signal } = new AbortController();
   const coordinator = new Coordinator({ plan: { ...PLAN, url }, load: LOAD, adminToken: undefined, signal });
-  const { totals } = new Meter();
-  const client = { rate: PLAN.rate, cpu: 0, loopDelayP99Ms: 0, starved: 0 };
-  const result = { part: 0, tenants: 1, sockets: 1, totals, storms: [], client, audit: sumOf([]) };
   const good = crewOf(async ({ phase }) => {
-    if (phase === 'finish') coordinator.onNews({ news: 'result', result });
+    if (phase === 'finish') coordinator.onNews({ news: 'result', result: RESULT });
   });
   const { lostParts, trusted } = await coordinator.run([good, { ...crewOf(async () => undefined), name: 'agent 2' }]);
   t.match({ lostParts, trusted }, { lostParts: [/sent no result/], trusted: false });
+});
+
+t.test('LOAD-08: what is left of a machine that lost a process is in the report', async (t) => {
+  const { url } = await answering(t, (_, reply) => void reply.end('{}'));
+  const { signal } = new AbortController();
+  const coordinator = new Coordinator({ plan: { ...PLAN, url }, load: LOAD, adminToken: undefined, signal });
+  const crew = crewOf(async ({ phase }) => {
+    if (phase === 'write') throw new Error('a process of the run: it has died');
+    if (phase === 'finish') coordinator.onNews({ news: 'result', result: RESULT });
+  });
+  const { lostParts, tenants, trusted } = await coordinator.run([{ ...crew, processes: 2 }]);
+  t.same(
+    { lostParts, tenants, trusted },
+    { ...{ lostParts: ['a process of the run: it has died'], tenants: 1, trusted: false } },
+  );
 });
 
 t.test('LOAD-17: what a lost part has made is named where nobody can look for it', async (t) => {
@@ -184,8 +230,8 @@ t.test('LOAD-17: what a second removal has removed is not named', async (t) => {
     adminToken: undefined,
     signal: over.signal,
   });
-  // Ordered by the interruption, because of the phase that it ended, and at the end.
-  const left: Progress[] = ['network', 'network', 'forbidden'].map((one) => ({ news: 'left', left: [one] }));
+  // Ordered by the interruption, and at the end.
+  const left: Progress[] = ['network', 'forbidden'].map((one) => ({ news: 'left', left: [one] }));
   let end = NOTHING as () => void;
   const crew = crewOf(({ phase }) => {
     if (phase === 'write')

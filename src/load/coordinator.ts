@@ -105,19 +105,16 @@ export class Coordinator {
     );
   }
 
-  /** Every crew that is not lost performs the phase, and lost ones `remove` too; a crew that fails counts as lost. */
+  /** Every crew performs the phase; one that fails counts as lost, and what is left of it goes on. */
   private async performAll(crews: readonly Crew[], phase: Exclude<Phase, 'prepare'>): Promise<void> {
     await Promise.all(
       crews.map(async (crew) => {
-        if (this.lost.has(crew.name) && phase !== 'remove') return;
         try {
           await crew.perform({ phase });
         } catch (error) {
           const { message } = asError(error);
           if (!this.lost.has(crew.name)) this.lost.set(crew.name, message);
-          // Its remaining processes must not go on.
-          if (phase !== 'remove') await crew.perform({ phase: 'remove' }).catch(() => undefined);
-          else this.unremoved.set(crew.name, message);
+          if (phase === 'remove') this.unremoved.set(crew.name, message);
         }
       }),
     );

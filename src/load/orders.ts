@@ -34,7 +34,7 @@ export type News =
 export interface Crew {
   readonly name: string;
   readonly processes: number;
-  /** Sends an order to all of them; resolves when all are done. Rejects if one fails or is gone. */
+  /** Sends an order to all of them. Rejects if one fails or is gone, except for `prepare` once the others are done. */
   perform(order: Order): Promise<void>;
   /** Ends the processes, or the connection to them. */
   end(): void;
@@ -126,10 +126,12 @@ function forked(onNews: (news: Progress) => void): Peer {
   return peer;
 }
 
-/** The processes of this machine, as one crew. */
+/** The processes of this machine, as one crew: where one fails, the others go on. */
 export class LocalCrew implements Crew {
   readonly name = 'this machine';
   private readonly peers: readonly Peer[];
+  /** Processes that failed: they get no order but `remove`. */
+  private readonly failed = new Set<Peer>();
 
   constructor(
     readonly processes: number,
@@ -140,17 +142,25 @@ export class LocalCrew implements Crew {
   }
 
   async perform(order: Order): Promise<void> {
-    const one = (peer: Peer, at: number): Promise<void> => {
-      if (order.phase !== 'prepare') return peer.perform(order);
+    if (order.phase === 'prepare') {
       const { phase, plan, share } = order;
       // The credentials are this machine's own: a coordinator sends none.
-      return peer.perform({ phase, plan, share: { ...share, part: share.part + at }, access: this.access });
-    };
-    const { phase } = order;
-    // What the others have to report or to remove is waited for.
-    if (phase === 'finish' || phase === 'remove') return forEach(this.peers, one, this.processes);
-    // Not here, where they may hold their sockets for a day: they do not go on without the one that failed.
-    await Promise.all(this.peers.map(one));
+      const one = (peer: Peer, at: number): Promise<void> =>
+        peer.perform({ phase, plan, share: { ...share, part: share.part + at }, access: this.access });
+      // A run of which a part cannot be made does not begin: the others are not waited for.
+      await Promise.all(this.peers.map(one));
+      return;
+    }
+    const remove = order.phase === 'remove';
+    const going = this.peers.filter((peer) => remove || !this.failed.has(peer));
+    const one = (peer: Peer): Promise<void> =>
+      peer.perform(order).catch((error: unknown) => {
+        this.failed.add(peer);
+        // If it lives it must not go on, nor write while others audit.
+        if (!remove) peer.perform({ phase: 'remove' }).catch(() => undefined);
+        throw error;
+      });
+    await forEach(going, one, this.processes);
   }
 
   end(): void {

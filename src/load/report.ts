@@ -65,6 +65,9 @@ const SECONDS_MAX = 86_400;
 /** Seconds by which an agent's clock may run ahead of this one. */
 const AHEAD_MAX = 60;
 
+/** Seconds within which the processes that go on have reported one. */
+const RECENT = 5;
+
 /** Sums the processes' ticks, second by second. */
 export class Timeline {
   private readonly sums: { readonly counts: Counts; readonly sockets: Map<number, number> }[] = [];
@@ -84,10 +87,10 @@ export class Timeline {
     return this.sums.flatMap((_, second) => this.at(second) ?? []);
   }
 
-  /** For the live line, the last second that every process has reported, else the last one. */
+  /** For the live line, the last second that every process has reported; a recent one where a process is lost. */
   latest(parts: number): Second | undefined {
     const whole = this.sums.findLastIndex(({ sockets }) => sockets.size >= parts);
-    return this.at(whole < 0 ? this.sums.length - 1 : whole);
+    return this.at(Math.max(0, whole, this.sums.length - RECENT));
   }
 
   private at(second: number): Second | undefined {
