@@ -1,5 +1,6 @@
 /** The processes of a run of `service-load`: what they make, remove and report while orders and deaths cross. */
 import { fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -10,10 +11,11 @@ import { Coordinator } from '../src/load/coordinator.js';
 import { sumOf } from '../src/load/audit.js';
 import { Meter } from '../src/load/meter.js';
 import { Timeline } from '../src/load/report.js';
-import { LocalCrew, type Crew, type News, type Order, type Progress } from '../src/load/orders.js';
+import { LocalCrew, Peer, type Crew, type News, type Order, type Progress } from '../src/load/orders.js';
 import { Target } from '../src/load/target.js';
 import { LoadWorker, type PartResult } from '../src/load/worker.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
 import { hosted } from './support/hosted.js';
 import { answering, load } from './support/load-program.js';
@@ -148,6 +150,38 @@ t.test('LOAD-08: where a process dies the others of its machine go on, and repor
     await checked;
   }
   t.same(ordered, ['connect', 'write', 'finish', 'remove']);
+});
+
+t.test(
+  'LOAD-08: a machine or process that hangs during an order is lost, one that reports is waited for',
+  async (t) => {
+    const clock = new TestClock();
+    let ends = 0;
+    const peer = new Peer('it', 1, { onNews: NOTHING, send: NOTHING, end: () => void ends++ }, clock);
+    let over = false;
+    const lost = t.rejects(peer.perform({ phase: 'write' }), /it: nothing was heard/).finally(() => (over = true));
+    for (let minutes = 0; minutes < 60; minutes++) {
+      clock.advance(60_000);
+      peer.receive({ news: 'alive' });
+    }
+    clock.advance(119_999);
+    await turn();
+    t.notOk(over);
+    clock.advance(1);
+    await lost;
+    t.equal(ends, 1, 'it is to end by itself');
+    await t.rejects(peer.perform({ phase: 'remove' }), /nothing was heard/);
+    t.equal(clock.waiting, 0);
+  },
+);
+
+/** Makes five seconds five milliseconds. */
+const QUICK = 'const set = setInterval; globalThis.setInterval = (fn, ms) => set(fn, ms / 1000);';
+
+t.test('LOAD-08: a process that works reports that it lives', async (t) => {
+  const child = fork(WORKER, { execArgv: ['--import', `data:text/javascript,${encodeURIComponent(QUICK)}`] });
+  t.teardown(() => child.kill('SIGKILL'));
+  t.same(await once(child, 'message'), [{ news: 'alive' }, undefined]);
 });
 
 t.test('LOAD-08: a process that failed in a phase is to remove what it made, and audits nothing', async (t) => {

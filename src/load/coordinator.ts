@@ -37,7 +37,7 @@ export class Coordinator {
     if (news.news === 'tick') this.timeline.add(news.part, news.tick);
     else if (news.news === 'result')
       this.results.set(news.result.part, keptOf(news.result, this.options.plan.storms.length));
-    else this.leave(news.left);
+    else if (news.news === 'left') this.leave(news.left);
   };
 
   constructor(

@@ -1,5 +1,6 @@
 /** Orders of the coordinator to the processes of a run, their reports, and the processes of this machine. */
 import { fork } from 'node:child_process';
+import { every, systemClock, type Clock } from '../protocol/clock.js';
 import { forEach } from '../protocol/for-each.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import type { Tick } from './meter.js';
@@ -18,8 +19,13 @@ export type Order =
 /** An order within a machine. */
 export type LocalOrder = Order & { readonly access?: Access };
 
-/** What a process reports during an order. `left`: what it could not remove, and why. */
+/** How often a process reports that it lives, ms, and after how many such times without any report it counts as lost. */
+export const ALIVE_EVERY_MS = 5_000;
+const SILENT_TIMES = 24;
+
+/** What a process reports at any time. `left`: what it could not remove, and why. */
 export type Progress =
+  | { readonly news: 'alive' }
   | { readonly news: 'tick'; readonly part: number; readonly tick: Tick }
   | { readonly news: 'result'; readonly result: PartResult }
   | { readonly news: 'left'; readonly left: readonly string[] };
@@ -52,6 +58,8 @@ export class Peer implements Crew {
   private gone: string | undefined;
   /** The first of its parts. It has none before `prepare`. */
   private firstPart = Infinity;
+  /** Times without a report. Not a time: this process may have been stopped itself. */
+  private silent = 0;
 
   constructor(
     readonly name: string,
@@ -61,6 +69,7 @@ export class Peer implements Crew {
       readonly send: (order: LocalOrder) => void;
       readonly end: () => void;
     },
+    private readonly clock: Clock = systemClock,
   ) {}
 
   /** `remove` may overtake another order, which then rejects. An order that is already under way is not sent again. */
@@ -69,9 +78,16 @@ export class Peer implements Crew {
     if (this.gone !== undefined) return Promise.reject(this.failure(this.gone));
     if (this.current?.phase === phase) return this.current.outcome;
     this.settle(this.failure('interrupted'));
+    this.silent = 0;
+    const silence = every(this.clock, ALIVE_EVERY_MS, () => {
+      if (++this.silent < SILENT_TIMES) return;
+      this.lost('nothing was heard of it for two minutes');
+      this.options.end();
+    });
     const outcome = new Promise<void>((resolve, reject) => {
       this.settle = (error) => {
         this.current = undefined;
+        silence.cancel();
         if (error === undefined) resolve();
         else reject(error);
       };
@@ -93,6 +109,7 @@ export class Peer implements Crew {
   }
 
   receive(news: News): void {
+    this.silent = 0;
     if (news.news !== 'done' && news.news !== 'failed') this.options.onNews(news);
     // The outcome of an overtaken order does not settle the current one.
     else if (news.phase === this.current?.phase)

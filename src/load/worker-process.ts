@@ -1,6 +1,6 @@
 /** A process of a run: performs its parent's orders and reports their outcomes. Ends with its parent. */
 import { asError } from '../protocol/error-code.js';
-import type { LocalOrder, News } from './orders.js';
+import { ALIVE_EVERY_MS, type LocalOrder, type News } from './orders.js';
 import { LoadWorker } from './worker.js';
 
 /** Set before the worker is there: a removal that is ordered meanwhile waits for it, and for what it begins to make. */
@@ -41,6 +41,8 @@ process.on('message', (order: LocalOrder) => {
     (error: unknown) => report({ news: 'failed', phase, text: asError(error).message }),
   );
 });
+// Not what keeps it going: its parent may have gone before it listened for that.
+setInterval(() => report({ news: 'alive' }), ALIVE_EVERY_MS).unref();
 // Ctrl-C reaches the whole process group. Ignored here: the parent then orders this process to remove what it has made.
 for (const signal of ['SIGINT', 'SIGHUP', 'SIGTERM'] as const) process.on(signal, () => undefined);
 // Nothing else would end this process once its parent is gone.
