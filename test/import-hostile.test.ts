@@ -58,6 +58,19 @@ t.test('IMPORT-02 IMPORT-07: entries that have one UUID become an item each, the
   );
 });
 
+t.test('IMPORT-02 IMPORT-07: an attachment that a database refers to and does not have is named', async (t) => {
+  const binary = (file: string): string => `<Binary><Key>${file}</Key><Value Ref="7"/></Binary>`;
+  const title = '<String><Key>Title</Key><Value>a</Value></String>';
+  const [entry] = await keepassWith(`<Entry>${title}${binary('one.pdf')}${binary('two.pdf')}</Entry>`);
+  t.same(entry?.unplaced, ['2 attachments that are missing']);
+  const [note, original, ...more] = entry?.made ?? [];
+  t.match(note?.payload, { text: /2 attachments that are missing/ });
+  const bytes: Uint8Array[] = [];
+  for await (const part of original?.content?.open() ?? []) bytes.push(part);
+  t.match(JSON.parse(Buffer.concat(bytes).toString()), { attachments: ['one.pdf', 'two.pdf'] });
+  t.same(more, []);
+});
+
 t.test('IMPORT-02 IMPORT-05: what an entry has beside the part of its type is named, and kept', async (t) => {
   const login = { username: 'me', password: 'x' };
   const sshKey = { privateKey: '', publicKey: 'ssh-ed25519 AAAA', keyFingerprint: '' };

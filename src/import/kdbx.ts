@@ -15,6 +15,9 @@ const COST_MAX = { aesRounds: 500_000_000, passes: 1_000, memoryKib: 1024 * 1024
 /** Maximum of passes times KiB: a few minutes of one core. */
 const ARGON2_WORK_MAX = 64 * 1024 * 1024;
 
+/** An attachment that the database refers to and does not have. */
+export const MISSING = { hash: '', value: new ArrayBuffer(0) };
+
 /** The library with Argon2, loaded only when a database is read. */
 export async function kdbxLibrary(): Promise<Library> {
   const library = (await import('kdbxweb')).default;
@@ -39,6 +42,10 @@ export async function openKdbx(library: Library, bytes: Uint8Array, password: st
   try {
     const database = new Kdbx();
     database.credentials = new Credentials(typed, keyFile ?? null);
+    // The library leaves out an attachment whose reference names nothing.
+    const { binaries } = database;
+    const find = binaries.getByRef.bind(binaries);
+    binaries.getByRef = (ref) => find(ref) ?? MISSING;
     const format = new KdbxFormat(database);
     unpackWithin(library, database, format);
     return await format.load(bufferOf(bytes));

@@ -1,7 +1,7 @@
 /** The entries of a KeePass database: groups, fields, attachments, history and references. */
 import type { KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
 import * as foreign from './entries.js';
-import { expectCheap, kdbxLibrary, openKdbx } from './kdbx.js';
+import { expectCheap, kdbxLibrary, MISSING, openKdbx } from './kdbx.js';
 
 /** Maximum size of a key file, bytes. */
 export const KEY_FILE_MAX = 1024 * 1024;
@@ -102,13 +102,16 @@ function ofEntry({ folder, binned }: Place, entry: KdbxEntry, byUuid: EntryMap):
   const main = foreign.loginItem({ name, url, user: value('UserName'), secret: value('Password') });
   const own = [...entry.fields].filter(([field, content]) => !STANDARD.has(field) && textOf(content) !== '');
   const oneTime = own.filter(([field]) => ONE_TIME.test(field));
+  const attached = [...entry.binaries].filter(([, binary]) => binary !== MISSING);
+  const missing = entry.binaries.size - attached.length;
   const open = ['UserName', 'Password', 'URL'].filter((field) => /\{REF:/i.test(value(field)));
   return {
     ...{ ...place, program: 'keepass', main, notes: foreign.notesWith(main, url, value('Notes')) },
-    files: [...entry.binaries].map(([file, binary]) => ({ name: file, bytes: bytesOf(binary) })),
+    files: attached.map(([file, binary]) => ({ name: file, bytes: bytesOf(binary) })),
     unplaced: [
       ...(oneTime.length === 0 ? [] : ['the one-time password']),
       ...foreign.some(own.length - oneTime.length, 'custom field'),
+      ...foreign.some(missing, 'attachment that is missing', 'attachments that are missing'),
       ...foreign.some(open.length, 'reference to another entry', 'references to other entries'),
       ...foreign.some(entry.history.length, 'earlier version'),
       ...(entry.times.expires === true ? ['when it expires'] : []),
