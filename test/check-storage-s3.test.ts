@@ -1,5 +1,5 @@
 /** `service-admin check-storage` on a real S3 gateway that misbehaves, and on folders of other users. */
-import { PutBucketPolicyCommand, S3Client } from '@aws-sdk/client-s3';
+import { PutBucketPolicyCommand } from '@aws-sdk/client-s3';
 import { chown, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -46,7 +46,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   const user = await ceph.newUser();
   /** A bucket behind a proxy, and the program's verdicts on it. */
   const setUp = async (t: Test) => {
-    const { bucket } = await s3Bucket(t, ceph, user);
+    const { bucket, direct } = await s3Bucket(t, ceph, user);
     const proxy = await FaultyHttp.before(t, ceph.endpoint);
     const base = {
       STORAGE_KIND: 's3',
@@ -62,7 +62,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     /** The same in a process with another clock. */
     const checkAhead = async (ms: number): Promise<AdminEnded> =>
       (await builtAdmin(t, { ...base, NODE_OPTIONS: aheadBy(ms) })).json('check-storage');
-    return { bucket, proxy, check, checkAhead };
+    return { bucket, direct, proxy, check, checkAhead };
   };
 
   t.test(
@@ -92,15 +92,8 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   );
 
   t.test('BLOB-51 OBJ-18: a bucket that everybody may read is detected', async (t) => {
-    const { bucket, check } = await setUp(t);
+    const { bucket, direct, check } = await setUp(t);
     t.same(notOk(await check()), {}, 'the bucket is sound at first');
-    const direct = new S3Client({
-      endpoint: ceph.endpoint,
-      region: 'us-east-1',
-      forcePathStyle: true,
-      credentials: user,
-    });
-    t.teardown(() => direct.destroy());
     const everybody = { Effect: 'Allow', Principal: '*', Action: 's3:GetObject', Resource: `arn:aws:s3:::${bucket}/*` };
     const Policy = JSON.stringify({ Version: '2012-10-17', Statement: [everybody] });
     await direct.send(new PutBucketPolicyCommand({ Bucket: bucket, Policy }));
@@ -167,18 +160,11 @@ t.test('S3', { skip: cephMissing }, async (t) => {
   });
 
   t.test('BLOB-51 OBJ-18: a wrong key id, a wrong bucket and a key that may not write are distinguished', async (t) => {
-    const { bucket, check } = await setUp(t);
+    const { bucket, direct, check } = await setUp(t);
     const stranger = await check({ AWS_ACCESS_KEY_ID: 'NOBODYKNOWSTHISKEY' });
     t.match(line(stranger, 'list'), { reason: 'credentials', seen: /InvalidAccessKeyId/, advice: /AWS_ACCESS_KEY_ID/ });
     t.match(line(await check({ S3_BUCKET: 'no-such-bucket' }), 'list'), { reason: 'bucket', advice: /S3_BUCKET/ });
     const reader = await ceph.newUser();
-    const direct = new S3Client({
-      endpoint: ceph.endpoint,
-      region: 'us-east-1',
-      forcePathStyle: true,
-      credentials: user,
-    });
-    t.teardown(() => direct.destroy());
     const Statement = [
       {
         ...{ Effect: 'Allow', Principal: '*', Action: ['s3:ListBucket', 's3:DeleteObject'] },

@@ -11,9 +11,6 @@ import { itemsAbove } from './audit.js';
 import { asDevice, type FleetTenant } from './fleet.js';
 import { Refused, withRetries, type TargetReply, type TargetRequest, type Target } from './target.js';
 
-/** Whether a request that was answered so, or not at all, may have been executed. */
-const isUnknown = (status: number): boolean => status === 0 || status >= 500;
-
 const binList = object({ bins: array(object({ id: string })) });
 
 /** Cleans one tenant, using its devices in turn, since the server limits the rate of each. */
@@ -25,20 +22,23 @@ export class Cleaner {
   ) {}
 
   /**
-   * Makes the run's bin. Throws `Refused` `conflict` if it exists: it is somebody else's then, and stays. `onMaybe` is
-   * called if it may have been made by a request that was not answered.
+   * Makes the run's bin, and calls `onMade` once it exists or may exist. Throws `Refused` `conflict` if it existed before:
+   * it is somebody else's then, and stays.
    */
-  async makeBin(id: string, onMaybe: () => void): Promise<void> {
+  async makeBin(id: string, onMade: () => void): Promise<void> {
     if (await this.has(id)) throw new Refused('conflict', 409);
-    let isMaybe = false;
+    let isMade = false;
     const body = JSON.stringify({ id, slug: id });
     try {
-      await this.send({ method: 'POST', path: '/api/bins', body }, ({ status }) => (isMaybe ||= isUnknown(status)));
+      await this.send({ method: 'POST', path: '/api/bins', body }, ({ doubtful }) => (isMade ||= doubtful));
+      isMade = true;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      if (isMaybe && error.code === 'conflict') return;
-      if (isMaybe || isUnknown(error.status)) onMaybe();
-      throw error;
+      isMade ||= error.doubtful;
+      // A conflict is with what an attempt without an answer has made.
+      if (!isMade || error.code !== 'conflict') throw error;
+    } finally {
+      if (isMade) onMade();
     }
   }
 

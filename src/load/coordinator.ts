@@ -8,7 +8,7 @@ import { removeTenant, testTenants } from './fleet.js';
 import type { Crew, Phase, Progress } from './orders.js';
 import { BOUNDS, sum, type Plan } from './plan.js';
 import { keptOf, reportOf, Timeline, type Report } from './report.js';
-import { withTarget, type Target } from './target.js';
+import { withTarget } from './target.js';
 import type { PartResult } from './worker.js';
 
 const health = object({ version: string, commit: string });
@@ -58,7 +58,7 @@ export class Coordinator {
     const { plan, load, signal } = this.options;
     const at = systemClock.now();
     const server = await this.release();
-    if ((await withTarget(plan.url, (target) => this.slugs(target))).length > 0)
+    if ((await this.slugs()).length > 0)
       throw usageError(
         `tenants of a run ${plan.name} already exist`,
         'Use another --name, or remove them: service-load clean --name.',
@@ -135,7 +135,7 @@ export class Coordinator {
     if (this.lost.size === 0 && this.left.length === 0) return;
     try {
       await withTarget(plan.url, async (target) => {
-        for (const slug of await this.slugs(target)) await removeTenant(target, slug, adminToken);
+        for (const slug of await this.slugs()) await removeTenant(target, slug, adminToken);
       });
       this.left = this.left.filter((text) => !text.startsWith(`${plan.name}-`));
     } catch (error) {
@@ -151,9 +151,10 @@ export class Coordinator {
   }
 
   /** The test tenants whose names begin with this run's. */
-  private async slugs(target: Target): Promise<string[]> {
+  private async slugs(): Promise<string[]> {
     const { adminToken, plan } = this.options;
-    return adminToken === undefined ? [] : testTenants(target, adminToken, `${plan.name}-`);
+    if (adminToken === undefined) return [];
+    return withTarget(plan.url, (target) => testTenants(target, adminToken, `${plan.name}-`));
   }
 
   private async release(): Promise<Release | null> {

@@ -46,6 +46,11 @@ export class Refused extends Error {
   get transient(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 502;
   }
+
+  /** True if the request may have been executed all the same. */
+  get doubtful(): boolean {
+    return this.status === 0 || this.status >= 500;
+  }
 }
 
 /** The server closes connections that are idle for 8 to 12 s; a request that crosses the close would be lost. */

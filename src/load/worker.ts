@@ -131,7 +131,6 @@ export class LoadWorker {
         this.stop.signal.throwIfAborted();
         const base = await headOf(target, tenant);
         await this.cleanerOf(tenant).makeBin(tenant.binId, () => made.add(tenant));
-        made.add(tenant);
         places.push(this.placeOf(tenant, base));
       });
     }

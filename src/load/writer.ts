@@ -253,7 +253,7 @@ export class Writer {
       // The tenant, or its bin, is about to be removed: anything written after that would stay.
       if (stopped.aborted) return Promise.reject(new Refused('stopped', 0));
       return target.send(asDevice(tenant, request, device)).catch((error: unknown) => {
-        if (error instanceof Refused && (error.status === 0 || error.status >= 500)) onDoubt();
+        if (error instanceof Refused && error.doubtful) onDoubt();
         throw error;
       });
     };

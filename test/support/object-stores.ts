@@ -66,8 +66,12 @@ export function capturedLog(): { readonly log: Logger; readonly lines: string[] 
 
 let buckets = 0;
 
-/** A bucket of its own on the gateway, behind a proxy that can break. */
-export async function s3Bucket(t: WithTeardown, ceph: Ceph, user: CephUser): Promise<BucketUnderTest> {
+/** A bucket of its own on the gateway, behind a proxy that can break; `direct` passes it by. */
+export async function s3Bucket(
+  t: WithTeardown,
+  ceph: Ceph,
+  user: CephUser,
+): Promise<BucketUnderTest & { direct: S3Client }> {
   const bucket = `bucket-${++buckets}`;
   const direct = new S3Client({
     endpoint: ceph.endpoint,
@@ -96,6 +100,7 @@ export async function s3Bucket(t: WithTeardown, ceph: Ceph, user: CephUser): Pro
         await direct.send(new AbortMultipartUploadCommand({ Bucket: bucket, Key, UploadId }));
       }
     },
+    direct,
     env: { STORAGE_KIND: 's3', S3_BUCKET: bucket, S3_ENDPOINT: proxy.url },
     logs: lines,
     calls: () => proxy.calls.length,
