@@ -99,6 +99,12 @@ t.test('IMPORT-02 IMPORT-06: what is in a second column of a name is neither dro
     entry?.made.map(({ part }) => part),
     ['main', 'note', 'original'],
   );
+  const [again] = readCsv('name,url,username,password,x,x,x (2),x\na,,me,x,1,2,3,4\n')?.entries ?? [];
+  t.same(
+    again?.unplaced,
+    ['x', 'x (2)', 'x (2) (2)', 'x (3)'],
+    'nor a column that is called like the number of another',
+  );
   t.end();
 });
 

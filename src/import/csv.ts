@@ -55,12 +55,14 @@ export function readCsv(text: string): foreign.ForeignEntries | undefined {
 
 /** The names of the columns. A name that is there again gets a number: what is in that column must not be lost. */
 function namesOf(cells: readonly string[]): readonly string[] {
-  const seen = new Map<string, number>();
+  const last = new Map<string, number>();
   return cells.map((cell) => {
     const name = cell.trim();
-    const count = (seen.get(name) ?? 0) + 1;
-    seen.set(name, count);
-    return count === 1 ? name : `${name} (${count})`;
+    let unique = name;
+    let count = last.get(name) ?? 1;
+    while (last.has(unique)) unique = `${name} (${++count})`;
+    last.set(unique, 1).set(name, count);
+    return unique;
   });
 }
 
