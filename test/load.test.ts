@@ -23,10 +23,12 @@ import { DOCS_FOLDER } from '../src/root.js';
 import { HOSTED_ROWS } from '../src/server/app/route-table.js';
 import { spawnCli } from './support/cli.js';
 import { newId } from './support/client.js';
+import { until } from './support/events.js';
 import { BASE, hosted, MULTI, wireAt } from './support/hosted.js';
 import { deviceBody, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { load, PROGRAM, SECRET } from './support/load-program.js';
 import { openFor } from './support/loopback-server.js';
+import { family } from './support/own-postgres.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
 import { fakeTerminal } from './support/vault-context.js';
 
@@ -382,6 +384,24 @@ t.test('LOAD-08: agents form one run; one with a wrong secret is rejected, one t
   t.match(report.lostParts, [/^agent \d/]);
   t.ok(!report.trusted && report.audit.faults === 0 && report.audit.acknowledged > 0);
   t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'no test tenant is left');
+});
+
+t.test('LOAD-08: a run of which a process dies ends with what the others have audited', async (t) => {
+  const server = await hosted(t);
+  const { folder } = await load(t);
+  const out = join(folder, 'half');
+  const options = ['--tenants', '4', '--processes', '2', '--seconds', '3', '--warm-up', '0', '--hold', '0'];
+  const args = ['run', '--url', urlOf(server), ...options, '--rate', '40', '--out', out];
+  const run = spawnCli(t, [PROGRAM, ...args], { home: folder, env: { ADMIN_TOKEN }, through: [process.execPath] });
+  await until('the first items', async () => (await server.sql('SELECT 1 FROM items LIMIT 1')).length > 0);
+  const [, one = 0] = await family(run.pid);
+  process.kill(one, 'SIGKILL');
+  const { code, stderr } = await run.ended;
+  t.equal(code, 1, stderr);
+  const report = JSON.parse(readFileSync(`${out}.json`, 'utf8')) as Report;
+  t.match(report, { tenants: 2, lostParts: [/it has died/], left: [], audit: { faults: 0 }, trusted: false });
+  t.ok(report.audit.acknowledged > 0, 'the other process has written and audited');
+  t.same(await server.sql("SELECT 1 FROM tenants WHERE email = 'test-tenant'"), []);
 });
 
 t.test('LOAD-01: an interrupted run removes what it made', async (t) => {

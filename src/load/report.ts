@@ -111,14 +111,14 @@ function percentilesOf(histogram: Histogram): SecondLatency | null {
 /** What is kept of a result with so many storms: an agent sends it, and may send anything else along with it. */
 export function keptOf(result: PartResult, storms: number): PartResult {
   const { part, tenants, sockets, totals, client, audit } = result;
+  const { rate, cpu, loopDelayP99Ms, starved } = client;
   const counts = new Counts(SERIES);
   counts.merge({ ...totals, done: 0 });
-  const { opened, lost, pushed, errors } = counts.counted;
-  const { rate, cpu, loopDelayP99Ms, starved } = client;
   return {
     ...{ part, tenants, sockets, audit: sumOf([audit]) },
     totals: {
-      ...{ opened, lost, pushed, errors, timed: counts.buckets },
+      ...counts.counted,
+      timed: counts.buckets,
       done: byName(KINDS, (kind) => totals.done[kind]),
       answers: byName(KINDS, (kind) => Histogram.of(totals.answers[kind]).buckets),
     },
