@@ -44,9 +44,6 @@ async function bundled(entry: string): Promise<string> {
   return outputFiles[0]?.text ?? '';
 }
 
-/** True if compression makes the file smaller. */
-const isPacked = (name: string): boolean => !/\.(?:png|gz)$/.test(name);
-
 /** The name of a page's file on disk. */
 const fileName = (name: string): string => (extname(name) === '' ? `${name}.html` : name);
 
@@ -66,7 +63,8 @@ async function packed(files: SiteFiles): Promise<Map<string, string | Buffer>> {
   for (const [page, content] of files) {
     const name = fileName(page);
     out.set(name, content);
-    if (!isPacked(name)) continue;
+    // Is compressed already.
+    if (name.endsWith('.png')) continue;
     out.set(`${name}.gz`, await promisify(gzip)(content, { level: 9 }));
     out.set(`${name}.br`, await promisify(brotliCompress)(content, BROTLI));
   }
