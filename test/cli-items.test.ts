@@ -6,6 +6,7 @@ import { EXIT } from '../src/terminal/terminal.js';
 import { sealBinMeta } from '../src/crypto/bin-meta.js';
 import type { JsonObject } from '../src/crypto/payload.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import type { Platform } from '../src/sdk/platform.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { joinedDesk, type Json, type Machine } from './support/cli.js';
 import { note, type World, wiretap } from './support/client-world.js';
@@ -198,6 +199,39 @@ t.test(
     await first.device.pull();
     t.match(await first.device.get(id), { type: 'link' });
     t.notOk('mood' in ((await first.device.get(id))?.payload ?? {}), 'another type has other fields');
+  },
+);
+
+t.test(
+  'CLI-19: the content of waiting changes that another device forestalled is kept as an item of its own, once',
+  async (t) => {
+    const tap = wiretap();
+    let away = false;
+    const fetch: Platform['fetch'] = async (url, init) => {
+      if (away) throw new TypeError('fetch failed');
+      return tap.platform.fetch(url, init);
+    };
+    const { desk, first } = await joinedDesk(t, { ...tap, platform: { ...tap.platform, fetch } });
+    const { id } = await first.device.put(note('one'));
+    const { id: gone } = await first.device.put(note('two'));
+    const { id: moved } = await first.device.put(note('three'));
+    await desk.json(['bins', 'add', 'Elsewhere']);
+    await desk.json(['list']);
+    away = true;
+    for (const text of ['mine', 'mine, later']) t.match(await desk.json(['put', text, '--id', id]), { queued: true });
+    t.match(await desk.json(['put', 'mine too', '--id', gone]), { queued: true });
+    t.match(await desk.json(['move', moved, 'elsewhere']), { queued: true });
+    await first.device.put({ ...note('theirs'), id });
+    await first.device.put({ ...note('theirs too'), id: moved });
+    await first.device.delete(gone);
+    away = false;
+    const { notes } = await desk.call(['sync']);
+    t.equal([...notes.matchAll(/kept as a new item/g)].length, 2, notes);
+    t.match(notes, new RegExp(`a change of ${moved} that waited was refused and is dropped`));
+    await first.device.pull();
+    const texts = (await first.device.list()).map(({ payload }) => payload?.['text']);
+    t.same(texts.sort(), ['mine too', 'mine, later', 'theirs', 'theirs too']);
+    t.notMatch((await desk.call(['sync'])).notes, /refused/, 'it is told once');
   },
 );
 

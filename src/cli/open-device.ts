@@ -3,14 +3,16 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { Saver } from '../device/saver.js';
 import { delay, within, type Timer } from '../protocol/clock.js';
+import { WaitGroup } from '../protocol/wait-group.js';
 import { Device } from '../sdk/device.js';
-import { isTransient, NetworkError } from '../sdk/errors.js';
-import type { EventName } from '../sdk/events.js';
+import { ApiError, isConflict, isTransient, NetworkError } from '../sdk/errors.js';
+import type { DeviceEvents, EventName } from '../sdk/events.js';
 import type { Identity } from '../sdk/identity.js';
-import type { Fetch } from '../sdk/platform.js';
+import { type Fetch, yieldToEventLoop } from '../sdk/platform.js';
 import { openNodeStore } from '../sdk/store/node-store.js';
 import type { StoreRepair } from '../sdk/store/open.js';
 import { MemoryStore, type Entry, type Store } from '../sdk/store/store.js';
+import { ulid } from '../sdk/ulid.js';
 import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import type { Context, OpenDevice, Profile, Sync } from './context.js';
@@ -110,6 +112,9 @@ class CommandDevice {
   private readonly saver: Saver<Identity>;
   private read: AccountCache = {};
   private ended = false;
+  /** The copies of refused writes under way, and per item the last change that was refused. */
+  private readonly copies = new WaitGroup();
+  private readonly refused = new Map<string, { event: DeviceEvents['rejected']; isWrite: boolean }>();
   private late: Timer | undefined;
   private readonly interrupt = (): void => this.device.close();
 
@@ -207,6 +212,8 @@ class CommandDevice {
       for (;;) {
         // False: a change was sent or dropped. True: something blocks the outbox. Undefined: it takes too long.
         const settled = this.first({ sent: false, rejected: false, problem: true });
+        // What was refused leaves the store in the turn after its copy is written.
+        await Promise.race([this.copies.idle().then(yieldToEventLoop), late]);
         const pending = await this.parts.store.pending();
         const waiting = pending.filter(({ version, base }) => version === null && base !== null).length;
         if (waiting === 0) return;
@@ -289,13 +296,39 @@ class CommandDevice {
     device.on('untagged_delete', ({ id }) =>
       note(`Warning: the server says that ${id} was deleted, but no device of yours signed that.`),
     );
-    device.on('rejected', ({ id, error }) =>
-      note(`Warning: a change of ${id} that waited was refused and is dropped: ${failureOf(error).message}.`),
-    );
+    device.on('rejected', async (event) => this.copies.add(this.rejected(event)));
     device.on('reset', () => note("The server's history was replaced; everything is read again."));
     device.on('orphaned', ({ ids }) =>
       note(`Warning: the server's new history lacks ${counted(ids.length, 'item')} of this device.`),
     );
+  }
+
+  /**
+   * Writes the content of a change that another device forestalled as a new item: it is nowhere else. The store keeps the
+   * change until this resolves.
+   */
+  private async rejected(event: DeviceEvents['rejected']): Promise<void> {
+    const { id, kind, error, row } = event;
+    const { context, device } = this;
+    const what = `Warning: a change of ${id} that waited was refused`;
+    const isWrite = kind === 'write' || this.refused.get(id)?.isWrite === true;
+    this.refused.set(id, { event, isWrite });
+    // Of several changes of an item, which are refused together, the last one has the content.
+    await Promise.resolve();
+    const isLast = this.refused.get(id)?.event === event;
+    if (!isConflict(error) || !isWrite || !isLast || row === null || row.blob !== null)
+      return context.terminal.note(`${what} and is dropped: ${failureOf(error).message}.`);
+    this.refused.delete(id);
+    const { binId, type, payload } = device.opened(row);
+    let isKept = false;
+    const onKept = (): void => void (isKept = true);
+    const copy = { id: ulid(context.platform.clock.now(), context.platform.sodium.random), binId, type };
+    try {
+      await device.put({ ...copy, payload: payload ?? {}, asIs: true, onKept });
+    } catch (cause) {
+      if (!isKept || cause instanceof ApiError) throw cause;
+    }
+    context.terminal.note(`${what}: ${failureOf(error).message}. Its content is kept as a new item, ${copy.id}.`);
   }
 
   /** Reports a background error, unless it is transient or caused by the end of the command. */

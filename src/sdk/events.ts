@@ -4,7 +4,7 @@ import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import type { ProtocolError, Uncertified } from './errors.js';
 import type { DeviceEntry } from './replies.js';
-import type { Held, QuarantineReason } from './store/store.js';
+import type { Held, Pending, QuarantineReason } from './store/store.js';
 
 /** An item, decrypted. `payload` null: a blob without metadata. */
 export interface ItemView {
@@ -119,7 +119,7 @@ export interface DeviceEvents {
    * A waiting change was refused permanently, or outdated by a reset, and dropped; `row`: its row, null for a delete. The
    * store keeps it until the promises that listeners return are fulfilled: a program that ends before is told again.
    */
-  readonly rejected: { readonly id: string; readonly error: Error; readonly row: LiveItem | null };
+  readonly rejected: Pick<Pending, 'id' | 'kind'> & { readonly error: Error; readonly row: LiveItem | null };
   readonly devices: { readonly devices: readonly DeviceEntry[] };
   /** The server lists uncertified devices: nothing is written until they are certified or revoked. */
   readonly uncertified: { readonly devices: readonly Uncertified[] };

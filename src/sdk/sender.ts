@@ -430,7 +430,7 @@ export class Sender {
     if (waiter !== undefined) return [waiter.onRefused?.(error)];
     return isRewrap(change)
       ? []
-      : this.options.emit('rejected', { id, error, row: kind === 'delete' ? null : change.row });
+      : this.options.emit('rejected', { id, kind, error, row: kind === 'delete' ? null : change.row });
   }
 
   /**

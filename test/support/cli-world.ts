@@ -260,6 +260,8 @@ export class CliWorld {
     const { before, after, fresh } = change;
     if (before?.version === after?.version) return;
     const writes = fresh.filter((one) => one.id === id);
+    // Content that another device forestalled comes back under an id of its own.
+    const isOf = (one: Attempt): boolean => (one.id ?? id) === id || before === undefined;
     const fits = (kind: Attempt['kind'], test: (one: Attempt) => boolean): boolean =>
       writes.some(({ by }) =>
         this.attempts.some(
@@ -267,7 +269,7 @@ export class CliWorld {
             one.by === by &&
             one.kind === kind &&
             !['withdrawn', 'refused'].includes(one.said) &&
-            (one.id ?? id) === id &&
+            isOf(one) &&
             test(one),
         ),
       );
