@@ -180,6 +180,25 @@ t.test('WEB-102: a CSV, and exports under a password: a wrong one is typed again
   t.same(app.faults, []);
 });
 
+t.test('WEB-102: a file that is chosen while another one is read is not taken for that one', { skip }, async (t) => {
+  const { app, page } = await settings(t);
+  await press(page, words.open);
+  await choose(page, 'chrome.csv', chromeCsv);
+  await page.evaluate((wanted) => {
+    const buttons = [...document.querySelectorAll<HTMLElement>('dialog button')];
+    buttons.find((one) => one.innerText.trim() === wanted)?.click();
+    const field = document.querySelector<HTMLInputElement>('#foreign-file');
+    const data = new DataTransfer();
+    data.items.add(new File(['milk, bread'], 'milk.txt'));
+    if (field === null) return;
+    field.files = data.files;
+    field.dispatchEvent(new Event('change', { bubbles: true }));
+  }, words.read);
+  await press(page, words.read);
+  await says(page, /not an export of a program that is known here/);
+  t.same(app.faults, []);
+});
+
 t.test('WEB-103: a damaged, hostile or oversized file is refused with place and reason', { skip }, async (t) => {
   const { app, page } = await settings(t);
   const MIB = 1024 * 1024;

@@ -83,11 +83,13 @@ function ForeignDialog({ onClose }: Closable) {
   const [id] = useState(newItemId);
   const [file, setFile] = useState<File | null>(null);
   const [keyFile, setKeyFile] = useState<File | null>(null);
-  const [read, setRead] = useState<ForeignRead | null>(null);
+  const [last, setLast] = useState<{ readonly of: File; readonly answer: ForeignRead } | null>(null);
   const password = useTyped();
   const outcome = useOutcome();
   // An import that runs goes on.
   useEffect(() => () => void call('foreignDrop', id).catch(() => undefined), []);
+  // Another file may have been chosen while that one was read.
+  const read = last?.of === file ? last?.answer : undefined;
   const locked = read?.step === 'locked' ? read : null;
   const preview = read?.step === 'read' ? read : null;
   const next = async (): Promise<void> => {
@@ -95,7 +97,7 @@ function ForeignDialog({ onClose }: Closable) {
     if (file === null) return;
     const typed = locked === null ? null : password.value;
     const answer = await call('foreignRead', { id, file, password: typed, keyFile: locked === null ? null : keyFile });
-    setRead(answer);
+    setLast({ of: file, answer });
     // It has done its work: while the preview is shown, nothing needs it.
     if (answer.step === 'read') password.onValue('');
   };
@@ -103,7 +105,6 @@ function ForeignDialog({ onClose }: Closable) {
   const choose = (chosen: File | null): void => {
     setFile(chosen);
     setKeyFile(null);
-    setRead(null);
     password.onValue('');
   };
   const action = preview === null ? words.read : preview.items === 0 ? null : words.importAll(preview.items);
