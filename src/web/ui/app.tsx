@@ -246,8 +246,8 @@ function SearchField({ name }: { name: string }) {
     searching.value = true;
     requestAnimationFrame(() => field.current?.focus());
   };
-  // Another component may clear the query.
-  useEffect(() => void (typed.value = query.value), [query.value]);
+  // Another component may clear the query. Later than at once, it would undo what was typed meanwhile.
+  useLayoutEffect(() => query.subscribe((now) => void (typed.value = now)), []);
   useEffect(() => {
     const rest = setTimeout(() => (query.value = typed.value), SEARCH_REST_MS);
     return () => clearTimeout(rest);
