@@ -72,9 +72,10 @@ async function write(value: string | Promise<string>): Promise<void> {
 
 /** Copies, and shows a message. A secret is cleared after `SECRET_MS`. */
 export async function copy(value: string | Promise<string>, secret: boolean): Promise<void> {
-  forgetSecret();
   try {
     await write(value);
+    // Only now: of a copy that fails, the clipboard still has the secret before it.
+    forgetSecret();
     if (secret) {
       clearsAt.value = Date.now() + SECRET_MS;
       timer = setTimeout(() => void clearClipboard(), SECRET_MS);
