@@ -167,8 +167,8 @@ function Open() {
 /** Says that a secret is on the clipboard, and for how long. */
 function ClipboardBar({ at }: { at: number }) {
   return (
-    <div class="toasts">
-      <div class="toast">
+    <div class="toasts stack tight">
+      <div class="toast line">
         <span class="grow">
           <SecondsTo at={at}>{text.list.secretCopied}</SecondsTo>
         </span>
@@ -207,15 +207,15 @@ function Browse() {
   return (
     <div class="browse">
       <section class="pane-list" aria-label={name}>
-        <header class="list-head">
-          <span class="drawer-button">
+        <header class="list-head line wrap">
+          <span class="drawer-button narrow-only">
             <Button kind="icon" icon={MenuIcon} label={text.frame.menu} onClick={() => openDialog(Drawer)} />
           </span>
-          <h1 class="clip">
+          <h1 class="clip grow">
             <bdi>{name}</bdi>
           </h1>
           {!searching.value && (
-            <span class="search-button">
+            <span class="search-button narrow-only">
               <Button kind="icon" icon={Search} label={words.search} onClick={() => focusSearch.current()} />
             </span>
           )}
@@ -296,7 +296,7 @@ function Chips() {
       : [...filters.value, type];
   };
   return (
-    <div class="chips list-chips" role="group" aria-label={words.kindsLabel}>
+    <div class="chips" role="group" aria-label={words.kindsLabel}>
       <button type="button" class="chip" aria-pressed={filters.value.length === 0} onClick={() => (filters.value = [])}>
         {words.allKinds}
       </button>

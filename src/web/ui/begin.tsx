@@ -101,7 +101,7 @@ function Step({ step, method }: { step: Exclude<Enrolment, { step: 'idle' }>; me
       return (
         <Screen key="working" title={begin.working[method ?? 'other']}>
           <Waiting />
-          <div class="step-foot">
+          <div class="step-foot stack tight">
             <StartOver />
           </div>
         </Screen>
@@ -145,7 +145,7 @@ function ClaimForm({ draft, fieldOf, problem, onGo }: MethodProps) {
         <summary>{begin.claim.hasToken}</summary>
         <Field {...fieldOf('token')} label={begin.claim.token} hint={begin.claim.tokenHint} mono />
       </details>
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Button kind="primary" submit wide label={begin.claim.go} />
       </div>
     </Screen>
@@ -174,7 +174,7 @@ function JoinForm({ draft, fieldOf, problem, onMethod, onGo }: MethodProps) {
         </Notice>
       )}
       <NameField {...fieldOf('name')} />
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Button kind="primary" submit wide disabled={!ready} label={begin.join.go} />
         <p class="line wrap other-way">
           <span class="quiet">{begin.join.noDevice}</span>
@@ -225,7 +225,7 @@ function RecoverForm({ draft, fieldOf, problem, onMethod, onGo }: MethodProps) {
         hint={begin.recover.count(words.length)}
       />
       <NameField {...fieldOf('name')} />
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Button kind="primary" submit wide disabled={!ready} label={begin.recover.go} />
         <Button kind="quiet" onClick={() => onMethod('join')} label={begin.recover.join} />
       </div>
@@ -258,7 +258,7 @@ function PhraseStep({ words }: { words: readonly string[] }) {
         <WordGrid words={words} label={begin.phrase.list} />
         <p class="print-only">{begin.phrase.paperUse}</p>
       </div>
-      <div class="step-foot no-print">
+      <div class="step-foot stack tight no-print">
         <Button kind="primary" wide onClick={() => setWritten(true)} label={begin.phrase.written} />
         <Button wide onClick={() => print()} label={begin.phrase.print} />
         <StartOver />
@@ -291,7 +291,7 @@ function AskBack({ words, onAgain }: { words: readonly string[]; onAgain: () => 
         />
       ))}
       <Problem problem={task.problem} />
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Button kind="primary" submit wide busy={task.busy} label={begin.ask.go} />
         <Button kind="quiet" onClick={onAgain} label={begin.ask.again} />
       </div>
@@ -306,7 +306,7 @@ function CompareStep({ digits }: { digits: string }) {
       <p>{begin.compare.lead}</p>
       <Compare digits={digits} />
       <p class="quiet">{begin.compare.differ}</p>
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Waiting>{begin.compare.waiting}</Waiting>
         <StartOver />
       </div>
@@ -330,7 +330,7 @@ function PasswordStep({ wrong }: { wrong: boolean }) {
         error={wrong && begin.password.wrong}
       />
       <Problem problem={form.problem} />
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Button kind="primary" submit wide busy={form.busy} disabled={typed.value === ''} label={begin.password.go} />
         <StartOver />
       </div>
@@ -348,7 +348,7 @@ function UndecidedStep({ message }: { message: string }) {
         <p>{begin.undecided}</p>
       </Notice>
       <Problem problem={task.problem} />
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Button kind="primary" wide {...task.button(() => call('enrolRetry'))} label={text.kit.tryAgain} />
         <StartOver />
       </div>

@@ -43,8 +43,8 @@ export function pictureOf(digits: string): readonly Thing[] {
 export function Compare({ digits }: { digits: string }) {
   const things = pictureOf(digits);
   return (
-    <div class="compare" role="status" tabIndex={-1}>
-      <p class="digits">
+    <div class="compare line wrap" role="status" tabIndex={-1}>
+      <p class="digits numbers">
         <span class="sr">{text.picture.digits(digits)}</span>
         <span aria-hidden="true">{digits.slice(0, 3)}</span>
         <span aria-hidden="true">{digits.slice(3)}</span>
@@ -70,7 +70,7 @@ export function WordGrid({ words, label }: { words: readonly string[]; label: st
       {words.map((word, at) => (
         <li key={at}>
           <span class="number small quiet numbers">{at + 1}</span>
-          <span class="word" lang="en" dir="ltr">
+          <span class="word mono" lang="en" dir="ltr">
             {word}
           </span>
         </li>

@@ -297,7 +297,7 @@ function Words({ step, onClose }: Closable & { step: OfferAt<'words'> }) {
       actions={<CopyButton value={step.link} label={pair.copyLink} kind="plain" />}
     >
       <p>{local ? pair.leadLocal : pair.lead}</p>
-      <div class="offer">
+      <div class="offer line wrap">
         {!local && <QrCode value={step.link} label={pair.qr} />}
         <WordGrid words={wordsIn(step.words)} label={pair.words} />
       </div>

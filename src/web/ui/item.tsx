@@ -62,7 +62,7 @@ function Gone({ id }: { id: string }) {
 function ItemFrame(props: { title: string; actions?: ComponentChildren; children?: ComponentChildren }) {
   return (
     <article class="item" aria-label={text.item.label}>
-      <header class="item-head">
+      <header class="item-head line">
         <Button kind="icon" icon={ArrowLeft} label={words.back} onClick={leave} />
         <span class="grow small quiet">{props.title}</span>
         {props.actions}
@@ -167,10 +167,10 @@ function Facts({ item }: { item: ItemDetail }) {
     ...(item.file?.size == null ? [] : ([[words.size, text.size(item.file.size)]] as const)),
   ];
   return (
-    <dl class="facts">
+    <dl class="facts small">
       {rows.map(([name, value]) => (
         <div key={name}>
-          <dt>{name}</dt>
+          <dt class="quiet">{name}</dt>
           <dd>{value}</dd>
         </div>
       ))}
@@ -258,7 +258,7 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
       onSubmit={submits(() => void save())}
       onKeyDown={(event) => onFormKey(event, cancel, () => void save())}
     >
-      <header class="item-head">
+      <header class="item-head line">
         <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
         <span class="grow" />
         {canSave && <Button kind="primary" submit busy={busy.value} label={text.kit.save} />}
@@ -358,7 +358,7 @@ function ValueRow({ name, onCopy, children, other }: ValueRowProps) {
   const label = text.fields.labels[name] ?? name;
   return (
     <div class="value">
-      <dt>{label}</dt>
+      <dt class="small quiet">{label}</dt>
       <dd>{children}</dd>
       <dd>
         {other}

@@ -392,7 +392,7 @@ export function Notice(props: {
     <div class={classes('notice', kind !== 'info' && kind)} role={props.live === true ? 'alert' : undefined}>
       <Sign />
       <div class="grow">
-        {title !== undefined && <p class="notice-title">{title}</p>}
+        {title !== undefined && <p class="strong">{title}</p>}
         {children && <div>{children}</div>}
         {actions && <div class="actions">{actions}</div>}
       </div>
@@ -436,9 +436,9 @@ export function Toasts() {
     if (out) dropOffers();
   }, [out]);
   return (
-    <div class="toasts" role="status" aria-live="polite">
+    <div class="toasts stack tight" role="status" aria-live="polite">
       {toasts.value.map(({ id, message, action }) => (
-        <div class="toast" key={id}>
+        <div class="toast line" key={id}>
           <span class="grow">{message}</span>
           {action !== null && (
             <Button
@@ -465,7 +465,7 @@ export function Progress({ label, value, max = 1 }: { label: string; value: numb
 export function EmptyState(props: { icon: LucideIcon; title: string; lead: string; children?: ComponentChildren }) {
   const Sign = props.icon;
   return (
-    <div class="empty">
+    <div class="empty stack tight quiet">
       <Sign />
       <h2>{props.title}</h2>
       <p>{props.lead}</p>
@@ -477,7 +477,7 @@ export function EmptyState(props: { icon: LucideIcon; title: string; lead: strin
 /** A list of sentences. */
 export function Points({ points }: { points: readonly string[] }) {
   return (
-    <ul class="points">
+    <ul class="points stack">
       {points.map((point) => (
         <li key={point}>{point}</li>
       ))}

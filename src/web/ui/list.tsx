@@ -335,7 +335,7 @@ function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
           <li key={bin.id}>
             <button
               type="button"
-              class="nav-link"
+              class="nav-link grow"
               aria-current={bin.id === item.binId ? 'true' : undefined}
               onClick={() => {
                 onClose();
@@ -369,7 +369,7 @@ function Row({ item, open, reachable }: RowProps) {
   return (
     <div class={`row${open ? ' open' : ''}`}>
       <a
-        class="row-open"
+        class="row-open line grow"
         href={hashOf({ binId: binId.value, itemId: item.id })}
         data-id={item.id}
         tabIndex={reachable ? 0 : -1}
@@ -380,9 +380,9 @@ function Row({ item, open, reachable }: RowProps) {
           <Sign />
           <span class="sr">{words.kind[item.type]}</span>
         </span>
-        <span class="row-words">
+        <span class="row-words grow">
           <OneLine value={item.title} class="row-title" />
-          <span class="row-detail">
+          <span class="row-detail small quiet">
             {item.detail !== '' && item.file === null && <OneLine value={item.detail} />}
             {size !== null && <span class="row-size numbers">{text.size(size)}</span>}
             <span class="row-when-below">
@@ -427,9 +427,9 @@ function RemovedRow({ item, at }: { item: ItemRow; at: number }) {
       <span class="glyph row-kind">
         <icons.Trash2 />
       </span>
-      <span class="row-words">
+      <span class="row-words grow">
         <OneLine value={item.title} class="row-title" />
-        <span class="row-detail">
+        <span class="row-detail small quiet">
           <SecondsTo at={at}>{words.removed}</SecondsTo>
         </span>
       </span>

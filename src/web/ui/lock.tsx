@@ -33,7 +33,7 @@ export function LockScreen() {
       )}
       <Problem problem={isWrong ? null : form.problem} passkey={words} />
       {waiting > 0 && <p class="quiet">{words.shared(waiting)}</p>}
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         <Button
           kind="primary"
           submit

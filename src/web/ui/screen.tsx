@@ -108,7 +108,7 @@ export function Problem({ problem, passkey, ...notice }: ProblemProps) {
 /** Something is under way; the children say what. */
 export function Waiting({ children }: { children?: ComponentChildren }) {
   return (
-    <p class="step-waiting" role="status">
+    <p class="step-waiting line quiet" role="status">
       <span class="turning" aria-hidden="true" /> {children}
     </p>
   );
@@ -117,8 +117,8 @@ export function Waiting({ children }: { children?: ComponentChildren }) {
 /** A text to be copied: a command, a fingerprint. It breaks between words, and within one only if that is too long. */
 export function Copyable({ value, label }: { value: string; label: string }) {
   return (
-    <div class="copyable">
-      <code dir="ltr">
+    <div class="copyable line">
+      <code class="grow" dir="ltr">
         {value.split(' ').map((word, at) => (
           <Fragment key={at}>
             {at > 0 && ' '}

@@ -235,7 +235,7 @@ function Preview({ from, entries, types, into, here, withOriginal, leftOut, mark
       {items > 0 && (
         <details>
           <summary>{words.bins(into.length)}</summary>
-          <ul class="points">
+          <ul class="points stack">
             {into.map(({ name, items: count }) => (
               <li key={name}>
                 <OneLine value={name === '' ? text.list.defaultBin : name} /> ({count.toLocaleString()})

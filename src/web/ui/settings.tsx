@@ -61,7 +61,7 @@ function DeviceSection({ info: { deviceId, name, serverUrl, fingerprint, masterF
         />
         <Problem problem={form.problem} />
       </form>
-      <dl class="facts-list stack">
+      <dl class="stack">
         <Fact name={words.device.server} value={serverUrl} />
         <Fact name={words.device.fingerprint} hint={words.device.fingerprintHint} value={fingerprint} />
         <Fact name={words.device.master} hint={words.device.masterHint} value={masterFingerprint} />
@@ -72,7 +72,7 @@ function DeviceSection({ info: { deviceId, name, serverUrl, fingerprint, masterF
 
 function Fact({ name, value, hint }: { name: string; value: string; hint?: string }) {
   return (
-    <div>
+    <div class="fact stack">
       <dt class="label">{name}</dt>
       <dd>
         <Copyable value={value} label={`${text.kit.copy}: ${name}`} />

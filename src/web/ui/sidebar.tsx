@@ -27,8 +27,8 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
   };
   const total = known.reduce((sum, { count }) => sum + count, 0);
   return (
-    <div class="side-inner">
-      <div class="side-head">
+    <div class="side-inner stack tight">
+      <div class="side-head line between">
         <span class="side-brand">{document.title}</span>
         {close}
       </div>
@@ -36,8 +36,8 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
         <ul>
           <NavItem to={{}} icon={<icons.Layers />} label={words.all} count={total} />
         </ul>
-        <div class="side-title">
-          <p>{words.bins}</p>
+        <div class="side-title line between">
+          <p class="small quiet strong">{words.bins}</p>
           {!isRevoked.value && (
             <Button kind="icon" icon={icons.Plus} label={text.bins.create} onClick={() => openDialog(BinDialog)} />
           )}
@@ -82,7 +82,7 @@ function LockEntry() {
 
 function NavButton({ icon: Sign, label, onClick }: { icon: icons.LucideIcon; label: string; onClick: () => void }) {
   return (
-    <button type="button" class="nav-link" onClick={onClick}>
+    <button type="button" class="nav-link grow" onClick={onClick}>
       <Sign />
       <span class="grow">{label}</span>
     </button>
@@ -104,7 +104,7 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
     // Files can be dropped on a bin.
     <li class={`nav${on ? ' on' : ''}`} data-bin={toBin}>
       <a
-        class="nav-link"
+        class="nav-link grow"
         href={hashOf(to)}
         aria-current={on ? 'page' : undefined}
         onClick={follows(() => {
@@ -164,7 +164,7 @@ export function Status({ short = false }: { short?: boolean }) {
   const [mood, says] = info.value == null ? [] : statusOf(info.value);
   const Sign = mood && SIGNS[mood];
   return (
-    <div class={`status ${mood ?? ''}${short ? ' short' : ''}`}>
+    <div class={`status line wrap between small quiet ${mood ?? ''}${short ? ' short narrow-only' : ''}`}>
       <p role={short ? undefined : 'status'} class="line">
         {Sign && <Sign />}
         <span>{says}</span>

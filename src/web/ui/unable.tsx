@@ -137,7 +137,7 @@ export function StoreFailed() {
         {words.store[problem.code] ?? text.problem(problem)}
       </Notice>
       <Problem problem={task.problem} />
-      <div class="step-foot">
+      <div class="step-foot stack tight">
         {problem.code === 'newer_format' || problem.code === 'closed' ? (
           <Button kind="primary" wide onClick={() => location.reload()} label={words.reload} />
         ) : (
