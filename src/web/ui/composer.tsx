@@ -12,6 +12,7 @@ import { bins, call, isOut } from './link.js';
 import { Menu } from './menu.js';
 import { binId, focusComposer, focusList } from './route.js';
 import * as text from './strings.js';
+import { asksToLeave } from './unsaved.js';
 
 const words = text.put;
 
@@ -35,10 +36,7 @@ const chosenBin = signal<string | null>(null);
 
 const isFilled = ({ typed, draft }: Input): boolean => draft !== null || typed.trim() !== '';
 
-// As for drafts (`unsaved.ts`), the browser asks before it leaves the page.
-addEventListener('beforeunload', (event) => {
-  if (isFilled(input.value)) event.preventDefault();
-});
+asksToLeave(() => isFilled(input.value));
 
 /** Drops what was typed, which may be a password: the next user of this browser must not see it. */
 export function forgetTyped(): void {

@@ -10,6 +10,7 @@ import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
 import * as text from './strings.js';
 import { UnableScreen, whatIsMissing } from './unable.js';
+import { asksToLeave, startAsking } from './unsaved.js';
 
 /** The tab that holds this lock runs the engine for all tabs of this origin. */
 const LEADER = 'service-web-leader';
@@ -23,9 +24,7 @@ function lead(): void {
     const worker = new Worker(scriptOf('engine'), { type: 'module', name: 'engine' });
     // An import ends with the engine. Watched here, as no screen may show it.
     importing.subscribe(() => undefined);
-    addEventListener('beforeunload', (event) => {
-      if (importing.value && !engineGone.value) event.preventDefault();
-    });
+    asksToLeave(() => importing.value != null && !engineGone.value);
     // Resolved when the worker has failed, so that another tab leads; otherwise the browser ends it with the page.
     return new Promise((resolve) => {
       worker.addEventListener('error', (event) => {
@@ -61,6 +60,7 @@ function start(): void {
   }
   startRouting();
   ignoreStrayClicks();
+  startAsking();
   lead();
   // Registration may fail in a private window.
   startServiceWorker(scriptOf('sw')).catch(() => undefined);

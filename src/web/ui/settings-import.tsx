@@ -1,5 +1,5 @@
 /** Import of what other programs exported: a file is chosen and read, what it holds is shown, and then written. */
-import { effect, signal } from '@preact/signals';
+import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import type { ForeignPreview, ForeignRead, Imported } from '../link/messages.js';
@@ -12,6 +12,7 @@ import { FormDialog, useForm, type FormDialogProps } from './screen.js';
 import { Section } from './section.js';
 import * as text from './strings.js';
 import { pagesText } from './strings-pages.js';
+import { asksToLeave } from './unsaved.js';
 
 const words = pagesText.settings.foreign;
 const archive = pagesText.settings.archive;
@@ -25,16 +26,9 @@ interface Outcome {
 const unseen = signal<Outcome | null>(null);
 
 /** Imports that run. */
-const running = signal(0);
+let running = 0;
 
-const ask = (event: Event): void => event.preventDefault();
-
-// The outcome of an import would go with the page.
-effect(() => {
-  if (running.value === 0 && unseen.value === null) return undefined;
-  addEventListener('beforeunload', ask);
-  return () => removeEventListener('beforeunload', ask);
-});
+asksToLeave(() => running > 0 || unseen.value !== null);
 
 /** Runs imports for a dialog, and has the outcome; after the dialog was closed, the settings have it. */
 export function useOutcome() {
@@ -46,7 +40,7 @@ export function useOutcome() {
     toast(words.ended);
   };
   const run = async (work: Promise<Imported>): Promise<void> => {
-    running.value++;
+    running++;
     try {
       const imported = archive.imported(await work);
       if (shown.current) setLines(imported);
@@ -55,7 +49,7 @@ export function useOutcome() {
       if (shown.current) throw error;
       later({ kind: 'danger', lines: [text.problem(problemOf(error))] });
     } finally {
-      running.value--;
+      running--;
     }
   };
   return { lines, run };
