@@ -17,7 +17,7 @@ import {
   OneLine,
   openDialog,
   Points,
-  useNow,
+  SecondsTo,
   useTyped,
   When,
 } from './kit.js';
@@ -310,16 +310,10 @@ function Words({ step, onClose }: Closable & { step: OfferAt<'words'> }) {
         </p>
       )}
       <p class="quiet small">{pair.secret}</p>
-      <TimeLeft until={step.expiresAt} />
+      <p class="quiet small" role="timer">
+        <SecondsTo at={step.expiresAt}>{pair.left}</SecondsTo>
+      </p>
     </Dialog>
-  );
-}
-
-function TimeLeft({ until }: { until: number }) {
-  return (
-    <p class="quiet small numbers" role="timer">
-      {pair.left(Math.max(0, until - useNow(1_000)))}
-    </p>
   );
 }
 

@@ -1,7 +1,7 @@
 /** The components of the screens. Their styles are in `base.css`. */
 import { signal } from '@preact/signals';
 import type { ComponentChildren, ComponentType } from 'preact';
-import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
 import { isOut } from './link.js';
 import * as text from './strings.js';
@@ -525,28 +525,25 @@ export function useListening(listeners: Listeners, options?: AddEventListenerOpt
   }, []);
 }
 
-/** The time now; the component is rendered again every `ms`. */
-export function useNow(ms: number): number {
-  const [, render] = useReducer((turn: number) => turn + 1, 0);
-  useEffect(() => {
-    const timer = setInterval(() => render(undefined), ms);
-    return () => clearInterval(timer);
-  }, [ms]);
-  return Date.now();
+/** Gives the time. What reads it is rendered again every `ms`: one timer for all that is shown. */
+function clock(ms: number): () => number {
+  let timer: ReturnType<typeof setInterval> | undefined;
+  const turn = signal(0, {
+    watched: () => void (timer = setInterval(() => turn.value++, ms)),
+    unwatched: () => clearInterval(timer),
+  });
+  return () => {
+    void turn.value;
+    return Date.now();
+  };
 }
 
-const MINUTE_MS = 60_000;
-/** The time now, of each minute: one timer for all that a list shows. */
-const minute = signal(Date.now());
-let ticking = false;
+const byMinute = clock(60_000);
+const bySecond = clock(500);
 
 /** A moment, relative to now; the exact time is in its title. */
 export function When({ at }: { at: number }) {
-  useEffect(() => {
-    if (!ticking) setInterval(() => (minute.value = Date.now()), MINUTE_MS);
-    ticking = true;
-  }, []);
-  const now = Math.max(minute.value, Date.now() - MINUTE_MS);
+  const now = byMinute();
   const time = new Date(at);
   if (Number.isNaN(time.getTime())) return <time dir="auto" />;
   return (
@@ -558,7 +555,7 @@ export function When({ at }: { at: number }) {
 
 /** Seconds until a moment, counted down. */
 export function SecondsTo({ at, children }: { at: number; children: (seconds: number) => string }) {
-  return <span class="numbers">{children(Math.max(0, Math.ceil((at - useNow(500)) / 1_000)))}</span>;
+  return <span class="numbers">{children(Math.max(0, Math.ceil((at - bySecond()) / 1_000)))}</span>;
 }
 
 /** A component that is loaded when it is first rendered, or by `ahead`, whichever comes first. */

@@ -17,8 +17,8 @@ const pair = {
   qr: 'QR code of the link',
   words: 'Six words',
   copyLink: 'Copy link',
-  left: (ms: number): string =>
-    `Valid for another ${Math.floor(ms / 60_000)}:${`${Math.floor((ms % 60_000) / 1000)}`.padStart(2, '0')}`,
+  left: (seconds: number): string =>
+    `Valid for another ${Math.floor(seconds / 60)}:${`${seconds % 60}`.padStart(2, '0')}`,
   secret: 'Show these words to nobody else: with them one device can join.',
   compareTitle: 'The same on both screens?',
   wants: (name: string): string => `“${name}” wants to join. Its screen must show exactly this:`,
