@@ -99,8 +99,8 @@ function Row({ device }: RowProps) {
           <OneLine value={device.name} class="strong" />
         </p>
         <p class="quiet small line wrap device-facts">
-          {device.own && <span class="badge good">{words.own}</span>}
-          {!device.certified && <span class="badge warn">{words.uncertified}</span>}
+          {device.own && <span class="badge small good">{words.own}</span>}
+          {!device.certified && <span class="badge small warn">{words.uncertified}</span>}
           <Seen device={device} />
           <Since label={words.paired} at={device.pairedAt} />
         </p>

@@ -171,8 +171,10 @@ export function Field(props: FieldProps) {
 export function Labelled(props: LabelledProps & { id: string; children: ComponentChildren }) {
   const { id, label, hint, error, children } = props;
   return (
-    <div class="field">
-      <label for={id}>{label}</label>
+    <div class="field stack">
+      <label for={id} class="small strong">
+        {label}
+      </label>
       {children}
       {error && (
         <p class="error small danger-text" id={`${id}e`} role="alert">
@@ -389,7 +391,7 @@ export function Notice(props: {
   const { kind = 'info', title, actions, onDismiss, children } = props;
   const Sign = NOTICE_ICONS[kind];
   return (
-    <div class={classes('notice', kind !== 'info' && kind)} role={props.live === true ? 'alert' : undefined}>
+    <div class={classes('notice card', kind !== 'info' && kind)} role={props.live === true ? 'alert' : undefined}>
       <Sign />
       <div class="grow">
         {title !== undefined && <p class="strong">{title}</p>}

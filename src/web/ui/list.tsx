@@ -335,7 +335,7 @@ function MoveDialog({ item, onClose }: Closable & { item: ItemRow }) {
           <li key={bin.id}>
             <button
               type="button"
-              class="nav-link grow"
+              class="nav-link line grow"
               aria-current={bin.id === item.binId ? 'true' : undefined}
               onClick={() => {
                 onClose();

@@ -122,7 +122,7 @@ function MenuItem({ entry, onChoose }: { entry: Entry; onChoose: (entry: Entry) 
   const { icon: Sign, checked } = entry;
   const shared = {
     role: checked === undefined ? ('menuitem' as const) : ('menuitemradio' as const),
-    class: entry.danger === true ? 'danger' : undefined,
+    class: entry.danger === true ? 'line danger' : 'line',
     tabIndex: -1,
     'aria-checked': checked,
     onClick: () => onChoose(entry),

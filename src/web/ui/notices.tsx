@@ -161,7 +161,7 @@ export function Uploads() {
   const all = uploads.value ?? [];
   if (all.length === 0) return null;
   return (
-    <section class="uploads" aria-label={text.uploads.title}>
+    <section class="uploads card" aria-label={text.uploads.title}>
       {all.length > 1 && <p class="small quiet">{text.uploads.summary(all.length)}</p>}
       <ul>
         {all.map((one) => (

@@ -73,7 +73,7 @@ function DeviceSection({ info: { deviceId, name, serverUrl, fingerprint, masterF
 function Fact({ name, value, hint }: { name: string; value: string; hint?: string }) {
   return (
     <div class="fact stack">
-      <dt class="label">{name}</dt>
+      <dt class="small strong">{name}</dt>
       <dd>
         <Copyable value={value} label={`${text.kit.copy}: ${name}`} />
       </dd>

@@ -82,7 +82,7 @@ function LockEntry() {
 
 function NavButton({ icon: Sign, label, onClick }: { icon: icons.LucideIcon; label: string; onClick: () => void }) {
   return (
-    <button type="button" class="nav-link grow" onClick={onClick}>
+    <button type="button" class="nav-link line grow" onClick={onClick}>
       <Sign />
       <span class="grow">{label}</span>
     </button>
@@ -104,7 +104,7 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
     // Files can be dropped on a bin.
     <li class={`nav${on ? ' on' : ''}`} data-bin={toBin}>
       <a
-        class="nav-link grow"
+        class="nav-link line grow"
         href={hashOf(to)}
         aria-current={on ? 'page' : undefined}
         onClick={follows(() => {
