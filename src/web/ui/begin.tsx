@@ -178,7 +178,7 @@ function JoinForm({ draft, fieldOf, problem, onMethod, onGo }: MethodProps) {
         <Button kind="primary" submit wide disabled={!ready} label={begin.join.go} />
         <p class="line wrap other-way">
           <span class="quiet">{begin.join.noDevice}</span>
-          <Button kind="quiet" onClick={() => onMethod('recover')} label={begin.join.recover} />
+          <Button kind="quiet" onClick={() => onMethod('recover')} label={begin.recover.title} />
         </p>
       </div>
     </Screen>

@@ -52,7 +52,7 @@ export function DevicesScreen() {
   const revoked = all?.filter(({ state }) => state === 'revoked') ?? [];
   return (
     <PageFrame
-      title={words.title}
+      title={text.frame.devices}
       actions={<Button kind="primary" icon={Plus} onClick={() => openDialog(PairDialog)} label={words.pair} />}
     >
       {active

@@ -24,7 +24,7 @@ export function SettingsScreen() {
   const now = info.value;
   const { value: storage } = useAnswer(() => call('storage'), 0);
   return (
-    <PageFrame title={words.title}>
+    <PageFrame title={text.frame.settings}>
       {now != null && (
         <>
           <DeviceSection info={now} />
@@ -88,7 +88,7 @@ function PasswordSection() {
   const { value: exists } = useAnswer<boolean>(() => call('passwordExists'), dialogs.value);
   const set = (): void => void openDialog((dialog) => <SetPasswordDialog {...dialog} exists={exists === true} />);
   return (
-    <Section title={words.password.title}>
+    <Section title={text.begin.password.title}>
       <p class="quiet">
         {words.password.lead}{' '}
         {exists === undefined ? words.password.unknown : exists ? words.password.exists : words.password.none}

@@ -36,7 +36,6 @@ const pair = {
 };
 
 const devices = {
-  title: 'Devices',
   pair: 'Pair a device',
   empty: 'The list is shown when the server answers.',
   own: 'This device',
@@ -68,7 +67,6 @@ const devices = {
 };
 
 const settings = {
-  title: 'Settings',
   unknown: 'Not known until the server answers.',
   differ: 'The two are different.',
   device: {
@@ -111,7 +109,6 @@ const settings = {
     cancelled: 'Cancelled before the passkey answered.',
   },
   password: {
-    title: 'Account password',
     lead: 'Once a password is set, new devices need it in addition to the six or the twelve words.',
     exists: 'A password is set.',
     none: 'No password is set.',

@@ -100,7 +100,6 @@ export const begin = {
     openThere: 'Open it there',
     go: 'Join',
     noDevice: 'No other device left?',
-    recover: 'Recover with twelve words',
   },
   compare: {
     title: 'Compare both screens',
