@@ -196,11 +196,18 @@ interface ConfirmProps extends Closable {
   readonly children?: ComponentChildren;
   /** Shown instead of `children` while it is done. */
   readonly meanwhile?: ComponentChildren;
+  readonly disabled?: boolean;
+  /** Offered beside the problem, where it has failed. */
+  readonly instead?: Pick<ConfirmProps, 'action' | 'onYes'> | false;
 }
 
 /** Asks for confirmation. The focus is on the cancel button. */
-export function Confirm({ title, action, onYes, onClose, children, meanwhile = children }: ConfirmProps) {
+export function Confirm(props: ConfirmProps) {
+  const { title, onClose, children, meanwhile = children, disabled, instead = false } = props;
   const { busy, problem, button } = useTask();
+  const answer = ({ action, onYes }: Pick<ConfirmProps, 'action' | 'onYes'>) => (
+    <Button kind="danger" disabled={disabled} {...button(async () => await onYes(), onClose)} label={action} />
+  );
   return (
     <Dialog
       title={title}
@@ -209,12 +216,12 @@ export function Confirm({ title, action, onYes, onClose, children, meanwhile = c
       actions={
         <>
           <Button onClick={onClose} autoFocus label={busy ? text.kit.close : text.kit.cancel} />
-          <Button kind="danger" {...button(async () => await onYes(), onClose)} label={action} />
+          {answer(props)}
         </>
       }
     >
       {busy ? meanwhile : children}
-      <Problem problem={problem} />
+      <Problem problem={problem} actions={instead && answer(instead)} />
     </Dialog>
   );
 }

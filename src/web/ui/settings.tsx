@@ -9,7 +9,7 @@ import type { Closable, Typed } from './kit.js';
 import { call, info, uploads, useLoaded } from './link.js';
 import { metaContent } from './meta.js';
 import { Orphaned } from './orphaned.js';
-import { ask, Copyable, Problem, useForm, useTask, FormDialog } from './screen.js';
+import { ask, Confirm, Copyable, Problem, useForm, useTask, FormDialog } from './screen.js';
 import { PageFrame, Section, useAnswer } from './section.js';
 import { ArchiveSection } from './settings-archive.js';
 import { ImportSection } from './settings-import.js';
@@ -339,31 +339,19 @@ function PasskeyDialog({ name, onClose }: Closable & { name: string }) {
 /** Asks before this browser is signed out; if the server is unreachable, the device is forgotten but not revoked. */
 export function SignOutDialog({ onClose }: Closable) {
   const [knows, setKnows] = useState(false);
-  const task = useTask();
   const waiting = info.value?.waiting.count ?? 0;
   const connected = info.value?.connection.state === 'connected';
-  const go = (how: 'signOut' | 'forget') => (): void => task.run(() => call(how), onClose);
   // The item of a queued file is among the changes.
   const files = uploads.value?.filter(({ queued }) => !queued).length ?? 0;
   const loses = waiting + files > 0;
-  const barred = loses && !knows;
+  const forget = { action: words.leave.forget, onYes: () => call('forget') };
+  const signOut = { action: words.leave.title, onYes: () => call('signOut'), instead: forget };
   return (
-    <Dialog
+    <Confirm
       title={words.leave.dialog}
+      {...(connected ? signOut : forget)}
+      disabled={loses && !knows}
       onClose={onClose}
-      plain
-      actions={
-        <>
-          <Button onClick={onClose} autoFocus label={text.kit.cancel} />
-          <Button
-            kind="danger"
-            busy={task.busy}
-            disabled={barred}
-            onClick={go(connected ? 'signOut' : 'forget')}
-            label={connected ? words.leave.title : words.leave.forget}
-          />
-        </>
-      }
     >
       <p>{connected ? words.leave.does : words.leave.offline}</p>
       <p>{words.leave.only}</p>
@@ -377,12 +365,6 @@ export function SignOutDialog({ onClose }: Closable) {
           </label>
         </div>
       )}
-      <Problem
-        problem={task.problem}
-        actions={
-          connected && <Button kind="danger" disabled={barred} onClick={go('forget')} label={words.leave.forget} />
-        }
-      />
-    </Dialog>
+    </Confirm>
   );
 }
