@@ -178,7 +178,12 @@ function RenameDialog({ device, onClose }: RowProps & Closable) {
 
 /** A form for the device's name, first a `free` one; `dialog`: properties of the `FormDialog` that shows it. */
 function useRename({ id, name: before }: Pick<DeviceRow, 'id' | 'name'>, onClose: () => void) {
-  const [free] = useState(() => freeNameOf({ id, name: before }));
+  // Browsers of one kind propose the same name, and only a device that is in knows the names of the others.
+  const [free] = useState(() => {
+    const others = devices.value?.filter((device) => device.id !== id && device.state === 'active') ?? [];
+    const taken = others.map(({ name }) => name);
+    return freeName(before, taken);
+  });
   const typed = useTyped(free);
   const name = typed.value.trim();
   const rename = async (): Promise<void> => {
@@ -257,15 +262,6 @@ function Step({ step, task, onClose, decided }: Closable & { step: Offer; task: 
       return <Failed problem={step.problem} task={task} onClose={onClose} />;
   }
 }
-
-/** Browsers of one kind propose the same name, and only a device that is in knows the names of the others. */
-const freeNameOf = ({ id, name }: Pick<DeviceRow, 'id' | 'name'>): string => {
-  const others = devices.value?.filter((device) => device.id !== id && device.state === 'active') ?? [];
-  return freeName(
-    name,
-    others.map((device) => device.name),
-  );
-};
 
 function Joined({ step, onClose }: Closable & { step: OfferAt<'joined'> }) {
   const { free, typed, dialog } = useRename(step, onClose);

@@ -286,7 +286,16 @@ function ItemBody({ item, payload }: { item: ItemDetail; payload: JsonObject }) 
         </Values>
       );
     case 'link':
-      return <LinkBody item={item} field={field} />;
+      return (
+        <>
+          <Values field={field} names={['url', 'desc']} />
+          {item.href !== null && (
+            <p>
+              <Button kind="primary" icon={ExternalLink} href={item.href} external label={text.list.open} />
+            </p>
+          )}
+        </>
+      );
     case 'text':
       return (
         <p class="prose keep isolate" dir="auto">
@@ -389,19 +398,6 @@ function Secret({ item, value }: { item: ItemDetail; value: string }) {
         </span>
       )}
     </ValueRow>
-  );
-}
-
-function LinkBody({ item, field }: { item: ItemDetail; field: FieldReader }) {
-  return (
-    <>
-      <Values field={field} names={['url', 'desc']} />
-      {item.href !== null && (
-        <p>
-          <Button kind="primary" icon={ExternalLink} href={item.href} external label={text.list.open} />
-        </p>
-      )}
-    </>
   );
 }
 

@@ -6,7 +6,7 @@ import type { ForeignPreview, ForeignRead, Imported } from '../link/messages.js'
 import { newItemId } from '../random.js';
 import { attempt } from './actions.js';
 import { Button, Field, Labelled, Notice, OneLine, openDialog, Points, Progress, toast, useTyped } from './kit.js';
-import type { Closable, Typed } from './kit.js';
+import type { Closable, FieldProps, Typed } from './kit.js';
 import { call, importing, problemOf } from './link.js';
 import { FormDialog, useForm, type FormDialogProps } from './screen.js';
 import { Section } from './section.js';
@@ -200,9 +200,7 @@ function Chooser({ locked, password, missing, onFile, onKeyFile }: ChooserProps)
           error={locked.wrong && words.wrong}
         />
       )}
-      {locked?.program === 'keepass' && (
-        <FileField id="key-file" label={words.keyFile} error={false} onFile={onKeyFile} />
-      )}
+      {locked?.program === 'keepass' && <FileField id="key-file" label={words.keyFile} onFile={onKeyFile} />}
       <p class="quiet small">
         <a href="/docs/importing" target="_blank" rel="noreferrer">
           {words.how}
@@ -252,10 +250,8 @@ export function Working({ label, share = null }: { label: string; share?: number
   );
 }
 
-interface FileFieldProps {
+interface FileFieldProps extends Pick<FieldProps, 'label' | 'error'> {
   readonly id: string;
-  readonly label: string;
-  readonly error: string | false;
   readonly onFile: (file: File | null) => void;
 }
 
