@@ -243,3 +243,32 @@ t.test(
     t.same(app.faults, []);
   },
 );
+
+t.test('WEB-76: a bin that is removed while it is shown gives way to the list of everything', { skip }, async (t) => {
+  const { app, page } = await claimed(t);
+  await page.setViewport({ width: 1_280, height: 800 });
+  const made = await app.call('binCreate', { name: 'Work', emoji: '' });
+  const id = 'id' in made ? made.id : '';
+  await app.shows('bins', (bins) => bins.length === 2);
+  const press = (name: string): Promise<unknown> =>
+    page.waitForFunction(
+      (wanted) => {
+        const buttons = [...document.querySelectorAll<HTMLElement>('dialog button')];
+        const button = buttons.findLast((one) => one.innerText.trim() === wanted);
+        button?.click();
+        return button !== undefined;
+      },
+      {},
+      name,
+    );
+  await page.evaluate((bin) => location.assign(`#/bin/${bin}`), id);
+  const pencil = await page.waitForSelector(`button[aria-label="${strings.frame.binMenu('Work')}"]`);
+  await pencil?.evaluate((button) => button.click());
+  await press(strings.bins.remove);
+  await page.waitForFunction((words) => document.body.innerText.includes(words), {}, strings.bins.removeItems(0));
+  await press(strings.bins.remove);
+  await page.waitForFunction(() => document.querySelector('dialog') === null);
+  t.equal(await page.$eval('h1', (heading) => heading.innerText), strings.frame.all);
+  t.equal(await page.evaluate(() => location.hash), '');
+  t.same(app.faults, []);
+});

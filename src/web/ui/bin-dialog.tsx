@@ -5,7 +5,7 @@ import { DEFAULT_BIN, EMOJI_MAX, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow } from '../link/messages.js';
 import { Button, Field, useTyped, type Closable } from './kit.js';
 import { call, info } from './link.js';
-import { go } from './route.js';
+import { binId, go, itemId } from './route.js';
 import { Confirm, FormDialog, useForm } from './screen.js';
 import * as text from './strings.js';
 
@@ -54,11 +54,16 @@ export function BinDialog({ bin, onMade = show, onClose }: Closable & { bin?: Bi
 }
 
 function RemoveDialog({ bin, onClose, onDone }: Closable & { bin: BinRow; onDone: () => void }) {
+  const remove = async (): Promise<void> => {
+    await call('binRemove', bin.id);
+    if (binId.value === bin.id) go({ itemId: itemId.value }, true);
+    onDone();
+  };
   return (
     <Confirm
       title={text.bins.removeTitle(bin.name || text.list.namelessBin)}
       action={text.bins.remove}
-      onYes={() => call('binRemove', bin.id).then(onDone)}
+      onYes={remove}
       onClose={onClose}
       meanwhile={<p>{text.bins.removing(info.value?.waiting.count ?? 0)}</p>}
     >
