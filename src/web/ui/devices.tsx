@@ -92,7 +92,7 @@ interface RowProps {
 function Row({ device }: RowProps) {
   const rename = (): void => void openDialog((dialog) => <RenameDialog {...dialog} device={device} />);
   return (
-    <li>
+    <li class="line">
       <Glyph icon={deviceIcon(device.glyph)} accent={device.own} />
       <div class="grow">
         <p class="line">
@@ -137,7 +137,7 @@ function Since({ label, at }: { label: string; at: number }) {
 
 function RevokedRow({ device }: RowProps) {
   return (
-    <li class="quiet">
+    <li class="line quiet">
       <Glyph icon={deviceIcon(device.glyph)} />
       <div class="grow">
         <OneLine value={device.name} />

@@ -200,7 +200,7 @@ export function HiddenList({ count }: { count: number }) {
       <Problem problem={problem} />
       <ul class="rows hidden-rows">
         {rows.slice(0, HIDDEN_MAX).map(({ id, reason, kept }) => (
-          <li key={id}>
+          <li key={id} class="line">
             <div class="stack tight">
               <p>{reasonOf(reason)?.meaning ?? reason}</p>
               <p class="quiet small">
