@@ -7,7 +7,7 @@ import { newItemId } from '../random.js';
 import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
 import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
-import { Button, submits } from './kit.js';
+import { Button, formKeys, submits } from './kit.js';
 import { bins, call, isOut } from './link.js';
 import { Menu } from './menu.js';
 import { binId, focusComposer, focusList } from './route.js';
@@ -125,15 +125,7 @@ export function Composer() {
       class={`composer${filled ? ' filled' : ''}`}
       aria-label={words.label}
       onSubmit={submits(() => void put())}
-      onKeyDown={(event) => {
-        if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
-          event.preventDefault();
-          void put();
-        } else if (event.key === 'Escape') {
-          if (draft === null) focusList.current();
-          else toText();
-        }
-      }}
+      onKeyDown={formKeys(draft === null ? () => focusList.current() : toText, () => void put())}
     >
       {draft === null ? (
         <TextField field={field} />

@@ -13,6 +13,7 @@ import type { DraftErrors, Edit } from './fields.js';
 import {
   Button,
   EmptyState,
+  formKeys,
   Glyph,
   Notice,
   OneLine,
@@ -178,16 +179,6 @@ function Facts({ item }: { item: ItemDetail }) {
   );
 }
 
-/** Escape leaves a form, Enter with Ctrl or Cmd saves it. */
-function onFormKey(event: KeyboardEvent, cancel: () => void, save: () => void): void {
-  if (event.key === 'Escape') {
-    event.stopPropagation();
-    // Else the same key press would close the dialog that it opens.
-    event.preventDefault();
-    cancel();
-  } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save();
-}
-
 interface EditingProps {
   readonly item: Pick<ItemDetail, 'id' | 'binId' | 'type'> & Partial<Pick<ItemDetail, 'ts'>>;
   readonly from: JsonObject;
@@ -256,7 +247,7 @@ function Editing({ item, from, readWhole, onClose, isGone = false }: EditingProp
       noValidate
       aria-label={text.list.edit}
       onSubmit={submits(() => void save())}
-      onKeyDown={(event) => onFormKey(event, cancel, () => void save())}
+      onKeyDown={formKeys(cancel, () => void save())}
     >
       <header class="item-head line">
         <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />

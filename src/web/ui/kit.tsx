@@ -244,6 +244,17 @@ export const submits =
     act();
   };
 
+/** A handler of the keys of a form: Escape leaves it, Enter with Ctrl or Cmd sends it. */
+export const formKeys =
+  (leave: () => void, send: () => void) =>
+  (event: KeyboardEvent): void => {
+    if (event.key === 'Escape') leave();
+    else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) send();
+    else return;
+    // Else the key press would also close the dialog that it opens.
+    event.preventDefault();
+  };
+
 /** A handler of a link's click that calls `act` instead; with a modifier key the browser opens a tab or a window. */
 export const follows =
   (act: () => void) =>
