@@ -454,10 +454,10 @@ t.test('WEB-89: what was typed and not put is gone once the browser is locked or
   const typing = async (): Promise<void> => {
     await page.waitForSelector('.composer textarea');
     await page.type('.composer textarea', 'hunter2 and more');
-    await click('.search-button button');
+    await click(`.list-head [aria-label="${text.list.search}"]`);
     await page.waitForSelector('.search.shown');
     await page.type('.search input', 'hunter2');
-    await click('.drawer-button button');
+    await click(`.list-head [aria-label="${text.frame.menu}"]`);
     await page.waitForSelector('dialog.drawer');
   };
   const nothingIsLeft = async (why: string): Promise<void> => {

@@ -390,7 +390,7 @@ t.test('WEB-72: what another client writes is shown as text: nothing runs or is 
   await page.waitForFunction((name) => document.body.innerText.includes(name), {}, NAME);
   t.same(await harm(page), [], 'the devices');
   await page.evaluate(() => void (location.hash = '#/'));
-  await page.locator('.drawer-button button').click();
+  await page.locator(`.list-head [aria-label="${text.frame.menu}"]`).click();
   await page.waitForFunction((count) => document.querySelectorAll('.drawer .nav[data-bin]').length === count, {}, BINS);
   t.same(await harm(page), [], 'the side bar');
   t.same(app.faults, []);

@@ -208,14 +208,14 @@ function Browse() {
     <div class="browse">
       <section class="pane-list" aria-label={name}>
         <header class="list-head line wrap">
-          <span class="drawer-button narrow-only">
+          <span class="narrow-only">
             <Button kind="icon" icon={MenuIcon} label={text.frame.menu} onClick={() => openDialog(Drawer)} />
           </span>
           <h1 class="clip grow">
             <bdi>{name}</bdi>
           </h1>
           {!searching.value && (
-            <span class="search-button narrow-only">
+            <span class="narrow-only">
               <Button kind="icon" icon={Search} label={words.search} onClick={() => focusSearch.current()} />
             </span>
           )}
