@@ -108,6 +108,9 @@ async function joining(t: WithTeardown, page: Page, url: string): Promise<App> {
   const other = await App.open(await freshContext(t), url);
   await other.shows('phase', ({ phase }) => phase === 'empty');
   await other.call('join', { name: 'Other', words });
+  await other.shows('enrolment', ({ step }) => step === 'compare');
+  // A form that still shows the words, as in another tab, does not use them for another key.
+  await other.call('join', { name: 'Other', words });
   return other;
 }
 

@@ -50,7 +50,7 @@ export class Enrolment {
 
   /** Generates the keys and shows the twelve words; `retry` registers the keys. */
   claim(name: string, claimToken: string | null): void {
-    this.method = 'claim';
+    if (!this.starts('claim')) return;
     this.begin(async ({ show }) => {
       const claim = await prepareClaim({ ...this.device(name), claimToken: claimToken ?? undefined });
       show({ step: 'phrase', words: claim.phrase.split(' ') });
@@ -60,7 +60,7 @@ export class Enrolment {
   }
 
   join(name: string, words: string): void {
-    this.method = 'join';
+    if (!this.starts('join')) return;
     this.begin(({ show, password, signal }) => {
       let digits = '';
       return join({
@@ -79,7 +79,7 @@ export class Enrolment {
   }
 
   recover(name: string, phrase: string): void {
-    this.method = 'recover';
+    if (!this.starts('recover')) return;
     this.begin(async ({ password, signal }) => {
       const recovery = await prepareRecovery({ ...this.device(name), phrase, password });
       if (signal.aborted) {
@@ -113,6 +113,13 @@ export class Enrolment {
     this.forget();
     this.forget = () => undefined;
     this.step.set({ step: 'idle' });
+  }
+
+  /** False while an attempt is under way: a form that is submitted twice must not use up its words for another key. */
+  private starts(method: Method): boolean {
+    if (!['idle', 'failed'].includes(this.step.value.step)) return false;
+    this.method = method;
+    return true;
   }
 
   private device(name: string): NewDevice {
