@@ -1,22 +1,27 @@
 /**
  * Any mixture of what happens to the tenants of a hosted service that bills, at two instances at once: signups, claims,
- * payment events (repeated, late, out of order), operators, deletions, nights. After each round a model of the reference
- * (Billing, States) says what must be.
+ * payment events (repeated, late, out of order), writes, blobs, sockets, calls of `service-admin`, deletions, nights. After
+ * each round a model of the reference (Billing, States) says what must be.
  */
-import { randomInt } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import t from 'tap';
+import { admin, type Admin } from './support/admin.js';
+import { askUpload, blobItem, downloadUrl, send, type BytesReply } from './support/blobs.js';
 import { TestClock } from './support/clock.js';
 import { claim, newItem, write, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
-import { BASE, billed, signUp, stateOf, wireAt, type Billed } from './support/hosted.js';
+import { BASE, billed, MULTI, signUp, stateOf, wireAt, type Billed } from './support/hosted.js';
 import { inLongRun } from './support/long.js';
 import { oneOf } from './support/one-of.js';
-import type { WithTeardown } from './support/postgres.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { versionsOf } from './support/stream.js';
 import { checkoutDone, deliver, invoiceIs, payerOf, subscriptionIs, type Payer } from './support/stripe.js';
-import type { Json, Wire } from './support/wire.js';
+import { UpgradeRefused, type Json, type Socket, type Wire } from './support/wire.js';
 
 const ROUNDS = inLongRun(10, 100);
 const AT_ONCE = 20;
+/** Held sockets of one tenant. */
+const SOCKETS_MAX = 3;
 const SLUGS = ['anna', 'bert', 'carl', 'dora'] as const;
 const SECOND_MS = 1_000;
 const HOUR_MS = 3_600_000;
@@ -35,6 +40,8 @@ const WRITES: Readonly<Record<State, string>> = {
   ...{ active: '200', past_due: '200', suspended: '403 tenant_suspended' },
   ...{ pending: '402 payment_required', inactive: '402 payment_required' },
 };
+/** With which a held socket may close: it was not paid for or is gone (1012, 4401), or was silent for hours (4408). */
+const CLOSED_WITH = [1012, 4401, 4408];
 
 /** What the provider has reported of a subscription; times in ms. */
 class Subscription {
@@ -58,6 +65,9 @@ class Subscription {
 class Known {
   readonly subscriptions: readonly Subscription[];
   device: TestDevice | undefined;
+  readonly sockets = new Set<Socket>();
+  /** Blobs that items name. */
+  readonly blobs = new Map<string, Buffer>();
   /** What an operator has set, and billing has not changed since; `active` may have been. */
   byOperator: State | undefined;
   written = 0;
@@ -66,7 +76,7 @@ class Known {
   constructor(
     readonly slug: string,
     readonly id: string,
-    readonly claimToken: string,
+    public claimToken: string,
     readonly signedUpAt: number,
   ) {
     const payer = payerOf(id);
@@ -98,6 +108,12 @@ class Known {
 class Mixture {
   /** Of each name the newest tenant. */
   readonly tenants = new Map<string, Known>();
+  /** Names whose tenant an operator has deleted in this round. */
+  private readonly deleted = new Set<string>();
+  /** The operator's calls, one after the other, as of one person. */
+  private ordering: Promise<unknown> = Promise.resolve();
+  /** Sockets that closed with another code than they may. */
+  readonly wronglyClosed: string[] = [];
   private readonly events: Json[] = [];
   private readonly wires = new Map<string, Wire>();
 
@@ -105,6 +121,7 @@ class Mixture {
     private readonly scope: WithTeardown,
     private readonly clock: TestClock,
     private readonly instances: readonly Billed[],
+    private readonly program: Admin,
   ) {}
 
   private get any(): Billed {
@@ -129,9 +146,10 @@ class Mixture {
       const before = this.tenants.get(slug);
       const reply = await signUp(this.any.apex, slug);
       if (reply.status !== 200) return reply.status === 409 ? undefined : `signup: ${reply.outcome}`;
-      if (before !== undefined && !before.mayBeFreed(this.clock.now())) return `${slug} was signed up twice`;
+      if (before !== undefined && !this.mayBeGone(before)) return `${slug} was signed up twice`;
       const [row] = await this.any.sql('SELECT id, created_at AS at FROM tenants WHERE slug = $1', [slug]);
-      this.tenants.set(slug, new Known(slug, String(row?.['id']), reply.text('claimToken'), Number(row?.['at'])));
+      if (row === undefined) return this.deleted.has(slug) ? undefined : `${slug} is gone`;
+      this.tenants.set(slug, new Known(slug, String(row['id']), reply.text('claimToken'), Number(row['at'])));
       return undefined;
     },
     async () => {
@@ -153,9 +171,108 @@ class Mixture {
       const { tenant } = this;
       if (tenant?.device === undefined) return undefined;
       const outcome = await this.write(this.any, tenant);
-      return [...Object.values(WRITES), '404 tenant_not_found'].includes(outcome) ? undefined : `write: ${outcome}`;
+      return this.judged(tenant, 'write', outcome);
     }),
+    () => this.keepsBlob(),
+    () => this.opensSocket(),
+    () => this.ordered(() => this.orders()),
   ];
+
+  /** An answer to a device; wrong, unless its tenant may get it. Of another tenant of the same name it is a stranger. */
+  private judged(tenant: Known, what: string, outcome: string, ...more: readonly string[]): string | undefined {
+    const allowed = [...Object.values(WRITES), '404 tenant_not_found', ...more];
+    if (allowed.includes(outcome) || (outcome.startsWith('401') && this.mayBeGone(tenant))) return undefined;
+    return `${tenant.slug}: ${what}: ${outcome}`;
+  }
+
+  private mayBeGone(tenant: Known): boolean {
+    return tenant.mayBeFreed(this.clock.now()) || this.deleted.has(tenant.slug);
+  }
+
+  /** A signed URL's request, at any instance. */
+  private signedAt(method: string, url: string, body?: Buffer): Promise<BytesReply> {
+    const { host, pathname, search } = new URL(url);
+    const headers = { host, ...(body ? { 'content-type': 'application/octet-stream' } : {}) };
+    return send(method, `http://127.0.0.1:${this.any.port}${pathname}${search}`, {
+      headers,
+      ...(body ? { body } : {}),
+    });
+  }
+
+  private async keepsBlob(): Promise<string | undefined> {
+    const { tenant } = this;
+    if (tenant?.device === undefined) return undefined;
+    const { device, slug } = tenant;
+    const wire = (): Wire => this.at(this.any, `${slug}.${BASE}`);
+    const bytes = randomBytes(randomInt(1, 9_000));
+    const asked = await askUpload(wire(), device, { size: bytes.length });
+    if (asked.status !== 200) return this.judged(tenant, 'upload URL', asked.outcome);
+    const { outcome } = await this.signedAt('PUT', asked.text('url'), bytes);
+    if (outcome !== '200') return this.judged(tenant, 'upload', outcome, '403 url_invalid');
+    const ref = asked.text('blobRef');
+    const { outcome: named } = await wire().post('/items', blobItem('a', [device.id], ref), { token: device.token });
+    if (named !== '200') return this.judged(tenant, 'item of a blob', named);
+    tenant.written++;
+    tenant.blobs.set(ref, bytes);
+    return undefined;
+  }
+
+  private async opensSocket(): Promise<string | undefined> {
+    const { tenant } = this;
+    if (tenant?.device === undefined || tenant.sockets.size >= SOCKETS_MAX) return undefined;
+    try {
+      const wire = this.at(this.any, `${tenant.slug}.${BASE}`);
+      const socket = await wire.connect({ authorization: tenant.device.token });
+      tenant.sockets.add(socket);
+      void socket.closed.then(({ code, reason }) => {
+        tenant.sockets.delete(socket);
+        if (!CLOSED_WITH.includes(code)) this.wronglyClosed.push(`${tenant.slug}: ${code} ${reason}`);
+      });
+      socket.send({ type: 'hello', since: 0, acks: true });
+      return undefined;
+    } catch (error) {
+      return this.judged(tenant, 'socket', error instanceof UpgradeRefused ? error.reply.outcome : String(error));
+    }
+  }
+
+  /** Does this after all that was ordered before. */
+  private ordered<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.ordering.then(work);
+    this.ordering = done.catch(() => undefined);
+    return done;
+  }
+
+  /** One call of the operator's program, while everything else goes on. */
+  private async orders(): Promise<string | undefined> {
+    const { tenant, program } = this;
+    if (tenant === undefined || this.mayBeGone(tenant)) return undefined;
+    const { slug } = tenant;
+    const what = oneOf(['suspend', 'activate', 'claim-token', 'purge', 'list', 'delete'] as const);
+    if (what === 'purge' || what === 'list') {
+      const { code, error } = await program.json(...(what === 'list' ? ['tenants', 'list'] : ['purge']));
+      return code === 0 || error?.['code'] === 'busy' ? undefined : `${what}: ${JSON.stringify(error)}`;
+    }
+    if (what === 'claim-token') {
+      const { code, data, error } = await program.json('claim-token', slug);
+      if (code === 0) tenant.claimToken = String(data['claimToken']);
+      return code === 0 || error?.['code'] === 'bootstrap_already_done' ? undefined : JSON.stringify(error);
+    }
+    return what === 'delete' ? this.deletes(tenant) : this.sets(tenant, what ?? 'suspend');
+  }
+
+  private async sets(tenant: Known, command: 'suspend' | 'activate'): Promise<string | undefined> {
+    const { code, error } = await this.program.json('tenants', command, tenant.slug);
+    if (code !== 0) return `${command}: ${JSON.stringify(error)}`;
+    tenant.byOperator = command === 'suspend' ? 'suspended' : 'active';
+    return undefined;
+  }
+
+  private async deletes({ slug, id }: Known): Promise<string | undefined> {
+    this.deleted.add(slug);
+    const { code, error } = await this.program.json('tenants', 'delete', slug, '--confirm', slug);
+    if (code !== 0) return `delete: ${JSON.stringify(error)}`;
+    return (await stateOf(this.any, id)) === undefined ? undefined : `${slug} was deleted, and is still there`;
+  }
 
   private async delivered(event: Json): Promise<string | undefined> {
     const { outcome } = await deliver(this.any.apex, event, { at: this.clock.now() });
@@ -195,6 +312,7 @@ class Mixture {
 
   /** Calls at once; resolves with the answers that are wrong. */
   async round(): Promise<readonly string[]> {
+    this.deleted.clear();
     for (const tenant of this.tenants.values()) {
       tenant.unpaid = false;
       tenant.mayBeFreed(this.clock.now());
@@ -203,26 +321,26 @@ class Mixture {
     return results.filter((result) => result !== undefined);
   }
 
-  /** What an operator does with one tenant; resolves with the tables that still have rows of a deleted one. */
+  /** What an operator does with one tenant; resolves with what is wrong. */
   async operate(): Promise<readonly string[]> {
     const { tenant, any } = this;
     if (tenant === undefined || randomInt(2) === 0) return [];
-    const state = oneOf(['suspended', 'inactive', 'active', 'active', 'gone'] as const);
-    if (state !== 'gone') {
-      const [row] = await any.sql('SELECT set_tenant_state($1, $2) AS verdict', [tenant.id, state]);
-      if (row?.['verdict'] === 'ok') tenant.byOperator = state;
-      return [];
-    }
-    for (let verdict: unknown = 'more'; verdict === 'more';) {
-      const [row] = await any.sql('SELECT delete_tenant($1, 3, $2) AS verdict', [tenant.id, this.clock.now()]);
-      verdict = row?.['verdict'];
-    }
-    this.tenants.delete(tenant.slug);
+    const what = oneOf(['suspend', 'activate', 'activate', 'inactive', 'delete'] as const) ?? 'delete';
+    if (what === 'delete') return [await this.deletes(tenant)].filter((wrong) => wrong !== undefined);
+    if (what !== 'inactive') return [await this.sets(tenant, what)].filter((wrong) => wrong !== undefined);
+    // As of a deletion that was cut off.
+    const [row] = await any.sql("SELECT set_tenant_state($1, 'inactive') AS verdict", [tenant.id]);
+    if (row?.['verdict'] === 'ok') tenant.byOperator = 'inactive';
+    return [];
+  }
+
+  /** The tables that have rows of a tenant that is gone. */
+  private async leftOf(id: string): Promise<readonly string[]> {
     const columns = "SELECT table_name AS name FROM information_schema.columns WHERE column_name = 'tenant_id'";
-    const tables = (await any.sql(columns)).map(({ name }) => String(name)).filter((name) => !REMEMBER.includes(name));
+    const tables = (await this.any.sql(columns)).map(({ name }) => String(name));
     const left: string[] = [];
-    for (const table of tables)
-      if ((await any.sql(`SELECT FROM ${table} WHERE tenant_id = $1`, [tenant.id])).length > 0) left.push(table);
+    for (const table of tables.filter((name) => !REMEMBER.includes(name)))
+      if ((await this.any.sql(`SELECT FROM ${table} WHERE tenant_id = $1`, [id])).length > 0) left.push(table);
     return left;
   }
 
@@ -236,13 +354,50 @@ class Mixture {
         `${slug} is ${state}, not ${tenant.statesAt(this.clock.now()).join(' or ')}: ${JSON.stringify(tenant)}`;
       await until(what, async () => {
         state = (await stateOf(server, id)) as State | undefined;
-        if (state === undefined) return tenant.mayBeFreed(this.clock.now());
+        if (state === undefined) return this.mayBeGone(tenant);
         this.clock.advance(SWEEP_MS);
         return tenant.statesAt(this.clock.now()).includes(state);
       });
       if (state === undefined) this.tenants.delete(slug);
       for (const instance of this.instances) await this.serves(instance, tenant);
+      await this.follow(tenant, state);
+      if (state !== undefined) continue;
+      let left: readonly string[] = [];
+      await until(
+        () => `of ${slug}, which is gone, there is left: ${left.join()}`,
+        async () => (left = await this.leftOf(id)).length === 0,
+      );
     }
+  }
+
+  /** Waits until each socket has brought every write, or is closed, as it must be where its upgrade would be refused. */
+  private async follow({ slug, sockets, written }: Known, state: State | undefined): Promise<void> {
+    const refused = state === undefined || WRITES[state].startsWith('402');
+    for (const socket of sockets) {
+      const has = (): number => new Set(versionsOf(socket.frames)).size;
+      await until(
+        () => `a socket of ${slug}, which is ${state}, is open with ${has()} of ${written} writes`,
+        () => {
+          // The notifications of another instance go out by the clock.
+          this.clock.advance(SECOND_MS);
+          return !sockets.has(socket) || (!refused && has() === written);
+        },
+      );
+    }
+  }
+
+  /** The blobs that a device does not get as it has kept them. */
+  async lost(): Promise<readonly string[]> {
+    const lost: string[] = [];
+    for (const { slug, id, device, blobs } of this.tenants.values()) {
+      const state = (await stateOf(this.any, id)) as State;
+      if (device === undefined || WRITES[state].startsWith('402')) continue;
+      for (const [ref, bytes] of blobs) {
+        const url = await downloadUrl(this.at(this.any, `${slug}.${BASE}`), device, ref);
+        if (!(await this.signedAt('GET', url)).bytes.equals(bytes)) lost.push(`${slug} ${ref}`);
+      }
+    }
+    return lost;
   }
 
   /** Waits until the instance serves the tenant as its state in the database says. */
@@ -270,15 +425,17 @@ t.test(
   'BILL-08 BILL-11 BILL-12 BILL-16 BILL-17 BILL-18 HOST-04 HOST-15: any mixture of payments, operators and time',
   async (t) => {
     const clock = new TestClock();
-    const env = { TOKEN_TTL_DAYS: '3650' };
+    const env = { TOKEN_TTL_DAYS: '3650', DATA_DIR: await temporaryFolder(t) };
     const first = await billed(t, { clock, env });
     const second = await billed(t, { clock, env, stripe: first.stripe, database: { url: first.databaseUrl } });
-    const mixture = new Mixture(t, clock, [first, second]);
+    const program = await admin(t, { ...MULTI, DATABASE_URL: first.databaseUrl, DATA_DIR: env.DATA_DIR });
+    const mixture = new Mixture(t, clock, [first, second], program);
     for (let round = 0; round < ROUNDS; round++) {
       t.strictSame(await mixture.round(), [], 'every call is answered as it may be');
       await mixture.settle();
-      t.strictSame(await mixture.operate(), [], 'nothing is left of a deleted tenant');
+      t.strictSame(await mixture.operate(), [], 'the operator does what the program says');
       await mixture.settle();
+      t.strictSame(mixture.wronglyClosed, [], 'every socket that closed was told why');
       clock.advance(oneOf([SECOND_MS, HOUR_MS, HOUR_MS, DAY_MS, DAY_MS, 8 * DAY_MS, 31 * DAY_MS]) ?? 0);
       await mixture.settle();
     }
@@ -286,6 +443,8 @@ t.test(
       const [row] = await first.sql('SELECT count(*)::integer AS items FROM items WHERE tenant_id = $1', [id]);
       t.equal(row?.['items'], written, `${slug} has every write that was acknowledged`);
     }
+    t.strictSame(await mixture.lost(), [], 'every blob that an item names is there');
     t.strictSame(await first.sql('SELECT * FROM discrepancies()'), []);
+    t.match(await program.json('verify'), { code: 0 }, 'the operator finds nothing wrong');
   },
 );
