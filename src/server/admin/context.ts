@@ -9,7 +9,7 @@ import { startEmbedded } from '../app/database.js';
 import { runStops, type Stop } from '../app/lifecycle.js';
 import { readConfig, sessionDatabaseUrl, type Config } from '../config/config.js';
 import { keptSecret } from '../config/secrets.js';
-import { createPool } from '../storage/database.js';
+import { createPool, endPool } from '../storage/database.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { hasCluster } from '../storage/embedded/process.js';
 import { migrate } from '../storage/migrate.js';
@@ -119,7 +119,7 @@ export async function withDatabase<T>(config: Config, work: (database: OperatorD
     // No time limit: `verify` and `restore` compare all rows, and the operator can interrupt any command.
     const limits = { size: 2, statementTimeoutMs: 0 };
     const pool = createPool({ url, name: 'service admin', ...limits, onIdleError: () => undefined });
-    stops.push(() => pool.end());
+    stops.push(() => endPool(pool));
     result = await work({ url, pool, store: new OperatorStore(pool), alone });
   } catch (error) {
     // The command's own error is the one that the operator needs.
