@@ -52,7 +52,7 @@ export function refusalOf(subdomain: string): string | undefined {
 /**
  * Host name to tenant, all of them in memory: every request looks its host up, and the proxy does before it requests a
  * certificate. The database is authoritative. `refresh` reads what other instances signed up or freed: it is called
- * every few seconds, and at once when a notification names a tenant that is not known here.
+ * every few seconds, and at once after a change here, and when a notification names a tenant that is not known here.
  */
 export class TenantHosts {
   private readonly bySlug = new Map<string, string>();
@@ -66,8 +66,6 @@ export class TenantHosts {
   private whole = false;
   private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
-  /** Names signed up here while the table is being read: that statement may have begun before the signup. */
-  private readonly added = new Set<string>();
   /** Names that were added after the start and have had no certificate yet. */
   private readonly uncertified = new Set<string>();
   /** Counts a name; concurrent requests for one name count once. */
@@ -131,12 +129,6 @@ export class TenantHosts {
     return true;
   }
 
-  /** Adds a tenant that this instance has just signed up. */
-  add(slug: string, tenantId: string): void {
-    this.added.add(slug);
-    this.apply({ slug, tenantId });
-  }
-
   /** Another instance has announced this tenant: if its name is not known here, the changes are read now. */
   hint(tenantId: string): void {
     if (!this.tenants.has(tenantId)) void this.refresh();
@@ -166,18 +158,10 @@ export class TenantHosts {
     const whole = this.whole || Math.abs(now - this.readAt) > AWAY_MS;
     this.whole = false;
     try {
-      this.added.clear();
       const { changes, position } = await (whole ? this.readAll() : store.since(this.position));
       this.readAt = now;
-      let stale = false;
-      for (const change of changes) {
-        // The statement began before a signup here. The position stays, so the next read includes the name again.
-        const isOlder = this.added.has(change.slug) && this.bySlug.get(change.slug) !== (change.tenantId ?? undefined);
-        if (isOlder) stale = true;
-        else this.apply(change);
-      }
-      if (!stale) this.position = position;
-      else if (whole) this.whole = true;
+      for (const change of changes) this.apply(change);
+      this.position = position;
     } catch (error) {
       if (whole) this.whole = true;
       this.options.onFault(error);

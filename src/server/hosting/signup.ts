@@ -109,8 +109,8 @@ export class Signup {
     if (verdict === 'unavailable')
       throw unavailable('too many tenants are waiting to be claimed; try again later', COME_BACK_S);
     const paid = checkout && (await this.begin(checkout, { tenantId: id, email, returnToken }));
-    hosts.add(slug, id);
     announce(id);
+    await hosts.refresh();
     return { slug, url: urlOf(slug), claimToken, ...paid };
   }
 
@@ -145,8 +145,8 @@ export class Signup {
       }
       tokens.push(issueToken({ tenantId: id, deviceId: devices[at]?.id ?? '', epoch: one.epoch }).token);
     }
-    hosts.add(slug, id);
     announce(id);
+    await hosts.refresh();
     return { slug, url: urlOf(slug), tenantId: id, tokens };
   }
 
