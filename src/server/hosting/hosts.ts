@@ -63,7 +63,7 @@ export class TenantHosts {
   /** When they were last read. */
   private readAt = 0;
   /** The next read takes all names, since `position` is of no use to it. */
-  private whole = false;
+  private whole = true;
   private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
   /** Names that were added after the start and have had no certificate yet. */
@@ -92,12 +92,8 @@ export class TenantHosts {
 
   /** Reads the whole table. Rejects with `unavailable`. */
   async start(): Promise<void> {
-    const { store, clock } = this.options;
-    this.readAt = clock.now();
-    const { changes, position } = await store.all();
-    for (const change of changes) this.apply(change);
+    await this.update();
     this.uncertified.clear();
-    this.position = position;
   }
 
   /** Stops following changes; resolves when a read that was under way has ended. */
@@ -152,19 +148,21 @@ export class TenantHosts {
   }
 
   private async read(): Promise<void> {
-    if (this.closed) return;
-    const { store, clock } = this.options;
-    const now = clock.now();
+    if (!this.closed) await this.update().catch(this.options.onFault);
+  }
+
+  private async update(): Promise<void> {
+    const now = this.options.clock.now();
     const whole = this.whole || Math.abs(now - this.readAt) > AWAY_MS;
     this.whole = false;
     try {
-      const { changes, position } = await (whole ? this.readAll() : store.since(this.position));
+      const { changes, position } = await (whole ? this.readAll() : this.options.store.since(this.position));
       this.readAt = now;
       for (const change of changes) this.apply(change);
       this.position = position;
     } catch (error) {
-      if (whole) this.whole = true;
-      this.options.onFault(error);
+      this.whole ||= whole;
+      throw error;
     }
   }
 
