@@ -4,9 +4,6 @@ import { CONNECTION_NAMES } from '../storage/database.js';
 import { DATABASE_NOW, SEEN_MS, type InstanceStatus } from '../storage/registration.js';
 import { Store } from '../storage/query.js';
 
-/** States that an operator may set. */
-type TenantState = 'active' | 'past_due' | 'suspended' | 'inactive';
-
 /** A tenant in the operator's list. Times are milliseconds since 1970, sizes bytes. */
 export interface TenantRow {
   readonly id: string;
@@ -68,7 +65,7 @@ export class OperatorStore extends Store {
     return row?.id;
   }
 
-  setState(tenantId: string, state: TenantState): Promise<OperatorVerdict> {
+  setState(tenantId: string, state: 'active' | 'suspended' | 'inactive'): Promise<OperatorVerdict> {
     return this.value('set_tenant_state', tenantId, state);
   }
 

@@ -29,7 +29,6 @@ import { Devices } from '../devices/devices.js';
 import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
 import { AccountStore } from '../devices/store.js';
 import { TenantHosts } from '../hosting/hosts.js';
-import type { Hosting } from '../hosting/routes.js';
 import { Signup } from '../hosting/signup.js';
 import { HostingStore } from '../hosting/store.js';
 import { AddressLimits } from '../http/address-limits.js';
@@ -172,7 +171,7 @@ async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const services = composeServices(parts, tenants);
   tenants.hooks.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
-  const hosting = multi ? await composeHosting(parts, tenants, services.addressLimits) : undefined;
+  const hosting = multi ? await composeHosting(parts, tenants, services) : undefined;
   tenants.registry.start();
   const blobs = await composeBlobs(parts);
   await composeNightly(parts, blobs.jobs);
@@ -238,7 +237,7 @@ async function serveMetrics({ log, config, stops, meter }: Parts, { registry, la
 interface AppParts {
   readonly options: ServerOptions;
   readonly tenants: Tenants;
-  readonly services: ReturnType<typeof composeServices>;
+  readonly services: Services;
   readonly hosting: Awaited<ReturnType<typeof composeHosting>> | undefined;
   readonly blobs: Awaited<ReturnType<typeof composeBlobs>>;
 }
@@ -256,7 +255,8 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     blobs: blobs.blobs,
     transfers: blobs.transfers,
     resolveTenant: options.resolveTenant ?? tenantId ?? byHost,
-    hosting: hosting?.service,
+    hosting: hosting?.hosts,
+    signup: hosting?.signup,
     billing: hosting?.billing,
     epoch: () => database.history.epoch,
     tenants: tenants.registry,
@@ -351,6 +351,8 @@ function composeTenants(parts: Parts) {
   return { registry, items, lanes, feed, presence, hooks };
 }
 
+type Services = ReturnType<typeof composeServices>;
+
 /** Settings of the LISTEN connection, to the server that takes writes now. */
 async function listenConfig({ sessionUrl: url, link }: Database): Promise<ReturnType<typeof clientConfig>> {
   // If no server takes writes, the connection fails, and its retry calls this again.
@@ -391,6 +393,7 @@ function composeServices({ log, config, clock, database, secret, stops, onFault 
     log.warn(mismatch, 'recovery refused: it was signed for a host that is not this server');
   return {
     verifyToken: (token: string, now: number) => verifyToken(secret, token, now),
+    issueToken,
     tickets,
     devices,
     bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
@@ -464,9 +467,9 @@ function keepSwept({ clock, stops, onFault }: Parts, local: LocalStore): void {
 async function composeHosting(
   parts: Parts,
   { registry, feed, hooks }: Tenants,
-  addressLimits: Pick<AddressLimits, 'takeCertificate'>,
+  { addressLimits, issueToken }: Services,
 ) {
-  const { config, clock, database, secret, stops, onFault } = parts;
+  const { config, clock, database, stops, onFault } = parts;
   const store = new HostingStore(database.pool);
   const hosts = new TenantHosts({
     ...{ store, clock, baseDomain: apexOf(config), onFault },
@@ -483,7 +486,6 @@ async function composeHosting(
   const changed = (tenant: string): Promise<void> => registry.changed(tenant);
   const billing = await composeBilling(parts, urlOf, changed);
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
-  const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
   const signup = new Signup({
     ...{ hosts, clock, urlOf, announce, issueToken, onFault },
     // In a line of their own: they wait for each other's lock, which the nightly job holds too.
@@ -491,8 +493,7 @@ async function composeHosting(
     maxDevices: config.maxDevices,
     checkout: billing?.checkout,
   });
-  const service: Hosting = { isApex: (host) => hosts.isApex(host), certifies: (host) => hosts.certifies(host), signup };
-  return { hosts, service, billing };
+  return { hosts, signup, billing };
 }
 
 /** A variable that the configuration has checked already (src/server/config/config.ts, `conflicts`). */

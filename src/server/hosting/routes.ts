@@ -12,20 +12,16 @@ import type { TenantHosts } from './hosts.js';
 import { page, payPage, sentenceOf, signedUpPage, signupPage } from './signup-page.js';
 import type { Signup } from './signup.js';
 
-/** Tenants by host name, in multi mode. */
-export interface Hosting extends Pick<TenantHosts, 'isApex' | 'certifies'> {
-  readonly signup: Signup;
-}
-
-/** What the handlers need. */
+/** What the handlers need; `hosting` and `signup` in multi mode. */
 export interface HostingParts extends WebParts {
-  readonly hosting?: Hosting | undefined;
+  readonly hosting?: TenantHosts | undefined;
+  readonly signup?: Signup | undefined;
   readonly version: string;
 }
 
 /** `POST /api/signup` {email, subdomain} -> {slug, url, claimToken, checkoutUrl?}. */
 export const signUp: Handler<HostingParts> = (call, app) =>
-  mounted(app.hosting).signup.signUp(validateSignupBody(fields(call)), signupNetworkOf(call.address));
+  mounted(app.signup).signUp(validateSignupBody(fields(call)), signupNetworkOf(call.address));
 
 /** The signup page again, for a form that was refused. */
 export const signUpRefused = (refusal: ServiceError, { body: typed }: RequestContext, { web }: WebParts): Text =>
@@ -34,7 +30,7 @@ export const signUpRefused = (refusal: ServiceError, { body: typed }: RequestCon
 /** `POST /signup`, the form of the page. A browser gets `signUpRefused` in place of a refusal. */
 export const signUpByForm: Handler<HostingParts> = async (call, app) => {
   const body = validateSignupBody(call.body);
-  const signedUp = await mounted(app.hosting).signup.signUp(body, signupNetworkOf(call.address));
+  const signedUp = await mounted(app.signup).signUp(body, signupNetworkOf(call.address));
   // Where signing up costs something, the claim link is shown after the payment.
   return signedUp.checkoutUrl === undefined
     ? signedUpPage(signedUp, app.web?.style)
@@ -54,14 +50,13 @@ export const tlsCheck: Handler<HostingParts, Ok> = async (call, app) => {
 
 /** `POST /api/admin/test-tenants` {subdomain, devices} -> {slug, url, tenantId, tokens}. */
 export const makeTestTenant: Handler<HostingParts> = (call, app) =>
-  mounted(app.hosting).signup.makeTestTenant(validateTestTenantBody(fields(call)));
+  mounted(app.signup).makeTestTenant(validateTestTenantBody(fields(call)));
 
 /** `GET /api/admin/test-tenants`. */
-export const listTestTenants: Handler<HostingParts> = (_, app) => mounted(app.hosting).signup.testTenants();
+export const listTestTenants: Handler<HostingParts> = (_, app) => mounted(app.signup).testTenants();
 
 /** `DELETE /api/admin/test-tenants/:id`, by the tenant's name. */
-export const removeTestTenant: Handler<HostingParts> = (call, app) =>
-  mounted(app.hosting).signup.removeTestTenant(call.id);
+export const removeTestTenant: Handler<HostingParts> = (call, app) => mounted(app.signup).removeTestTenant(call.id);
 
 /** `GET /`: the signup page at the apex, the web app at any other host. */
 export const welcome: Handler<HostingParts> = (call, app) =>

@@ -7,7 +7,6 @@ import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { macField, type NewDevice, publicKeyField } from '../../protocol/request-fields.js';
 import { invalid, rateLimited, ServiceError, unavailable } from '../../protocol/errors.js';
-import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { SignedUp, TestTenant, TestTenantList, TestTenantRemoval } from '../../protocol/replies.js';
 import type { SignupBody, TestTenantBody } from '../../protocol/requests.js';
 import { sha256, type TokenIssuer } from '../http/tokens.js';
@@ -100,8 +99,6 @@ export class Signup {
       ...{ id, slug, email, network, now, unclaimedMax: UNCLAIMED_MAX, networkMax: NETWORK_MAX },
       claimHash: sha256(claimToken),
       returnHash: checkout === undefined ? null : sha256(returnToken),
-      state: checkout === undefined ? 'active' : 'pending',
-      freeBefore: now - UNCLAIMED_MS,
     });
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
     if (verdict === 'rate_limited')
@@ -131,8 +128,8 @@ export class Signup {
     // The claim token is discarded, so a client that finds the name before it is claimed cannot claim it.
     const { claimHash } = newClaim();
     const verdict = await store.signUp({
-      ...{ id, slug, claimHash, now, email: TEST_TENANT, returnHash: null, state: 'active', network: null },
-      ...{ unclaimedMax: TEST_UNCLAIMED_MAX, networkMax: TEST_UNCLAIMED_MAX, freeBefore: now - UNCLAIMED_MS },
+      ...{ id, slug, claimHash, now, email: TEST_TENANT, returnHash: null, network: null },
+      ...{ unclaimedMax: TEST_UNCLAIMED_MAX, networkMax: TEST_UNCLAIMED_MAX },
     });
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
     if (verdict !== 'ok') throw unavailable('the tenant could not be created');

@@ -1,4 +1,5 @@
 /** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
+import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { NewDevice } from '../../protocol/request-fields.js';
 import { byColumn, deviceOf, Store, type Joined } from '../storage/query.js';
 
@@ -27,16 +28,16 @@ interface NewTenant {
   readonly email: string;
   /** SHA-256 of the claim token. */
   readonly claimHash: Uint8Array;
-  /** SHA-256 of the token in the address that the checkout returns to; null: there is no checkout. */
+  /**
+   * SHA-256 of the token in the address that the checkout returns to: the tenant is pending until it is paid for. Null:
+   * there is no checkout, and it is active at once.
+   */
   readonly returnHash: Uint8Array | null;
-  readonly state: 'active' | 'pending';
   /** Where it was signed up from: an IPv4 /16 or an IPv6 /32. Null: the operator made it, and no network counts it. */
   readonly network: string | null;
   /** The most unclaimed tenants in all, and from this network. */
   readonly unclaimedMax: number;
   readonly networkMax: number;
-  /** Tenants that have been unclaimed since before this time are freed first. */
-  readonly freeBefore: number;
   readonly now: number;
 }
 
@@ -62,10 +63,11 @@ export class HostingStore extends Store {
     return this.one(text, [position], { name: 'host_changes', readOnly: true });
   }
 
-  /** `unavailable`: too many tenants are unclaimed; `rate_limited`: too many from this network. */
+  /** Frees what was unclaimed for too long first. `unavailable`: too many tenants are unclaimed; `rate_limited`: too many from this network. */
   async signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable' | 'rate_limited'> {
-    const { id, slug, email, claimHash, returnHash, state, network } = tenant;
-    const limits = [tenant.unclaimedMax, tenant.networkMax, tenant.freeBefore, tenant.now];
+    const { id, slug, email, claimHash, returnHash, network, now } = tenant;
+    const state = returnHash === null ? 'active' : 'pending';
+    const limits = [tenant.unclaimedMax, tenant.networkMax, now - UNCLAIMED_MS, now];
     // Not the tenant first: each is a new one, and would have turns of its own, though all wait for one lock.
     const { verdict } = await this.one<{ verdict: 'ok' | 'slug_taken' | 'unavailable' | 'rate_limited' }>(
       'SELECT sign_up($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict',
