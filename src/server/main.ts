@@ -60,7 +60,7 @@ async function main(): Promise<void> {
     ? startInstances({ config, log }, fileURLToPath(import.meta.url))
     : startServer({ config, log, siblings: instance ? folder : undefined });
   const maxMs = several ? STOP_ALL_MAX_MS : STOP_MAX_MS;
-  const stop = stopOnSignals(starting, config.databaseUrl === null, folder, maxMs);
+  const stopping = stopOnSignals(starting, config.databaseUrl === null, folder, maxMs);
   drainOnSignal(starting, { ms: config.drainMinutes * MINUTE_MS, alone: instance });
   const server = await starting;
   if (instance) {
@@ -71,12 +71,7 @@ async function main(): Promise<void> {
     return;
   }
   for (const warning of [...warnings, ...server.warnings]) log.warn(warning);
-  if (!stop.requested) await greet(server, config, log, stop);
-}
-
-/** Whether a signal has ended the server. */
-interface Stopping {
-  readonly requested: boolean;
+  if (!stopping.aborted) await greet(server, config, log, stopping);
 }
 
 /** A name under which this machine reaches the server. */
@@ -85,8 +80,8 @@ function shownHost({ host }: Pick<Config, 'host'>): string {
   return isIPv6(host) ? `[${host}]` : host;
 }
 
-/** Prints the greeting. A failure is logged only. */
-async function greet(server: Server, config: Config, log: Logger, stop: Stopping): Promise<void> {
+/** Prints the greeting. A failure is logged only. `stopping`: a signal has ended the server. */
+async function greet(server: Server, config: Config, log: Logger, stopping: AbortSignal): Promise<void> {
   const base = `http://${shownHost(config)}:${server.port}`;
   say('', `  service is listening on ${base}`);
   if (server.tenantId === null) {
@@ -98,7 +93,7 @@ async function greet(server: Server, config: Config, log: Logger, stop: Stopping
     claimed = await server.claimed();
   } catch (error) {
     // During a stop the database may be closed already.
-    if (!stop.requested) log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
+    if (!stopping.aborted) log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
     return;
   }
   if (claimed) {
@@ -121,18 +116,19 @@ async function greet(server: Server, config: Config, log: Logger, stop: Stopping
 
 /**
  * Handles signals from the beginning of the start: a server that dies while it starts would leave its PostgreSQL running,
- * which is in a process group of its own. `folder`: of an instance's links; after `maxMs` what is left is cut off.
+ * which is in a process group of its own. `folder`: of an instance's links; after `maxMs` what is left is cut off. Returns
+ * a signal that is aborted when the stop begins.
  */
 function stopOnSignals(
   starting: Promise<Server>,
   ownDatabase: boolean,
   folder: string | undefined,
   maxMs: number,
-): Stopping {
-  const state = { requested: false };
+): AbortSignal {
+  const stopping = new AbortController();
   const stop = async (signal: NodeJS.Signals): Promise<void> => {
-    if (state.requested) return;
-    state.requested = true;
+    if (stopping.signal.aborted) return;
+    stopping.abort();
     say(`  ${signal}: finishing what was taken, closing sockets ...`);
     // For the same reason the start of an embedded PostgreSQL is awaited; it has its own time limits.
     if (ownDatabase) await Promise.allSettled([starting]);
@@ -157,7 +153,7 @@ function stopOnSignals(
   process.on('SIGINT', onSignal);
   // An instance stops when its parent has died.
   process.on('disconnect', () => onSignal('SIGTERM'));
-  return state;
+  return stopping.signal;
 }
 
 /**
