@@ -169,8 +169,8 @@ export const HOSTED_ROWS: readonly Row<App>[] = [
 export const BILLED_ROWS: readonly Row<App>[] = [...HOSTED_ROWS, ...BILLED];
 
 /** The rows of a server with these parts. */
-export function rowsOf({ hosting, billing: billed, transfers, web }: App): readonly Row<App>[] {
-  const rows = hosting === undefined ? ROWS : billed === undefined ? HOSTED_ROWS : BILLED_ROWS;
+export function rowsOf({ hosting, checkout, transfers, web }: App): readonly Row<App>[] {
+  const rows = hosting === undefined ? ROWS : checkout === undefined ? HOSTED_ROWS : BILLED_ROWS;
   return [...rows, ...(transfers === undefined ? [] : TRANSFER_ROWS), ...(web === undefined ? [] : WEB_ROWS)];
 }
 

@@ -11,7 +11,6 @@ import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { repeated } from '../../protocol/single-flight.js';
 import { REFERENCE_FOLDER, RELEASE, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
 import { Checkout } from '../billing/checkout.js';
-import type { Billing } from '../billing/routes.js';
 import { BillingStore } from '../billing/store.js';
 import { SWEEP_MS, Webhooks } from '../billing/webhooks.js';
 import { Bins } from '../bins/bins.js';
@@ -257,7 +256,7 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     resolveTenant: options.resolveTenant ?? tenantId ?? byHost,
     hosting: hosting?.hosts,
     signup: hosting?.signup,
-    billing: hosting?.billing,
+    ...hosting?.billing,
     epoch: () => database.history.epoch,
     tenants: tenants.registry,
     items: tenants.items,
@@ -507,7 +506,7 @@ async function composeBilling(
   { config, log, clock, database, secret, stops, onFault }: Parts,
   urlOf: (slug: string) => string,
   changed: (tenantId: string) => Promise<void>,
-): Promise<Billing | undefined> {
+) {
   if (!config.paymentBillingEnabled) return undefined;
   // In a line of their own: events of one customer wait for each other, and no device for them.
   const store = new BillingStore(database.pool, 'billing');

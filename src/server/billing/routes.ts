@@ -9,16 +9,10 @@ import { mounted, type Handler } from '../http/route.js';
 import type { Checkout } from './checkout.js';
 import type { Webhooks } from './webhooks.js';
 
-/** The services of billing. */
-export interface Billing {
-  readonly webhooks: Webhooks;
-  readonly checkout: Checkout;
-}
-
-/** What the handlers need. */
+/** What the handlers need; `webhooks` and `checkout` where billing is on. */
 export interface BillingParts extends WebParts {
-  /** Absent where billing is off. */
-  readonly billing?: Billing | undefined;
+  readonly webhooks?: Webhooks | undefined;
+  readonly checkout?: Checkout | undefined;
   readonly addressLimits: Pick<AddressLimits, 'take'>;
   readonly deviceLimits: Pick<AddressLimits, 'take'>;
 }
@@ -30,7 +24,7 @@ export interface BillingParts extends WebParts {
  */
 export const webhook: Handler<BillingParts> = async (call, app) => {
   try {
-    return await mounted(app.billing).webhooks.take(call.bytes, call.signature);
+    return await mounted(app.webhooks).take(call.bytes, call.signature);
   } catch (error) {
     if (error instanceof ServiceError && error.error === 'webhook_invalid')
       await app.addressLimits.take('webhook', call.address);
@@ -40,7 +34,7 @@ export const webhook: Handler<BillingParts> = async (call, app) => {
 
 /** `GET /api/billing/portal` -> {url}. Each request calls the provider, so it is limited by device. */
 export const portal: Handler<BillingParts> = async (call, app) => {
-  const { checkout } = mounted(app.billing);
+  const checkout = mounted(app.checkout);
   await app.deviceLimits.take('payment', call.owner);
   return checkout.portal(call.tenantId);
 };
@@ -49,7 +43,7 @@ export const portal: Handler<BillingParts> = async (call, app) => {
  * `GET /signup/done?return=`, the page that checkout returns to, paid or not. Without a token it is a thank-you page.
  */
 export const returned: Handler<BillingParts> = async (call, app) => {
-  const { checkout } = mounted(app.billing);
+  const checkout = mounted(app.checkout);
   const style = app.web?.style;
   const token = call.parameter('return');
   if (token === undefined) return pages.page(pages.THANK_YOU_PAGE, style);
@@ -68,5 +62,5 @@ export const payRefused = (refusal: ServiceError, _: RequestContext, { web }: We
 export const resume: Handler<BillingParts> = async (call, app) => {
   const token = call.body['return'];
   if (typeof token !== 'string') throw invalid('return', 'must be given once');
-  return pages.page(pages.payPage(await mounted(app.billing).checkout.resume(token)), app.web?.style);
+  return pages.page(pages.payPage(await mounted(app.checkout).resume(token)), app.web?.style);
 };
