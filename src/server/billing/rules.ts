@@ -128,9 +128,3 @@ export function factOf(event: unknown): Fact | undefined {
   const { kind, paidUntil = null } = read;
   return { eventId, tenantId: idOf(read.tenant), customerId, subscriptionId, kind, at, paidUntil };
 }
-
-/** Id and type of an event, for the log. */
-export function nameOf(event: unknown): { readonly eventId: string | null; readonly type: string | null } {
-  const { id, type } = fieldsOf(event);
-  return { eventId: idOf(id), type: typeof type === 'string' ? type.slice(0, ID_MAX) : null };
-}

@@ -2,7 +2,7 @@
 import type { Clock } from '../../protocol/clock.js';
 import type { Received } from '../../protocol/replies.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
-import { factOf, nameOf } from './rules.js';
+import { factOf } from './rules.js';
 import type { BillingStore } from './store.js';
 import type { StripePayments } from './stripe.js';
 
@@ -46,7 +46,7 @@ export class Webhooks {
     const fact = factOf(event);
     if (fact === undefined) return { received: true };
     const { verdict, tenantId } = await store.apply(fact, graceMs, now);
-    if (verdict === 'unknown') onUnknown(nameOf(event));
+    if (verdict === 'unknown') onUnknown({ eventId: fact.eventId, type: event.type });
     if (verdict === 'changed' && tenantId !== null) await notifyChange(this.options, tenantId);
     return { received: true };
   }
