@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { ifThere } from '../../files/there.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { startEmbedded } from '../app/database.js';
-import { runStops, type Stop } from '../app/lifecycle.js';
+import { orStop, runStops, type Stop } from '../app/lifecycle.js';
 import { readConfig, sessionDatabaseUrl, type Config } from '../config/config.js';
 import { keptSecret } from '../config/secrets.js';
 import { createPool, endPool } from '../storage/database.js';
@@ -113,19 +113,16 @@ export interface OperatorDatabase {
  */
 export async function withDatabase<T>(config: Config, work: (database: OperatorDatabase) => Promise<T>): Promise<T> {
   const stops: Stop[] = [];
-  let result: T;
-  try {
+  const run = async (): Promise<T> => {
     const { url, alone } = await locate(config, stops);
     // No time limit: `verify` and `restore` compare all rows, and the operator can interrupt any command.
     const limits = { size: 2, statementTimeoutMs: 0 };
     const pool = createPool({ url, name: 'service admin', ...limits, onIdleError: () => undefined });
     stops.push(() => endPool(pool));
-    result = await work({ url, pool, store: new OperatorStore(pool), alone });
-  } catch (error) {
-    // The command's own error is the one that the operator needs.
-    await runStops(stops).catch(() => undefined);
-    throw error;
-  }
+    return work({ url, pool, store: new OperatorStore(pool), alone });
+  };
+  // The command's own error is the one that the operator needs.
+  const result = await orStop(stops, run, () => undefined);
   await runStops(stops);
   return result;
 }

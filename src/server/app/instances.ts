@@ -18,7 +18,7 @@ import { asError } from '../../protocol/error-code.js';
 import { portOf } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded } from './database.js';
-import { runStops, type Stop } from './lifecycle.js';
+import { orStop, runStops, type Stop } from './lifecycle.js';
 import { probePort } from '../storage/embedded/process.js';
 import type { DrainOrder } from '../storage/registration.js';
 import type { Server, ServerOptions } from './server.js';
@@ -157,9 +157,8 @@ export async function startInstances(
   const url = config.databaseUrl ?? (await startEmbedded(config, log, stops, { max_connections: max }));
   let folder = '';
   const instances: Instance[] = [];
-  const stopAll = async (): Promise<void> => {
+  const stopInstances = async (): Promise<void> => {
     const ended = await Promise.allSettled(instances.map((instance) => instance.stop()));
-    await runStops(stops);
     const failed = ended.find((one) => one.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
   };
@@ -177,20 +176,19 @@ export async function startInstances(
       },
     });
   let listening: Listening | undefined;
-  try {
+  const startAll = async (): Promise<void> => {
     // For port 0 a free one is chosen here: the instances have to share one port.
     if (ports.port === 0) ports.port = await probePort(config.host, 0);
     folder = await makeLinkFolder(log, stops);
+    stops.push(stopInstances);
     // Sequentially: the first one migrates the database.
     for (let n = 0; n < config.instances; n++) {
       const instance = new Instance(() => start(n), log);
       instances.push(instance);
       listening = await instance.begin();
     }
-  } catch (error) {
-    await stopAll().catch((fault: unknown) => log.error({ cause: String(fault) }, 'a part did not stop'));
-    throw error;
-  }
+  };
+  await orStop(stops, startAll, (fault) => log.error({ cause: String(fault) }, 'a part did not stop'));
   let closing: Promise<void> | undefined;
   return {
     port: ports.port,
@@ -201,6 +199,6 @@ export async function startInstances(
         : Promise.reject(new Error('the database did not answer an instance')),
     warnings,
     drain: (order) => instances.forEach((instance) => instance.drain(order)),
-    close: () => (closing ??= stopAll()),
+    close: () => (closing ??= runStops(stops)),
   };
 }

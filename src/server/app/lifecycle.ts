@@ -19,3 +19,13 @@ export async function runStops(stops: Stop[]): Promise<void> {
   if (failures.length > 1) throw new AggregateError(failures, failures.map(String).join('; '));
   if (failures.length > 0) throw failures[0];
 }
+
+/** Runs `work`. If it fails, the stops run too: their error goes to `onFault`, and that of `work` is thrown. */
+export async function orStop<T>(stops: Stop[], work: () => Promise<T>, onFault: (error: unknown) => void): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    await runStops(stops).catch(onFault);
+    throw error;
+  }
+}

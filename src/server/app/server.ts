@@ -55,7 +55,7 @@ import { TenantRegistry } from '../tenant/registry.js';
 import { blobJobs } from './blobs.js';
 import { openDocs, openWebApp } from './built.js';
 import { openDatabase, type Database, type DatabaseHooks } from './database.js';
-import { runStops, type Stop } from './lifecycle.js';
+import { orStop, runStops, type Stop } from './lifecycle.js';
 import { localStore, openBucket } from './object-store.js';
 import { StartError } from './preflight.js';
 import { rowsOf, type App } from './route-table.js';
@@ -118,14 +118,8 @@ interface Parts {
  */
 export async function startServer(options: ServerOptions): Promise<Server> {
   const stops: Stop[] = [];
-  try {
-    return await compose(options, stops);
-  } catch (error) {
-    await runStops(stops).catch((fault: unknown) => {
-      options.log.error({ cause: describe(fault) }, 'a part did not stop');
-    });
-    throw error;
-  }
+  const onFault = (fault: unknown): void => options.log.error({ cause: describe(fault) }, 'a part did not stop');
+  return orStop(stops, () => compose(options, stops), onFault);
 }
 
 /**
