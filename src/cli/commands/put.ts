@@ -1,6 +1,7 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
 import { withBriefDevice } from '../../device/brief-device.js';
+import type { Device } from '../../sdk/device.js';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { isObject, parsedJson } from '../../protocol/bytes.js';
@@ -207,15 +208,14 @@ async function putItem(context: Context, open: OpenDevice, found: Found, one: Ta
     })
     .finally(bar.ended)
     .catch(async (error: unknown) => {
+      const begunBy = (device: Device) => begunOf({ device }, found, target.id);
+      // An interruption has closed the device: another one of the same copy reads it.
+      const { aborted } = terminal.interrupted;
+      const begun = aborted ? withBriefDevice({ platform, identity, store }, begunBy) : begunBy(open.device);
       // A failure to read the uploads, as with a revoked device, must not replace the original error.
-      const begun = await // An interruption has closed the device: another one of the same copy reads it.
-      (
-        terminal.interrupted.aborted
-          ? withBriefDevice({ platform, identity, store }, (device) => begunOf({ device }, found, target.id))
-          : begunOf(open, found, target.id)
-      ).catch(() => undefined);
+      const kept = await begun.catch(() => undefined);
       const further = 'The same command continues from there; see also `uploads`.';
-      if (begun !== undefined) terminal.note(`${percentOf(begun)} % is on the server. ${further}`);
+      if (kept !== undefined) terminal.note(`${percentOf(kept)} % is on the server. ${further}`);
       throw error;
     });
   return { ...outcome, type, binId: target.binId, size: content?.size };
