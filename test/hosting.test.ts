@@ -476,7 +476,8 @@ t.test('HOST-26 EPOCH-08: a database of another history has its names read as a 
   // A standby that was promoted lacks the last signup, and counts its next transactions like the lost ones.
   const { length } = await server.sql(`WITH tenant AS (DELETE FROM tenants WHERE slug = 'lost' RETURNING id),
     change AS (DELETE FROM host_changes WHERE slug = 'lost'),
-    born AS (INSERT INTO tenants (id, slug, created_at) SELECT left(id, 25) || '0', 'born', created_at FROM tenants WHERE slug = 'anna'
+    born AS (INSERT INTO tenants (id, slug, created_at) SELECT left(id, 25) || CASE right(id, 1) WHEN '0' THEN '1' ELSE '0' END, 'born', created_at
+      FROM tenants WHERE slug = 'anna'
       RETURNING id)
     INSERT INTO host_changes (xid, slug, tenant_id, at) SELECT '3', 'born', id, 1 FROM born RETURNING 1`);
   t.equal(length, 1);

@@ -92,7 +92,7 @@ t.test('socket tickets', async (t) => {
     const before = await spent();
     t.equal(expiresAt, clock.now() + 60_000);
     t.equal(await redeem(a, ticket, ulid()), undefined);
-    t.equal(await redeem(a, `${ticket.slice(0, -2)}AA`, tenantId), undefined);
+    t.equal(await redeem(a, `${ticket.slice(0, -2)}${ticket.endsWith('A') ? 'BB' : 'AA'}`, tenantId), undefined);
     clock.advance(59_999);
     t.match(a.tickets.readSocket(ticket, tenantId), standing, 'until then it is valid');
     clock.advance(1);
