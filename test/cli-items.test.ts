@@ -215,11 +215,13 @@ t.test(
     const { id } = await first.device.put(note('one'));
     const { id: gone } = await first.device.put(note('two'));
     const { id: moved } = await first.device.put(note('three'));
+    const { id: large } = await first.device.put(note('x'.repeat(70_000)));
     await desk.json(['bins', 'add', 'Elsewhere']);
     await desk.json(['list']);
     away = true;
     for (const text of ['mine', 'mine, later']) t.match(await desk.json(['put', text, '--id', id]), { queued: true });
     t.match(await desk.json(['put', 'mine too', '--id', gone]), { queued: true });
+    t.match(await desk.json(['put', 'not large', '--id', large]), { queued: true }, 'its blob cannot be read');
     t.match(await desk.json(['move', moved, 'elsewhere']), { queued: true });
     await first.device.put({ ...note('theirs'), id });
     await first.device.put({ ...note('theirs too'), id: moved });
@@ -230,7 +232,7 @@ t.test(
     t.match(notes, new RegExp(`a change of ${moved} that waited was refused and is dropped`));
     await first.device.pull();
     const texts = (await first.device.list()).map(({ payload }) => payload?.['text']);
-    t.same(texts.sort(), ['mine too', 'mine, later', 'theirs', 'theirs too']);
+    t.same(texts.sort(), ['mine too', 'mine, later', 'not large', 'theirs', 'theirs too']);
     t.notMatch((await desk.call(['sync'])).notes, /refused/, 'it is told once');
   },
 );

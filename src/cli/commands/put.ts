@@ -256,7 +256,8 @@ async function targetOf(context: Context, open: OpenDevice, found: Found, { id, 
   const { items, listed } = await itemsAndList(context, open);
   // An unknown complete id is a new item: scripts choose ids so that a repeated call does not create a second item.
   const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id, listed);
-  const payload = known?.type === found.type ? await open.device.payload(known.id) : null;
+  // Of a large text, whose fields are in a blob, none where it cannot be read: the new content must not be lost for them.
+  const payload = known?.type === found.type ? await open.device.payload(known.id).catch(() => null) : null;
   const keeps = Object.entries(payload ?? {}).filter(([field]) => shapes.kindOf(found.type, field) === undefined);
   return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN, keeps: Object.fromEntries(keeps) };
 }
