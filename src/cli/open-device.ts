@@ -1,4 +1,5 @@
 /** Opens a profile's device for one command: lock, identity, local copy, and what is new on the server. */
+import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { Saver } from '../device/saver.js';
@@ -322,7 +323,11 @@ class CommandDevice {
     const { binId, type, payload } = device.opened(row);
     let isKept = false;
     const onKept = (): void => void (isKept = true);
-    const copy = { id: ulid(context.platform.clock.now(), context.platform.sodium.random), binId, type };
+    // Derived from the content, so that it is not written twice where the program ends before the store forgets it.
+    const bytes = createHash('sha256')
+      .update(row.sig ?? id)
+      .digest();
+    const copy = { id: ulid(row.ts, (length) => bytes.subarray(0, length)), binId, type };
     try {
       await device.put({ ...copy, payload: payload ?? {}, asIs: true, onKept });
     } catch (cause) {
